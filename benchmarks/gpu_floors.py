@@ -88,10 +88,10 @@ def bandwidths(torch: Any, scale: int) -> Iterator[Row]:
 def launches(torch: Any) -> Iterator[Row]:
     """Time of one launch that does next to nothing, by each clock."""
     from calibrate.cuda.device_tables import make_tables
-    from calibrate.cuda.gather_pool import GatherOptions, GatherPool
+    from calibrate.cuda.gather_pool import GatherPool
 
     empty, table = launcher("empty"), torch.ones(1000, 32, device="cuda")
-    pool = GatherPool(make_tables([table]), 1, GatherOptions())
+    pool = GatherPool(make_tables([table]), 1)
     ids, out = torch.zeros(1, dtype=torch.int64, device="cuda"), pool.new_out()
     offsets, bag = torch.tensor([0, 1], device="cuda"), torch.nn.functional.embedding_bag
     calls: dict[str, Callable[[int], Any]] = {

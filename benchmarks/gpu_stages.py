@@ -2,8 +2,8 @@
 
 Run:    python benchmarks/gpu_stages.py [--out stages.csv] [--scale 1]
 Needs:  a GPU, torch and CuPy.
-Says:   device time of finding different ids (uniform and skewed) and of converting bags to fp16, bf16 and
-        int8, each in a CUDA graph; of the row-wise exchange of one PE with itself, fused and in its three
+Says:   device time of finding different ids (uniform and skewed) and of converting bags to fp16 and bf16,
+        each in a CUDA graph; of the row-wise exchange of one PE with itself, fused and in its three
         stages, each launch between two events, and all of them. One PE has no fabric: what it says is what
         the kernels themselves take. Bags are compared with torch's.
 """
@@ -40,7 +40,6 @@ def replayed(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
 
 def kernels(torch: Any, scale: int) -> Iterator[Row]:
     """Different ids, conversions."""
-    from calibrate.cuda.device_tables import to_int8
     from calibrate.cuda.unique import Uniquer
 
     ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
@@ -58,7 +57,6 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
         name = str(kind).removeprefix("torch.")
         yield replayed(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
         yield replayed(torch, f"{name} to float32", rows.numel(), lambda there=there: there.float())
-    yield replayed(torch, "float32 to int8 rows", rows.numel(), lambda: to_int8(rows))
 
 
 def deduplication(torch: Any, scale: int) -> Iterator[Row]:

@@ -1,324 +1,328 @@
 """A session on one GPU in sittings of under ten minutes, each of which leaves one archive and nothing else.
 
     python benchmarks/one_gpu.py --pack                            # before: the wheels to carry, build/wheels
-    python benchmarks/one_gpu.py --check                           # there: what is missing, in 5 s
     python benchmarks/one_gpu.py --out results                     # there: tests, then the first timings
-    python benchmarks/one_gpu.py --out results --sitting timings   # there: all variants, the whole grid
+    python benchmarks/one_gpu.py --out results --sitting timings   # there: the calibration of kernels, stages
     python benchmarks/one_gpu.py --out results --sitting sanitizer # there: compute-sanitizer's four tools
     python benchmarks/one_gpu.py --out results --rehearse          # anywhere: a stand-in for the GPU
     python benchmarks/one_gpu.py --list                            # parts, their order and their time
 
-Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
-Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
-timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something.
-Sitting "timings": the calibration of kernels, its projection, summary and kernel model; ids, conversions and
-the exchange; CUB's sort; products of dense layers; every variant of gather and pool over the whole grid.
-Sitting "sanitizer": each family of kernels on small cases under each tool.
+Every sitting begins with a smoke test of one kernel, and ends there where it fails; then kernels are compiled
+on all cores. Tests run side by side, one process a file; what is timed runs alone.
 The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way; parts.txt in
-it says how each part ended. Compiled kernels and installed wheels stay outside it, in build/one_gpu, for the
-next sitting. A part that fails, or outlasts its time, ends alone; the times of all parts add up to less than
-a sitting has. Works from a checkout that is not installed.
-Times of a rehearsal are made up: its archive is called rehearsal-<sitting>.tar.gz, and nothing loads it.
+it says how each part ended. A part that fails, or outlasts its time, ends alone. Compiled kernels and
+installed wheels stay outside it, in build/one_gpu. Works from a checkout that is not installed.
+Times of a rehearsal are made up: its archive is called rehearsal-<sitting>.tar.gz.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib.util
-import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import gpu_needs
-from gpu_session import ROOT, Part, Session
-
-WORK = ROOT / "build" / "one_gpu"
+ROOT = Path(__file__).resolve().parents[1]
+WORK, WHEELS = ROOT / "build" / "one_gpu", ROOT / "build" / "wheels"
+CARRIED = ROOT / "requirements" / "gpu-carry.txt"
+"""Exact versions of the wheels that a GPU machine without a network lacks."""
 PYTHON = sys.executable
 PERFMODEL = (PYTHON, "-c", "from perfmodel.cli import main; main()")
-LIMIT_S = 600.0
-MARGIN_S = 60.0
-"""What a sitting leaves of the time that a command has."""
+LIMIT_S, ENDING_S = 540.0, 5.0
+"""Seconds of a sitting; how long a part that outlasted its time may take to end by itself."""
 
-CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 50.0, 130.0, 25.0
-CALIBRATE_S, STARTING_S, AFTER_S = 165.0, 20.0, 15.0
-"""Of the calibration of kernels: its limit; its start and fit; what reads it.
-
-On an H200 the kernels take 150 s: 516 points of seven visits each, so a third of the time ends no point.
-"""
-
-FLOORS_S, GATHER_S, STAGES_S, VARIANTS_S = 30.0, 80.0, 15.0, 80.0
-NVCC_S, SORT_S, DENSE_S = 20.0, 10.0, 15.0
-TEST_LIMIT_S = 60
-"""Of one test."""
-
+SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S, TEST_LIMIT_S = 30.0, 50.0, 130.0, 25.0, 60
+CALIBRATE_S, STARTING_S = 200.0, 20.0
+FLOORS_S, GATHER_S, STAGES_S, DENSE_S, SORT_S = 30.0, 140.0, 15.0, 15.0, 30.0
+SANITIZER_S = 100.0
 TESTS = ("exchange", "gather_pool", "id_kernels", "kernels", "collectives")
-"""Files of tests, all at once: tests/gpu/test_gpu_*.py."""
-
-TIMED_TESTS = "kernels"
-"""The file with tests that time something (marked ``alone``): they run after the others, by themselves."""
+"""Files of tests, tests/gpu/test_gpu_*.py; those that time something (``alone``) run afterwards."""
 
 MAY_SKIP = ("it needs two GPUs", "cannot share the one that is here")
 """Why tests may be skipped on one GPU; any other skip is an error."""
 
 MAY_SKIP_REHEARSED = (*MAY_SKIP, "in a rehearsal", "is built without CUDA")
-"""Beside it, in a rehearsal: NVSHMEM does not start, and torch may be built without CUDA."""
+SANITIZERS, FAMILIES = ("memcheck", "racecheck", "initcheck", "synccheck"), ("gather_pool", "ids")
+"""All kernels but the exchange: its ranks wait for each other, and a tool runs one kernel at a time."""
 
-SHOWN_CHARACTERS = 2500
-"""Of the summary, and of the benchmark, at the end of the output."""
+OUT_OF_TIME, CUT = 124, 143
 
-SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-FAMILIES = ("gather_pool", "ids")
-"""All but the exchange: its ranks wait for each other on one GPU, and the tools run one kernel at a time."""
 
-SANITIZER_S = 100.0
-"""Of one tool: all families side by side."""
+@dataclass(frozen=True)
+class Part:
+    """One command. name  of the file of its answer;  most_s  its time;  must  the session ends if it fails"""
+
+    name: str
+    command: tuple[str, ...]
+    most_s: float
+    must: bool = False
+
 
 Groups = Iterator[tuple[Part, ...]]
 """Parts that run side by side, one group after the other."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a sitting is about.
+@dataclass
+class Session:
+    """Runs parts until ``ends_s`` on the monotonic clock.
 
-    results  folder of what its parts answer;  machine  option for perfmodel
-    rehearse whether the GPU is a stand-in: the same parts, of small sizes
+    results  folder of what parts answer, all of which goes into ``archive``
+    more     variables of the environment of every part;  codes  exit code of each part
     """
 
     results: Path
-    machine: tuple[str, ...] = ()
+    archive: Path
+    ends_s: float
+    more: Mapping[str, str] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+
+    def run(self, parts: Sequence[Part]) -> bool:
+        """Run parts side by side; each that ends is archived. Returns whether the session goes on."""
+        self.results.mkdir(parents=True, exist_ok=True)
+        running: dict[Part, tuple[subprocess.Popen[bytes], float]] = {}
+        try:
+            for part in parts:
+                self._start(part, running)
+            while running:
+                for part, (child, ends_s) in list(running.items()):
+                    late = time.monotonic() > ends_s
+                    if child.poll() is not None or late:
+                        end_group(child)
+                        del running[part]
+                        self._note(part, OUT_OF_TIME if late else child.returncode)
+                time.sleep(0.02)
+        except BaseException:
+            for part, (child, _) in running.items():
+                end_group(child)
+                self._note(part, CUT)
+            raise
+        return not any(part.must and self.codes[part.name] for part in parts)
+
+    def _start(self, part: Part, running: dict[Part, tuple[subprocess.Popen[bytes], float]]) -> None:
+        most_s = min(part.most_s, self.ends_s - time.monotonic() - ENDING_S)
+        if most_s <= 0:
+            self._note(part, OUT_OF_TIME)
+            return
+        with (self.results / part.name).open("wb") as answer, self._log(part).open("wb") as log:
+            try:
+                child = subprocess.Popen(
+                    part.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=answer,
+                    stderr=log,
+                    cwd=ROOT,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **self.more},
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,
+                )
+            except OSError as error:
+                log.write(f"{error}\n".encode())
+                self._note(part, 127)
+                return
+        running[part] = child, time.monotonic() + most_s
+
+    def _log(self, part: Part) -> Path:
+        return self.results / f"{part.name}.log"
+
+    def _note(self, part: Part, code: int) -> None:
+        """Note how a part ended, show the last lines of one that failed, and write the archive."""
+        self.codes[part.name] = code
+        lines = [f"{name}: exit code {code}" for name, code in self.codes.items()]
+        (self.results / "parts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        print(lines[-1], flush=True)
+        for path in (self.results / part.name, self._log(part)):
+            if code and path.is_file():
+                for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]:
+                    print(f"  {line}", flush=True)
+        self.archive.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.archive.with_name(f"{self.archive.name}.part")
+        with tarfile.open(draft, "w:gz") as tar:
+            tar.add(self.results, self.results.name)
+        os.replace(draft, self.archive)
+
+
+def _end_with_parent() -> None:
+    """Let Linux end this process when the one that started it dies: nothing disturbs the next session."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """End a command with all that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(ENDING_S)
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What a sitting is about: the folder of its answers, and whether the GPU is a stand-in."""
+
+    results: Path
     rehearse: bool = False
 
-    def sized(self, real: str, rehearsed: str) -> tuple[str, ...]:
-        """Options, by whether this is a rehearsal."""
-        return tuple((rehearsed if self.rehearse else real).split())
+    def benchmark(self, name: str, most_s: float, words: str = "", rehearsed: str = "") -> tuple[Part]:
+        """One script of this folder, with these options, and further options of a rehearsal."""
+        line = [PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *words.split()]
+        line += rehearsed.split() if self.rehearse else []
+        return (Part(f"{name}.txt", tuple(line), most_s),)
 
-    def benchmark(self, name: str, most_s: float, *words: str) -> tuple[Part]:
-        """One script of this folder."""
-        return (Part(f"{name}.txt", (PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *words), most_s),)
+    def tests(self, name: str, marks: str, most_s: float, suffix: str = "") -> Part:
+        """A file of tests, in a pytest that ends those that hang and takes no skip for a success."""
+        line = [
+            PYTHON,
+            "-m",
+            "pytest",
+            "-vv",
+            "-rfE",
+            "--tb=short",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+        ]
+        limit_s = 2 * TEST_LIMIT_S if self.rehearse else TEST_LIMIT_S
+        if importlib.util.find_spec("pytest_timeout"):
+            line += [f"--timeout={limit_s}", "--timeout-method=thread"]
+        else:
+            line += ["-o", f"faulthandler_timeout={limit_s}"]
+        reasons = MAY_SKIP_REHEARSED if self.rehearse else MAY_SKIP
+        line += ["-p", "no:xdist", "--skips-fail", *(f"--may-skip={reason}" for reason in reasons)]
+        line += ["-m", marks, f"tests/gpu/test_gpu_{name}.py"]
+        return Part(f"tests_{name}{suffix}.txt", tuple(line), most_s)
+
+    def opening(self) -> Groups:
+        """What must be right before anything else is tried, and the kernels, compiled on all cores."""
+        smoke = str(ROOT / "tests" / "gpu" / "smoke.py")
+        yield (Part("smoke.txt", (PYTHON, smoke), SMOKE_S, must=True),)
+        yield self.benchmark("gpu_compile", COMPILE_S, "", "--every 40")
 
 
-def first(asked: Asked) -> Groups:
+def list_first(sitting: Sitting) -> Groups:
     """Is everything right, and a first timing of everything."""
-    results = asked.results
-    yield from opening(asked)
-    yield tuple(tests(asked, name) for name in TESTS)
-    yield asked.benchmark(
-        "gpu_floors", FLOORS_S, "--out", f"{results}/floors.csv", *asked.sized("", "--scale 20000")
-    )
-    minutes = f"--minutes {GATHER_S / 60 - 0.3:.2f} --report"
-    more = asked.sized(minutes, "--scale 20000 --minutes 0.1 --report")
-    yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
-    line = (*pytest_line(asked), "-m", "alone", test_file(TIMED_TESTS))
-    yield (Part("tests_timed.txt", line, TIMED_TESTS_S),)
+    out = f"--out {sitting.results}"
+    yield from sitting.opening()
+    yield tuple(sitting.tests(name, "not alone", TESTS_S) for name in TESTS)
+    yield sitting.benchmark("gpu_floors", FLOORS_S, f"{out}/floors.csv", "--scale 20000")
+    gather = f"{out}/gather.csv --report --minutes {GATHER_S / 60 - 0.4:.2f}"
+    yield sitting.benchmark("gather", GATHER_S, gather, "--scale 20000 --minutes 0.1")
+    yield (sitting.tests("kernels", "alone", TIMED_TESTS_S, "_timed"),)
 
 
-def timings(asked: Asked) -> Groups:
-    """All variants of gather and pool over the whole grid, and what the calibration does not time."""
-    results, machine = asked.results, asked.machine
-    yield from opening(asked)
-    own = (PYTHON, str(Path(__file__).resolve()))
-    yield (
-        Part("environment.json", (*own, "--only", "environment"), AFTER_S),
-        Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
-    )
-    yield calibration(asked)
-    question = (*PERFMODEL, "project", "--table-size", "10TB", *machine)
-    for path in sorted((results / "runs").glob("*/*.json"))[:1]:
-        yield (Part("project.txt", (*question, "--calibration", str(path)), AFTER_S),)
-    yield (Part("summary.txt", (*own, "--only", "summary", "--out", str(results)), AFTER_S),)
-    for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
-        if not asked.rehearse:  # nothing is judged by made-up times
-            yield asked.benchmark("kernel_model", AFTER_S, str(folder))
-    more = asked.sized("", "--scale 1000")
-    yield asked.benchmark("gpu_stages", STAGES_S, "--out", f"{results}/stages.csv", *more)
-    if not asked.rehearse:  # it needs nvcc
-        yield from sorting()
-    more = asked.sized("", "--scale 64")
-    yield asked.benchmark("gpu_dense", DENSE_S, "--out", f"{results}/dense.csv", *more)
-    table = (
-        "--out",
-        f"{results}/gather.csv",
-        "--variants",
-        f"{results}/gather_variants.csv",
-        "--more",
-        "--report",
-    )
-    more = asked.sized(f"--minutes {VARIANTS_S / 60 - 0.3:.2f}", "--scale 20000 --minutes 0.1")
-    yield asked.benchmark("gather", VARIANTS_S, *table, *more)
-
-
-def sorting() -> Groups:
-    """CUB's radix sort, built and timed."""
-    program, source = str(WORK / "cub_sort"), str(ROOT / "benchmarks" / "cub_sort.cu")
-    yield (Part("cub_sort.txt", ("nvcc", "-O3", "-arch=native", "-o", program, source), NVCC_S),)
-    yield (Part("sort.csv", (program,), SORT_S),)
-
-
-def calibration(asked: Asked) -> tuple[Part]:
-    """Kernels at every clock."""
-    words = (
-        "--device",
-        "cuda",
-        "--ranks",
-        "1",
-        "--only",
-        "kernels",
-        "--out",
-        str(asked.results / "runs"),
-        *asked.machine,
-        "--json",
-    )
-    limit = f"--time-limit={CALIBRATE_S:.0f}s"
+def list_timings(sitting: Sitting) -> Groups:
+    """The calibration of kernels at every clock, and what it does not time."""
+    out, runs = f"--out {sitting.results}", str(sitting.results / "runs")
+    yield from sitting.opening()
     small = (PYTHON, str(ROOT / "tests" / "rehearsal" / "small_calibration.py"))
-    line = (*(small if asked.rehearse else PERFMODEL), "calibrate", *words, limit)
-    return (Part("calibrate.json", line, CALIBRATE_S + STARTING_S),)
+    words = ("--device", "cuda", "--ranks", "1", "--only", "kernels", "--out", runs)
+    line = (
+        *(small if sitting.rehearse else PERFMODEL),
+        "calibrate",
+        *words,
+        f"--time-limit={CALIBRATE_S:.0f}s",
+    )
+    yield (Part("calibrate.txt", line, CALIBRATE_S + STARTING_S),)
+    yield sitting.benchmark("gpu_stages", STAGES_S, f"{out}/stages.csv", "--scale 1000")
+    yield sitting.benchmark("gpu_dense", DENSE_S, f"{out}/dense.csv", "--scale 64")
+    if not sitting.rehearse:  # it needs nvcc
+        program, source = str(WORK / "cub_sort"), str(ROOT / "benchmarks" / "cub_sort.cu")
+        yield (Part("cub_sort.txt", ("nvcc", "-O3", "-arch=native", "-o", program, source), SORT_S),)
+        yield (Part("sort.csv", (program,), SORT_S),)
 
 
-def sanitizer(asked: Asked) -> Groups:
+def list_sanitizer(sitting: Sitting) -> Groups:
     """Each family of kernels on small cases, under each tool."""
-    yield from opening(asked)
+    yield from sitting.opening()
     cases = str(ROOT / "tests" / "gpu" / "small_cases.py")
-    whole = (*FAMILIES, "exchange")
-    yield tuple(Part(f"cases_{family}.txt", (PYTHON, cases, family), SMOKE_S) for family in whole)
+    families = (*FAMILIES, "exchange")
+    yield tuple(Part(f"cases_{family}.txt", (PYTHON, cases, family), SMOKE_S) for family in families)
     for tool in SANITIZERS:
         line = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", PYTHON, cases)
         yield tuple(Part(f"{tool}_{family}.txt", (*line, family), SANITIZER_S) for family in FAMILIES)
 
 
-SITTINGS: dict[str, Callable[[Asked], Groups]] = {"first": first, "timings": timings, "sanitizer": sanitizer}
+SITTINGS: dict[str, Callable[[Sitting], Groups]] = {
+    "first": list_first,
+    "timings": list_timings,
+    "sanitizer": list_sanitizer,
+}
 
 
-def opening(asked: Asked) -> Groups:
-    """What must be right before anything else is tried, and the kernels, compiled on all cores."""
-    yield (Part("check.txt", (PYTHON, str(Path(__file__).resolve()), "--check"), CHECK_S, must=True),)
-    smoke = str(ROOT / "tests" / "gpu" / "smoke.py")
-    yield (Part("smoke.txt", (PYTHON, smoke), SMOKE_S, must=True),)
-    yield asked.benchmark("gpu_compile", COMPILE_S, *asked.sized("", "--every 40"))
-
-
-def pytest_line(asked: Asked) -> tuple[str, ...]:
-    """pytest that names each test as it goes, ends those that hang, and takes no skip for a success.
-
-    Without pytest-timeout, a test that hangs says where, and the time of its part ends it.
-    """
-    words = ["-vv", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--skips-fail"]
-    limit_s = 2 * TEST_LIMIT_S if asked.rehearse else TEST_LIMIT_S
-    limits = ["-o", f"faulthandler_timeout={limit_s}"]
-    if importlib.util.find_spec("pytest_timeout"):
-        limits = [f"--timeout={limit_s}", "--timeout-method=thread"]
-    reasons = MAY_SKIP_REHEARSED if asked.rehearse else MAY_SKIP
-    return (PYTHON, "-m", "pytest", *words, *limits, *(f"--may-skip={reason}" for reason in reasons))
-
-
-def test_file(name: str) -> str:
-    """A file of tests on a GPU."""
-    return f"tests/gpu/test_gpu_{name}.py"
-
-
-def tests(asked: Asked, name: str) -> Part:
-    """One file of tests, but for those that time something."""
-    line = (*pytest_line(asked), "-m", "not alone", test_file(name))
-    return Part(f"tests_{name}.txt", line, TESTS_S)
-
-
-def sit(sitting: str, out: Path, total_s: float, machine: Sequence[str], *, rehearse: bool) -> int:
-    """One sitting; 0 where all its parts ended well."""
-    began_s = time.monotonic()
-    results = WORK / "results" / (f"rehearsal-{sitting}" if rehearse else sitting)
-    shutil.rmtree(results, ignore_errors=True)
-    session = Session(results, out / f"{results.name}.tar.gz", began_s + total_s, variables(rehearse))
-    for group in SITTINGS[sitting](Asked(results, tuple(machine), rehearse)):
-        if not session.together(*group):
-            print("nothing else was tried", flush=True)
-            break
-    for name in ("summary.txt", "gather.txt"):
-        if (results / name).is_file():
-            print((results / name).read_text(encoding="utf-8")[-SHOWN_CHARACTERS:], flush=True)
-    print(session.closing(), flush=True)
-    print(f"{session.archive}: {session.archive.stat().st_size / 2**20:.1f} MiB", flush=True)
-    return int(any(session.codes.values()))
+def pack(folder: Path) -> int:
+    """Download the wheels to carry, for CPython 3.12 on Linux, into ``folder``."""
+    shutil.rmtree(folder, ignore_errors=True)
+    tags = [f"--platform=manylinux{glibc}_x86_64" for glibc in ("_2_34", "_2_28", "_2_27", "_2_17", "2014")]
+    line = [PYTHON, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *tags]
+    line += ["--python-version=3.12", "--implementation=cp", f"--dest={folder}", f"--requirement={CARRIED}"]
+    return subprocess.run(line, check=False).returncode
 
 
 def variables(rehearse: bool) -> dict[str, str]:
-    """The environment of all parts: carried wheels, and where compiled kernels are kept."""
-    site = WORK / "site"
-    carried = gpu_needs.install(gpu_needs.WHEELS, site)
-    paths = [str(ROOT), *([str(site)] if carried else []), os.environ.get("PYTHONPATH", "")]
-    made = {"PERFMODEL_HOME": str(WORK / "home"), "CUPY_CACHE_DIR": str(WORK / "home" / "cupy")}
+    """The environment of all parts: carried wheels, which are installed, and where kernels are kept."""
+    site, wheels = WORK / "site", sorted(str(path) for path in WHEELS.glob("*.whl"))
+    if wheels:
+        line = [PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+        line += ["--no-cache-dir", "--upgrade", "--disable-pip-version-check", f"--target={site}"]
+        subprocess.run([*line, *wheels], check=True)
+    paths = [str(ROOT), str(site), os.environ.get("PYTHONPATH", "")]
+    more = {"PERFMODEL_HOME": str(WORK / "home"), "CUPY_CACHE_DIR": str(WORK / "home" / "cupy")}
     if rehearse:
         stand_in = ROOT / "tests" / "rehearsal"
         paths.insert(0, str(stand_in / "site"))
-        made |= {
-            "PERFMODEL_REHEARSAL": "1",
-            "PERFMODEL_HOME": str(WORK / "rehearsal-home"),
-            "PATH": os.pathsep.join([str(stand_in / "bin"), os.environ.get("PATH", "")]),
-        }
-    return {**made, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        more |= {"PERFMODEL_REHEARSAL": "1", "PERFMODEL_HOME": str(WORK / "rehearsal-home")}
+        more["PATH"] = os.pathsep.join([str(stand_in / "bin"), os.environ.get("PATH", "")])
+    return {**more, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-def listed() -> str:
-    """The parts of every sitting, and the time of each [s]."""
-    lines = []
-    for name, groups in SITTINGS.items():
-        lines.append(f"sitting {name}, at most {LIMIT_S - MARGIN_S:.0f} s")
-        for group in groups(Asked(Path("results"))):
-            names = ", ".join(part.name for part in group)
-            lines.append(f"  {max(part.most_s for part in group):>5.0f} s  {names}")
-    return "\n".join(lines)
-
-
-def main_of(words: Sequence[str] | None = None) -> int:
-    """0 where all went well, 4 where something that is needed is missing."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(words: Sequence[str] | None = None) -> int:
+    """0 where all parts ended well."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--out", type=Path, help="folder for the archive")
     parser.add_argument("--sitting", choices=SITTINGS, default="first")
-    parser.add_argument("--seconds", type=float, default=LIMIT_S - MARGIN_S, help="of the sitting")
-    parser.add_argument("--machine", help="a shipped machine or a file (default: by the GPU's name)")
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help="of the sitting")
     parser.add_argument("--rehearse", action="store_true", help="with a stand-in for the GPU")
     parser.add_argument("--pack", action="store_true", help="download the wheels to carry")
-    parser.add_argument("--check", action="store_true", help="say what is missing")
     parser.add_argument("--list", action="store_true", help="say what a sitting does")
-    parser.add_argument("--only", choices=("environment", "summary"), help="one part, on stdout")
-    asked = parser.parse_args(words)
-    if asked.pack:
-        return gpu_needs.pack()
-    if asked.check:
-        return gpu_needs.check()
-    if asked.list:
-        print(listed())
+    options = parser.parse_args(words)
+    if options.pack:
+        return pack(WHEELS)
+    if options.list:
+        for name, list_parts in SITTINGS.items():
+            print(f"sitting {name}, at most {LIMIT_S:.0f} s")
+            for group in list_parts(Sitting(Path("results"))):
+                names = ", ".join(part.name for part in group)
+                print(f"  {max(part.most_s for part in group):>5.0f} s  {names}")
         return 0
-    if asked.only == "environment":
-        import gpu_summary
-
-        print(json.dumps(gpu_summary.environment(), indent=2))
-        return 0
-    if asked.out is None:
+    if options.out is None:
         parser.error("--out is needed: the folder for the archive")
-    out = asked.out.resolve()
-    if asked.only == "summary":
-        import gpu_summary
-
-        print(gpu_summary.summary(out))
-        return 0
-    machine = ["--machine", asked.machine] if asked.machine else []
-    return sit(asked.sitting, out, asked.seconds, machine, rehearse=asked.rehearse)
-
-
-def ended_by_signals(words: Sequence[str] | None = None) -> int:
-    """``main_of``, which ends its parts and writes the archive where it is told to end."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    return main_of(words)
+    ends_s = time.monotonic() + options.seconds
+    name = f"rehearsal-{options.sitting}" if options.rehearse else options.sitting
+    results, archive = WORK / "results" / name, options.out.resolve() / f"{name}.tar.gz"
+    shutil.rmtree(results, ignore_errors=True)
+    session = Session(results, archive, ends_s, variables(options.rehearse))
+    for group in SITTINGS[options.sitting](Sitting(results, options.rehearse)):
+        if not session.run(group):
+            print("nothing else was tried", flush=True)
+            break
+    good = sum(not code for code in session.codes.values())
+    print(f"{good} of {len(session.codes)} parts ended well; {archive}", flush=True)
+    return int(good < len(session.codes))
 
 
 if __name__ == "__main__":
-    sys.exit(ended_by_signals())
+    sys.exit(main())

@@ -30,9 +30,7 @@ struct Words {
 template <int N>
 __device__ inline Words<N> words_of(const Bytes<N>& bytes) {
   Words<N> made{};
-  if constexpr (N == 1)
-    made.word[0] = bytes.byte[0];
-  else if constexpr (N == 2)
+  if constexpr (N == 2)
     made.word[0] = reinterpret_cast<const Aliased<u16>&>(bytes).value;
   else
     for (int i = 0; i < N / 4; ++i) made.word[i] = reinterpret_cast<const Aliased<u32>*>(&bytes)[i].value;
@@ -42,34 +40,20 @@ __device__ inline Words<N> words_of(const Bytes<N>& bytes) {
 template <int N>
 __device__ inline Bytes<N> bytes_of(const Words<N>& words) {
   Bytes<N> made;
-  if constexpr (N == 1)
-    made.byte[0] = u8(words.word[0]);
-  else if constexpr (N == 2)
+  if constexpr (N == 2)
     reinterpret_cast<Aliased<u16>&>(made).value = u16(words.word[0]);
   else
     for (int i = 0; i < N / 4; ++i) reinterpret_cast<Aliased<u32>*>(&made)[i].value = words.word[i];
   return made;
 }
 
-__device__ inline u32 bits_of(float value) { return float_to_bits(value); }
-__device__ inline u32 bits_of(f16 value) { return value.bits; }
-__device__ inline u32 bits_of(bf16 value) { return value.bits; }
-
 // Element ``index`` of an access.
 template <class Row, int N>
 __device__ inline float element(const Words<N>& words, int index) {
-  if constexpr (sizeof(Row) == 4) {
+  if constexpr (sizeof(Row) == 4)
     return bits_to_float(words.word[index]);
-  } else if constexpr (sizeof(Row) == 2) {
+  else
     return to_float(Row{u16(words.word[index / 2] >> (index % 2 * 16))});
-  } else {
-#if PM_GPU
-    // 2^23 + byte is the float 0x4b0000bb: two fast instructions, where a conversion is a slow one.
-    return __uint_as_float(__byte_perm(words.word[index / 4], 0x4b000000u, 0x7440u | (index % 4))) - 8388608.0f;
-#else
-    return float(words.word[index / 4] >> (index % 4 * 8) & 0xffu);
-#endif
-  }
 }
 
 // ---- shared memory ---------------------------------------------------------------------------------------
@@ -99,10 +83,8 @@ __device__ inline Words<N> load_shared(Shared at) {
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(got.word[0]), "=r"(got.word[1]) : "r"(at));
   else if constexpr (N == 4)
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
-  else if constexpr (N == 2)
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
   else
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
   return got;
 #else
   return words_of(*reinterpret_cast<const Bytes<N>*>(at));
@@ -114,10 +96,8 @@ __device__ inline void store_shared(Shared at, const Words<N>& words) {
 #if PM_GPU
   if constexpr (N == 4)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
-  else if constexpr (N == 2)
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(u16(words.word[0])) : "memory");
   else
-    asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(u16(words.word[0])) : "memory");
 #else
   *reinterpret_cast<Bytes<N>*>(at) = bytes_of(words);
 #endif
@@ -140,21 +120,15 @@ inline Copies& my_copies() { return copies[pm_cpu::block.at]; }
 #endif
 
 // N bytes from global to shared memory, or N zeros where there is nothing to copy (``from`` is valid all the same).
-// NEAR  through the L1 cache of the multiprocessor, or past it; a GPU passes it by only in accesses of 16 bytes
-// Copies of less than 4 bytes wait for their bytes.
-template <int N, bool NEAR = false>
+// Copies go through the L1 cache, where rows that are looked up again soon are found; those of less than 4 bytes wait for
+// their bytes.
+template <int N>
 __device__ inline void copy_async(Shared to, const void* from, bool real) {
   if constexpr (N < 4) {
     store_shared<N>(to, real ? words_of(load_once<N>(from)) : Words<N>{});
   } else {
 #if PM_GPU
-    const int bytes = real ? N : 0;
-    if constexpr (N < 16)
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(N), "r"(bytes));
-    else if constexpr (NEAR)
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-    else
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(N), "r"(real ? N : 0));
 #else
     if (reinterpret_cast<size_t>(to) % N || reinterpret_cast<size_t>(from) % N) std::abort();
     my_copies().waiting.push_back({to, real ? from : nullptr, N, my_copies().groups});

@@ -300,29 +300,6 @@ inline float half_to_float(unsigned short half) {
   return value;
 }
 
-inline unsigned short float_to_half(float value) {
-  unsigned bits;
-  __builtin_memcpy(&bits, &value, 4);
-  const unsigned sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7fffu);
-  if (size >= 0x477ff000u) return static_cast<unsigned short>(sign | 0x7c00u);  // 65520 and above
-  unsigned half, rest, middle;
-  if (size < 0x38800000u) {  // below 2^-14: a multiple of 2^-24
-    const int shift = 126 - int(size >> 23);
-    if (shift > 24) return static_cast<unsigned short>(sign);
-    const unsigned fraction = (size & 0x7fffffu) | 0x800000u;
-    half = fraction >> shift;
-    rest = fraction & ((1u << shift) - 1);
-    middle = 1u << (shift - 1);
-  } else {
-    half = (size - 0x38000000u) >> 13;
-    rest = size & 0x1fffu;
-    middle = 0x1000u;
-  }
-  if (rest > middle || (rest == middle && (half & 1u))) ++half;
-  return static_cast<unsigned short>(sign | half);
-}
-
 }  // namespace pm_cpu
 
 #define threadIdx (pm_cpu::thread_index)

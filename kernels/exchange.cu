@@ -75,10 +75,10 @@ struct Exchange {  // what a kernel is given, by value: nothing of it is read fr
   u64* ids_here;        // [PE][2 pieces] flags of offsets and ids
   u64* bags_here;       // [PE][parts] flags
   i32* landed_offsets;  // [PE][words]
-  u8* landed_ids;       // [PE][capacity]
+  i64* landed_ids;      // [PE][capacity]
   float* landed_bags;   // [PE][T max_batch][D]
   i32* staged_offsets;  // [PE][words]
-  u8* staged_ids;       // [max_ids, and padding]
+  i64* staged_ids;      // [max_ids, and padding]
   float* staged_bags;   // [PE][T max_batch][D], or null: all PEs are mapped
   i64 capacity;         // most ids of one PE for another
   i64 words;            // of the offsets of one PE
@@ -117,9 +117,8 @@ __device__ inline i64 bags_of(const Exchange& x, i32 batch) { return i64(x.table
 
 // Ids of each bag for each owner into staged_offsets, sums of a tile of bags into tile_sums; the call begins.
 // Dynamic shared memory: [PE][tile] ints.
-template <class Id>
 __global__ void __launch_bounds__(256, 3)
-    count_ids(const __grid_constant__ Exchange x, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+    count_ids(const __grid_constant__ Exchange x, const i64* ids, i64 id_count, const i64* offsets, i32 batch) {
   PM_DYNAMIC_SHARED(i32, counts);
   const int PEs = x.PEs, tile = int(blockDim.x) / kLanes;
   const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
@@ -136,7 +135,7 @@ __global__ void __launch_bounds__(256, 3)
       const OwnerSplit split = x.splits[u32(bag) / u32(batch)];
       const IdSpan span = span_of(offsets, bag, id_count);
       for (i64 j = span.begin + lane; j < span.end; j += kLanes) {
-        const Home home = home_of(i64(ids[j]), split);
+        const Home home = home_of(ids[j], split);
         if (home.owner < 0)
           report(&x.status->faults, j);
         else
@@ -180,19 +179,16 @@ __global__ void __launch_bounds__(1024) scan_counts(const __grid_constant__ Exch
 }
 
 // Where the ids for an owner begin in staged_ids: a multiple of 16 bytes.
-template <class Id>
 __device__ inline i64 start_of(const Exchange& x, int owner) {
-  constexpr i64 kRound = 16 / sizeof(Id);
   i64 start = 0;
-  for (int before = 0; before < owner; ++before) start += (x.totals[before] + kRound - 1) / kRound * kRound;
+  for (int before = 0; before < owner; ++before) start += (x.totals[before] + 1) / 2 * 2;
   return start;
 }
 
 // Offsets of each bag for each owner, and the ids in the order owner, table, sample, place in the bag.
 // Dynamic shared memory: [PE] i64, [PE][tile] ints.
-template <class Id>
 __global__ void __launch_bounds__(256, 3)
-    place_ids(const __grid_constant__ Exchange x, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+    place_ids(const __grid_constant__ Exchange x, const i64* ids, i64 id_count, const i64* offsets, i32 batch) {
   PM_DYNAMIC_SHARED(i64, starts);
   const int PEs = x.PEs, tile = int(blockDim.x) / kLanes;
   i32* cursor = reinterpret_cast<i32*>(starts + PEs);
@@ -201,7 +197,7 @@ __global__ void __launch_bounds__(256, 3)
   const u32 lower = (1u << (threadIdx.x % kWarp)) - 1;
   const i64 bags = bags_of(x, batch), tiles = (bags + tile - 1) / tile;
   for (int owner = threadIdx.x; owner < PEs; owner += blockDim.x) {
-    starts[owner] = start_of<Id>(x, owner);
+    starts[owner] = start_of(x, owner);
     if (blockIdx.x == 0) {
       i32* pushed = x.staged_offsets + owner * x.words;
       pushed[0] = batch;
@@ -225,14 +221,14 @@ __global__ void __launch_bounds__(256, 3)
     const IdSpan span = span_of(offsets, bag, id_count);
     for (i64 first = span.begin; first < span.end; first += kLanes) {
       const i64 j = first + lane;
-      const Home home = j < span.end ? home_of(i64(ids[j]), split) : Home{-1, 0};
+      const Home home = j < span.end ? home_of(ids[j], split) : Home{-1, 0};
       const u32 same = __match_any_sync(group, home.owner);
       i32* next = &cursor[max(home.owner, 0) * tile + mine];
       const i64 place = *next + __popc(same & lower);
       __syncwarp(group);
       if (home.owner >= 0) {
         if ((same & lower) == 0) *next += __popc(same);
-        reinterpret_cast<Id*>(x.staged_ids)[starts[home.owner] + place] = Id(home.row);
+        x.staged_ids[starts[home.owner] + place] = home.row;
       }
       __syncwarp(group);
     }
@@ -246,7 +242,6 @@ __device__ inline IdSpan piece_of(i64 bytes, int piece, int pieces) {
 }
 
 // A block for each (PE, piece): offsets and ids into the memory of that PE.
-template <class Id>
 __global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Exchange x, i32 batch) {
   const Peers& peers = *x.peers;
   const int PEs = x.PEs, me = x.me;
@@ -258,9 +253,9 @@ __global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Excha
   const u8* offsets_from = reinterpret_cast<const u8*>(x.staged_offsets + owner * x.words);
   put_signal_block(peers, offsets_to + head.begin, offsets_from + head.begin, head.end - head.begin, flags, call,
                    owner);
-  const IdSpan part = piece_of(x.totals[owner] * i64(sizeof(Id)), piece, x.pieces);
-  const u8* ids_from = x.staged_ids + start_of<Id>(x, owner) * i64(sizeof(Id));
-  u8* ids_to = x.landed_ids + me * x.capacity * i64(sizeof(Id));
+  const IdSpan part = piece_of(x.totals[owner] * i64(sizeof(i64)), piece, x.pieces);
+  const u8* ids_from = reinterpret_cast<const u8*>(x.staged_ids + start_of(x, owner));
+  u8* ids_to = reinterpret_cast<u8*>(x.landed_ids + me * x.capacity);
   put_signal_block(peers, ids_to + part.begin, ids_from + part.begin, part.end - part.begin, flags + x.pieces, call,
                    owner);
 }
@@ -276,12 +271,12 @@ struct Part {  // of one PE's bags: what a block makes; in shared memory, not in
 
 // One block: the partial bags of a part, [count][D] from part.to on. A group of lanes takes bags that follow each other,
 // table by table, and rows of more columns than it holds piece by piece.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH>
+template <class Row, int LANES, int CHUNKS, int WIDTH>
 __device__ inline void pool_part(const Exchange& x, const Part& part, i32 batch) {
   constexpr int kColumns = LANES * CHUNKS * WIDTH / int(sizeof(Row));
   PM_DYNAMIC_SHARED(u8, shared);
-  Run<Id, i32> run{};
-  run.ids = reinterpret_cast<const Id*>(x.landed_ids) + part.asker * x.capacity;
+  Run<i32> run{};
+  run.ids = x.landed_ids + part.asker * x.capacity;
   run.id_count = x.landed_offsets[part.asker * x.words + kHead + bags_of(x, batch)];
   run.stride = x.dim;
   run.faults = &x.status->foreign;
@@ -295,11 +290,11 @@ __device__ inline void pool_part(const Exchange& x, const Part& part, i32 batch)
     run.bags = min(left, (table + 1) * batch - (part.first + bag));
 #pragma unroll 1
     for (int column = 0; column < x.dim; column += kColumns) {
-      Piece piece{x.tables[table], table, 0, column == 0, 0};
+      Piece piece{x.tables[table], table, column == 0};
       piece.table.rows += column * i64(sizeof(Row));
       piece.table.dim = min(kColumns, x.dim - column);
       float* mine = part.to + i64(bag) * x.dim + column + int(threadIdx.x) % LANES * (WIDTH / int(sizeof(Row)));
-      pool<Row, LANES, CHUNKS, WIDTH, DEPTH, true>(shared, x.shared_before, piece, run, mine, x.dim % 4 == 0);
+      pool<Row, LANES, CHUNKS, WIDTH>(shared, x.shared_before, piece, run, mine, x.dim % 4 == 0);
     }
   }
 }
@@ -339,7 +334,7 @@ __device__ inline Part part_of(const Exchange& x, int asker, i32 number, i32 bat
 }
 
 // A part is pooled from what its PE asked for, and brought into the memory of that PE.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int Stages>
+template <class Row, int LANES, int CHUNKS, int WIDTH, int Stages>
 __device__ inline void make_part(const Exchange& x, const Part& part, i32 batch) {
   if constexpr ((Stages & kGather) != 0) {
     const int asker = part.asker;
@@ -349,7 +344,7 @@ __device__ inline void make_part(const Exchange& x, const Part& part, i32 batch)
       if (threadIdx.x == 0) atomicCAS(&x.status->lost, u64(0), kOtherBatch + u64(1 + asker));
       return;
     }
-    pool_part<Row, Id, LANES, CHUNKS, WIDTH, DEPTH>(x, part, batch);
+    pool_part<Row, LANES, CHUNKS, WIDTH>(x, part, batch);
   }
   if constexpr ((Stages & kPush) != 0) {
     if (part.to == part.staged || (Stages & kGather) == 0) {
@@ -386,7 +381,7 @@ __device__ inline void add_up(const Exchange& x, i32 first, i32 count, i32 batch
 
 // Of the stages that the PE's kernel has: the parts of all PEs are made, its own parts are added up into
 // out [B, T, D]. Any number of blocks. In a fused launch the sum of a part follows `lag` parts behind its making.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int Stages>
+template <class Row, int LANES, int CHUNKS, int WIDTH, int Stages>
 __global__ void __launch_bounds__(256, kBlocks) bags(const __grid_constant__ Exchange x, i32 batch, float* out) {
   __shared__ u32 ticket;
   __shared__ Part making;
@@ -407,7 +402,7 @@ __global__ void __launch_bounds__(256, kBlocks) bags(const __grid_constant__ Exc
     const i32 round = i32(ticket / u32(width)), turn = i32(ticket % u32(width));
     if (round >= parts + lag) return;
     if (kMakes && turn < PEs) {
-      if (round < parts) make_part<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, Stages>(x, making, batch);
+      if (round < parts) make_part<Row, LANES, CHUNKS, WIDTH, Stages>(x, making, batch);
       continue;
     }
     const i32 part = round - lag;

@@ -50,18 +50,11 @@ __device__ inline T warp_sums(T value) {
   return value;
 }
 
-// ---- elements of rows and bags --------------------------------------------------------------------------
+// ---- elements of rows ------------------------------------------------------------------------------------
 
 struct f16 {
   u16 bits;
 };
-struct bf16 {
-  u16 bits;
-};
-struct q8 {  // one element of an int8 row: value = scale * byte + bias, which follow the row's bytes
-  u8 byte;
-};
-
 __device__ inline float bits_to_float(u32 bits) {
 #if PM_GPU
   return __uint_as_float(bits);
@@ -83,8 +76,6 @@ __device__ inline u32 float_to_bits(float value) {
 }
 
 __device__ inline float to_float(float value) { return value; }
-__device__ inline float to_float(bf16 value) { return bits_to_float(u32(value.bits) << 16); }
-__device__ inline float to_float(q8 value) { return float(value.byte); }
 __device__ inline float to_float(f16 value) {
 #if PM_GPU
   float result;
@@ -95,33 +86,10 @@ __device__ inline float to_float(f16 value) {
 #endif
 }
 
-template <class T>
-__device__ T from_float(float value);  // rounds to nearest, ties to even
-template <>
-__device__ inline float from_float<float>(float value) {
-  return value;
-}
-template <>
-__device__ inline bf16 from_float<bf16>(float value) {
-  u32 bits = float_to_bits(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return bf16{u16((bits >> 16) | 0x40u)};
-  return bf16{u16((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
-}
-template <>
-__device__ inline f16 from_float<f16>(float value) {
-#if PM_GPU
-  f16 result;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
-#else
-  return f16{pm_cpu::float_to_half(value)};
-#endif
-}
-
 // ---- memory ---------------------------------------------------------------------------------------------
 
 template <int N>
-struct alignas(N) Bytes {  // N in {1, 2, 4, 8, 16}: one access
+struct alignas(N) Bytes {  // N in {2, 4, 8, 16}: one access
   u8 byte[N];
 };
 

@@ -12,47 +12,34 @@ namespace pm {
 struct Piece {
   Table table;  // of these columns: rows, out_at and dim
   i32 number;   // of the table: its bags are number B .. number B + B - 1
-  i32 tail_at;  // int8: from the first of these columns to scale and bias [bytes]
   i32 reports;  // whether this piece is the one that reports faults of the table's ids
-  i32 padding;
 };
 
-template <int BYTES>
-struct Unsigned {
-  using Type = u32;
-};
-template <>
-struct Unsigned<8> {
-  using Type = u64;
-};
+constexpr int kAccesses = 4;  // of a lane, on their way from memory: of 4 and 8 an H200 was faster with 4
 
-// ---- the stream -------------------------------------------------------------------------------------------
-
-// Shared memory of a block: for each warp DEPTH rows of each lane, for each warp DEPTH tails of int8 rows, for each group
-// two chunks of ids. These are one element longer than they need be: the groups of a warp, which read the same places
-// of their own chunks at once, do so in different banks.
-// NEAR: rows through the L1 cache, where rows that are looked up again soon are found; else past it.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, bool NEAR>
+// Shared memory of a block: for each warp DEPTH rows of each lane, for each group two chunks of ids. These are one
+// element longer than they need be: the groups of a warp, which read the same places of their own chunks at once, do so
+// in different banks.
+template <class Row, int LANES, int CHUNKS, int WIDTH>
 struct RowStream {
+  static constexpr int DEPTH = kAccesses / CHUNKS;             // rows of a group that are on their way
   static constexpr int kTurn = LANES > DEPTH ? LANES : DEPTH;  // ids of a chunk
-  static constexpr int kTail = WIDTH < 8 ? WIDTH : 8;          // of an int8 row, bytes of one copy
-  static constexpr u32 kSlot = CHUNKS * kWarp * WIDTH, kRing = DEPTH * kSlot, kTails = DEPTH * kWarp * 8;
-  static constexpr u32 kIds = (2 * kTurn + 1) * sizeof(Id);
-  static constexpr bool kInt8 = sizeof(Row) == 1;
-  using Part = RowPart<Row, CHUNKS, WIDTH>;
+  static constexpr u32 kSlot = CHUNKS * kWarp * WIDTH, kRing = DEPTH * kSlot;
+  static constexpr u32 kIds = (2 * kTurn + 1) * sizeof(i64);
+  using Part = RowPart<CHUNKS, WIDTH>;
 
   const u8* rows;  // this lane's first byte of row 0
-  const Id* ids;
+  const i64* ids;
   Faults* faults;
   bool reports;   // ids that the table does not have
   u64 row_count;  // none in a lane beyond the last column
   u32 row_bytes, mask;
-  int lane, inside, tail_at;  // bytes from this lane's first one: to the end of the columns, to scale and bias
+  int lane, inside;           // inside: bytes from this lane's first one to the end of the columns
   i32 start, step, count;     // the i-th id lies at start + i step
-  Shared slots, tails;        // this lane's
+  Shared slots;               // this lane's
   Shared held;                // the group's
 
-  __device__ inline RowStream(u8* shared, const Piece& piece, const Id* ids, Faults* faults)
+  __device__ inline RowStream(u8* shared, const Piece& piece, const i64* ids, Faults* faults)
       : ids(ids),
         faults(faults),
         reports(piece.reports != 0 && threadIdx.x % LANES == 0),
@@ -62,14 +49,10 @@ struct RowStream {
     const u32 warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, group = threadIdx.x / LANES;
     rows = piece.table.rows + lane * WIDTH;
     inside = piece.table.dim * int(sizeof(Row)) - lane * WIDTH;
-    tail_at = piece.tail_at - lane * WIDTH;
     row_count = inside > 0 ? u64(piece.table.row_count) : 0;
     const Shared base = shared_at(shared);
     slots = base + warp * kRing + threadIdx.x % kWarp * WIDTH;
-    Shared after = base + warps * kRing;
-    tails = after + warp * kTails + threadIdx.x % kWarp * 8;
-    if constexpr (kInt8) after += warps * kTails;
-    held = after + group * kIds;
+    held = base + warps * kRing + group * kIds;
   }
 
   // Begin with a list of ids. All lanes of the group call it.
@@ -99,11 +82,6 @@ struct RowStream {
     await_copies<DEPTH - 1>();
     Part got{};
     for (int c = 0; c < CHUNKS; ++c) got.chunk[c] = load_shared<WIDTH>(slots + slot_of(i) + c * kWarp * WIDTH);
-    if constexpr (kInt8) {
-      const Words<8> tail = load_shared<8>(tails + u32(i) % DEPTH * (kWarp * 8));
-      got.scale = bits_to_float(tail.word[0]);
-      got.bias = bits_to_float(tail.word[1]);
-    }
     return got;
   }
 
@@ -117,34 +95,22 @@ struct RowStream {
       const i32 i = from + h + lane;
       if (i >= count) continue;
       const i64 at = start + i64(i) * step;
-      copy_async<sizeof(Id)>(held + u32(i) % (2 * kTurn) * sizeof(Id), ids + at, true);
+      copy_async<sizeof(i64)>(held + u32(i) % (2 * kTurn) * sizeof(i64), ids + at, true);
     }
-  }
-
-  __device__ inline Id id_in(Shared at) const {
-    const auto words = load_shared<sizeof(Id)>(at);
-    if constexpr (sizeof(Id) == 8)
-      return Id(u64(words.word[1]) << 32 | words.word[0]);
-    else
-      return Id(words.word[0]);
   }
 
   __device__ inline static u32 slot_of(i32 i) { return u32(i) % DEPTH * kSlot; }
 
-  // Ask for the i-th row; beyond the last id for none. Ids of 8 bytes are rows beyond 2^32 too.
+  // Ask for the i-th row; beyond the last id for none.
   __device__ inline void ask(i32 i) {
-    const Id id = id_in(held + u32(i) % (2 * kTurn) * sizeof(Id));
-    const bool real = i < count && u64(i64(id)) < row_count;
+    const Words<8> words = load_shared<8>(held + u32(i) % (2 * kTurn) * sizeof(i64));
+    const u64 id = u64(words.word[1]) << 32 | words.word[0];
+    const bool real = i < count && id < row_count;
     if (!real && i < count && reports) report(faults, start + i64(i) * step);
-    using Number = typename Unsigned<sizeof(Id)>::Type;
-    const Number row = real ? Number(id) : Number(0);
-    const u8* at = rows + u64(row) * row_bytes;
+    const u8* at = rows + (real ? id : 0) * row_bytes;
     for (int c = 0; c < CHUNKS; ++c)
-      copy_async<WIDTH, NEAR>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
-                              real && (c == 0 || c * LANES * WIDTH < inside));
-    if constexpr (kInt8)
-      for (int byte = 0; byte < 8; byte += kTail)
-        copy_async<kTail>(tails + u32(i) % DEPTH * (kWarp * 8) + byte, at + tail_at + byte, real);
+      copy_async<WIDTH>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
+                        real && (c == 0 || c * LANES * WIDTH < inside));
     end_copies();
   }
 };

@@ -14,9 +14,9 @@ __device__ inline i32 within(Offset offset, i32 id_count) {
   return offset < 0 ? 0 : offset > Offset(id_count) ? id_count : i32(offset);
 }
 
-template <class Id, class Offset>
+template <class Offset>
 struct Run {
-  const Id* ids;  // of all bags
+  const i64* ids;  // of all bags
   i32 id_count;
   const Offset* all;   // offsets of all bags: faults name positions in them; null: they are not reported
   const Offset* mine;  // those of the first bag of this run
@@ -26,8 +26,8 @@ struct Run {
 };
 
 // The end of a bag, between 0 and id_count; offsets that fall or lie outside the ids are reported.
-template <class Id, class Offset>
-__device__ inline i32 end_of(const Offset* bag, const Run<Id, Offset>& run, bool reports) {
+template <class Offset>
+__device__ inline i32 end_of(const Offset* bag, const Run<Offset>& run, bool reports) {
   const Offset before = bag[0], end = bag[1];
   if (reports && run.all != nullptr && (before < 0 || end < before || end > Offset(run.id_count)))
     report(run.faults + 1, bag + 1 - run.all);
@@ -37,8 +37,8 @@ __device__ inline i32 end_of(const Offset* bag, const Run<Id, Offset>& run, bool
 // Bags of a run into ``to``, the place of this lane's first column in the first of them. All lanes of a group.
 // shared  that of the stream, and from shared_before on two numbers for each thread
 // wide    whether bags can be written in wide accesses
-template <class Row, int LANES, int CHUNKS, int WIDTH, int DEPTH, bool NEAR, class Id, class Offset, class Out>
-__device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, const Run<Id, Offset>& run, Out* to,
+template <class Row, int LANES, int CHUNKS, int WIDTH, class Offset>
+__device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, const Run<Offset>& run, float* to,
                             bool wide) {
   const int lane = threadIdx.x % LANES;
   const Shared ends = shared_at(shared + shared_before) + threadIdx.x / LANES * (2 * LANES * 4);
@@ -73,7 +73,7 @@ __device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, c
     end = next_end();
   };
 
-  RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, NEAR> rows(shared, piece, run.ids, run.faults);
+  RowStream<Row, LANES, CHUNKS, WIDTH> rows(shared, piece, run.ids, run.faults);
   rows.begin(start, 1, count);
 #pragma unroll 1
   for (i32 i = 0; i < count; ++i) {

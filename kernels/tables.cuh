@@ -17,6 +17,4 @@ struct Table {
   i32 padding;
 };
 
-enum Pooling : int { kSum = 0, kMean = 1 };
-
 }  // namespace pm

@@ -14,6 +14,8 @@
 
 namespace pm {
 
+using Pos = u32;  // a position among the ids, or of a slot
+
 constexpr u64 kOdd1 = 0x9e3779b97f4a7c15ull;  // these two mix all bits of an id into the high ones
 constexpr u64 kOdd2 = 0xd6e8feb86659fd93ull;
 
@@ -33,7 +35,7 @@ struct BucketStarts {
   __device__ inline i64 total() const { return (*this)(buckets); }
 };
 
-template <class Key, class Pos>
+template <class Key>
 __global__ void __launch_bounds__(kScanThreads) clear_slots(Key* keys, Pos* first, i64 slots) {
 #pragma unroll 1
   for (i64 i = i64(blockIdx.x) * kScanThreads + threadIdx.x; i < slots; i += i64(gridDim.x) * kScanThreads) {
@@ -65,7 +67,7 @@ __device__ inline void for_positions(const BucketStarts& start, Each each) {
     each(i, segment_of(i, span.low, span.high, start));
 }
 
-template <class Key, class Pos>
+template <class Key>
 __global__ void __launch_bounds__(kScanThreads)
     insert_ids(const Key* ids, i64 positions, const i64* offsets, i64 stride, i64 buckets, Key* keys,
                Pos* first, Pos* slot_of, Faults* faults) {
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 // rank[i] = different ids before position i, over all buckets; rank[n] = all of them.
-template <class Key, class Pos>
+template <class Key>
 __global__ void __launch_bounds__(kScanThreads, 5)
     number_ids(const Key* ids, i64 positions, const i64* offsets, i64 stride, i64 buckets, const Pos* first,
                const Pos* slot_of, u64* state, Pos* rank, Key* different) {
@@ -107,7 +109,6 @@ __global__ void __launch_bounds__(kScanThreads, 5)
 
 // inverse[i]: which of its bucket's different ids the id is, all ones for a fault. counts [buckets], starts
 // [buckets + 1] of the different ids.
-template <class Pos>
 __global__ void __launch_bounds__(kScanThreads)
     invert_ids(i64 positions, const i64* offsets, i64 stride, i64 buckets, const Pos* first,
                const Pos* slot_of, const Pos* rank, u64* state, i64 state_words, Pos* inverse, i64* counts,

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from calibrate.cuda.device_tables import DeviceTables
+from calibrate.cuda.gather_layout import ID_BYTES
 from calibrate.cuda.symmetric_worlds import ALIGN_BYTES, Region, SymmetricWorld
 from perfmodel.errors import BadInputError
 
 METHODS = ("three", "fused")
-ID_TYPES = {"int32": "int", "int64": "long long"}
-ID_BYTES = {"int32": 4, "int64": 8}
-
 PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
 """Approximate bytes of one put of partial bags, by method."""
 
@@ -53,7 +51,6 @@ class Sizes:
 
     rows      number of rows of each table, over all ranks;  dim  number of columns D
     batch     most samples of a rank in a call;  ids  most ids of a rank in a call
-    id_type   int32 or int64
     method    fused (one launch pools and pushes) or three (a launch each)
     part_bags number of bags per put; None: about 8 KiB fused, 256 KiB else
     """
@@ -62,7 +59,6 @@ class Sizes:
     dim: int
     batch: int
     ids: int
-    id_type: str = "int64"
     method: str = "fused"
     part_bags: int | None = None
 
@@ -73,8 +69,8 @@ class Sizes:
 
     @property
     def capacity(self) -> int:
-        """Most ids from one rank to another, all of its ids, rounded up to a multiple of 4."""
-        return -(-self.ids // 4) * 4
+        """Most ids from one rank to another, all of its ids, rounded up to a multiple of 2."""
+        return -(-self.ids // 2) * 2
 
     @property
     def bags_a_part(self) -> int:
@@ -91,12 +87,9 @@ class Sizes:
         return -(-self.bags // self.bags_a_part)
 
     def check(self) -> None:
-        """Check sizes. Limits: unknown method or type, sizes below 1, 2^31 ids or bags -> BadInputError"""
-        if self.method not in METHODS or self.id_type not in ID_TYPES:
-            known = f"methods {', '.join(METHODS)}; ids {', '.join(ID_TYPES)}"
-            raise BadInputError(
-                f"exchange {self.method!r} of {self.id_type} ids is unknown.", f"known: {known}."
-            )
+        """Check sizes. Limits: unknown method, sizes below 1, 2^31 ids or bags -> BadInputError"""
+        if self.method not in METHODS:
+            raise BadInputError(f"exchange {self.method!r} is unknown.", f"known: {', '.join(METHODS)}.")
         least = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
         if least < 1 or max(self.ids, self.bags) >= 2**31 - 8:
             raise BadInputError(f"sizes of an exchange: {self}.", "all are at least 1 and below 2^31.")
@@ -175,7 +168,7 @@ class ExchangeMemory:
         splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {
             "peers": self.region.peers(world.rank),
-            "tables": tables.descriptors(sizes.batch, "table"),
+            "tables": tables.to_device(tables.descriptors()),
             "splits": torch.from_numpy(splits).to(device),
             "status": self.status,
             "progress": torch.zeros(4, dtype=torch.int64, device=device),
@@ -217,15 +210,14 @@ def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, i
 
     pieces  number of puts of ids to one rank;  staged  whether partial bags go through a buffer
     """
-    id_bytes = ID_BYTES[sizes.id_type]
     bags = 4 * ranks * sizes.bags * sizes.dim
     return {
         "ids_here": 8 * ranks * 2 * pieces,
         "bags_here": 8 * ranks * sizes.parts,
         "landed_offsets": 4 * ranks * _words(sizes),
-        "landed_ids": id_bytes * ranks * sizes.capacity,
+        "landed_ids": ID_BYTES * ranks * sizes.capacity,
         "landed_bags": bags,
         "staged_offsets": 4 * ranks * _words(sizes),
-        "staged_ids": id_bytes * sizes.ids + 16 * ranks,
+        "staged_ids": ID_BYTES * sizes.ids + 16 * ranks,
         "staged_bags": bags if staged else 0,
     }

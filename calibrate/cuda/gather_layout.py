@@ -18,8 +18,12 @@ MOST_CHUNKS = 2
 """Accesses of one lane to one row of more than 512 bytes; wider rows are cut into pieces."""
 MOST_LANE_COLUMNS = 16
 """Sums that a lane keeps in registers."""
-ROW_ACCESSES = 8
-"""Most accesses that a lane has in flight: DEPTH times CHUNKS."""
+ROW_ACCESSES = 4
+"""Accesses that a lane has in flight (``kAccesses`` of kernels/row_stream.cuh)."""
+RESERVED_BYTES = 1024
+"""Shared memory that the system reserves per block [bytes]. Source: CUDA C++ programming guide, for compute
+capability 8.0 and higher."""
+ID_BYTES = 8
 BYTES_IN_FLIGHT = 32 * 1024
 """Bytes that a multiprocessor must have in flight to hide the latency of memory.
 
@@ -37,36 +41,41 @@ class RowAccess:
     lanes     number of lanes of the group, a power of two
     width     bytes that a lane reads in one access
     chunks    number of accesses that a lane makes to read its part of a row
-    accesses  number of accesses of a lane that are in flight at a time
     """
 
     lanes: int
     chunks: int
     width: int
-    accesses: int = ROW_ACCESSES
 
     @property
     def depth(self) -> int:
         """Number of rows of a group that are in flight at a time."""
-        return self.accesses // self.chunks
+        return ROW_ACCESSES // self.chunks
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of THREADS threads that registers let run on one multiprocessor."""
+        return 3 if self.chunks > 1 else 4
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row that one group of lanes can hold at once."""
         return self.lanes * self.chunks * self.width
 
-    def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool) -> int:
+    def stream_bytes(self, threads: int) -> int:
         """Shared memory of a block for the rows and ids that it is reading [bytes]."""
         turn = max(self.lanes, self.depth)
-        each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
-        return threads * each + threads // self.lanes * (2 * turn + 1) * id_bytes
+        return threads * ROW_ACCESSES * self.width + threads // self.lanes * (2 * turn + 1) * ID_BYTES
 
-    def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
-        """Further shared memory [bytes]: for the ends of bags; ``long``: for the sums of the block's bag."""
-        if not long:
-            return threads * 2 * 4
+    def block_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
+        """Shared memory of a block [bytes]: also for the ends of bags, or the sums of the ``long`` bag."""
         columns = self.chunks * self.width // element_bytes + 1
-        return threads // WARP * self.lanes * columns * 4
+        more = threads // WARP * self.lanes * columns * 4 if long else threads * 2 * 4
+        return self.stream_bytes(threads) + more
+
+    def sm_bytes(self, element_bytes: int, *, long: bool) -> int:
+        """Shared memory of all blocks of a multiprocessor [bytes]; what is left is L1 cache."""
+        return self.blocks * (self.block_bytes(THREADS, element_bytes, long=long) + RESERVED_BYTES)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
-from calibrate.cuda.exchange_memory import ID_BYTES, ID_TYPES, ExchangeMemory, Launches, Sizes, block_rows
+from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
+from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, block_rows
 from calibrate.cuda.gather_layout import RowAccess, access_width, shape_of
-from calibrate.cuda.gather_pool import ELEMENT_BYTES, GatherOptions
-from calibrate.cuda.gather_variants import ASSUMED
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
@@ -44,23 +42,18 @@ _REASON = 2**32
 
 
 def kernels(
-    dtype: str, id_type: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
+    dtype: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
     """The kernels of an exchange, by a name for the task of each.
 
     access  how rows are read (``row_access``);  method  fused or three
     """
-    row, number = ROW_TYPES[dtype], ID_TYPES[id_type]
-    access = ASSUMED.access(access)
-    sizes = f"{access.lanes}, {access.chunks}, {access.width}, {access.depth}"
-    names = {kernel: f"{kernel}<{number}>" for kernel in ("count_ids", "place_ids", "push_ids")}
-    names["scan_counts"] = "scan_counts"
+    sizes = f"{access.lanes}, {access.chunks}, {access.width}"
+    names = {kernel: kernel for kernel in ("count_ids", "place_ids", "push_ids", "scan_counts")}
     stages = [POOL | PUSH | SUM] if method == "fused" else [POOL, PUSH, SUM]
     for stage in stages:
-        many = stage & POOL  # a kernel that only moves bags reads neither rows nor ids
-        names[f"bags{stage}"] = (
-            f"bags<{row}, {number}, {sizes}, {stage}>" if many else f"bags<float, int, 1, 1, 16, 4, {stage}>"
-        )
+        rows = f"{ROW_TYPES[dtype]}, {sizes}" if stage & POOL else "float, 1, 1, 16"  # else only bags move
+        names[f"bags{stage}"] = f"bags<{rows}, {stage}>"
     return {does: Kernel(source, f"pm::{name}") for does, name in names.items()}
 
 
@@ -73,7 +66,7 @@ class RowWiseExchange:
     """Row-wise look-ups by one rank, together with all other ranks of ``world``.
 
     world      the ranks (calibrate.cuda.symmetric_worlds)
-    held       this rank's rows of each table: torch tensors [rows, D], fp32, fp16 or bf16. Rank r holds the
+    held       this rank's rows of each table: torch tensors [rows, D], fp32 or fp16. Rank r holds the
                rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); a rank without
                rows of a table passes any single row
     sizes      largest sizes of calls, equal on all ranks
@@ -83,7 +76,7 @@ class RowWiseExchange:
 
     Construction synchronizes all ranks. Calls do not: see kernels/exchange.cu.
     Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
-            one stream. Symmetric memory (T tables, B samples): ranks (4 T B D + id bytes ids) bytes,
+            one stream. Symmetric memory (T tables, B samples): ranks (4 T B D + 8 ids) bytes,
             about, and 4 ranks T B D more if bags go through a buffer.
     """
 
@@ -105,14 +98,19 @@ class RowWiseExchange:
         dtype = self._tables.dtype
         access = row_access(sizes.dim, dtype, _width(self._tables))
         source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
-        self._kernels = kernels(dtype, sizes.id_type, access, method=sizes.method, source=source)
+        self._kernels = kernels(dtype, access, method=sizes.method, source=source)
         _build(list(self._kernels.values()), world)
         gpu = world.device.type == "cuda"
         threads = 256 if gpu else 64
-        options = GatherOptions(id_bytes=ID_BYTES[sizes.id_type])
-        shared = options.shared_bytes(ASSUMED.access(access), dtype, threads, long=False)
-        blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads, shared[1])
-        self._launches = Launches(threads, 1024 if gpu else 64, 16 if gpu else 3, blocks, *shared)
+        shared_bytes = access.block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
+        self._launches = Launches(
+            threads=threads,
+            scan_threads=1024 if gpu else 64,
+            pieces=16 if gpu else 3,
+            blocks=blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads, shared_bytes),
+            shared_before=access.stream_bytes(threads),
+            shared_bytes=shared_bytes,
+        )
         self._memory = ExchangeMemory(world, sizes, self._tables, self._launches, patience_s, stage_all)
         self._broken = ""
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
@@ -129,8 +127,9 @@ class RowWiseExchange:
         """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
         The work is queued on the current stream.
-        ids      numbers of rows in their own table, in the order table, sample [n]
-        lengths  number of ids of each bag [T B], table by table, int32 or int64;  out  output tensor or None
+        ids      numbers of rows in their own table, in the order table, sample [n], int64
+        lengths  number of ids of each bag [T B], table by table, int32 or int64
+        out      contiguous, on the world's device; None: new memory
         check    wait for the device and raise errors; else call ``raise_faults`` later
         mark     called with the name of each stage, once its last kernel is queued: permute (ids are pushed),
                  gather (which waits for the others' ids), reduce; fused: permute, fused
@@ -150,7 +149,9 @@ class RowWiseExchange:
                 "a length for each bag, together as many as ids.",
             )
         memory, device, sizes = self._memory, self._world.device, self._sizes
-        out = self._out(out, batch)
+        if out is None:
+            shape = (batch, len(sizes.rows), sizes.dim)
+            out = torch.empty(shape, dtype=torch.float32, device=device)
         torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
         self._push(ids, batch)
         mark("permute")
@@ -235,38 +236,22 @@ class RowWiseExchange:
         sizes, device = self._sizes, self._world.device
         tables = len(sizes.rows)
         batch, rest = divmod(int(lengths.numel()), tables)
-        kind = str(ids.dtype).removeprefix("torch.")
         if (
             rest
             or not 1 <= batch <= sizes.batch
             or ids.numel() > sizes.ids
-            or kind != sizes.id_type
+            or str(ids.dtype) != "torch.int64"
             or not ids.is_contiguous()
             or device.type != ids.device.type
             or device.type != lengths.device.type
         ):
-            given = f"{ids.numel()} ids of {kind} on {ids.device} and {lengths.numel()} lengths"
+            given = f"{ids.numel()} ids of {ids.dtype} on {ids.device} and {lengths.numel()} lengths"
             raise BadInputError(
-                f"{given} do not fit an exchange of {sizes.ids} {sizes.id_type} ids and "
+                f"{given} do not fit an exchange of {sizes.ids} torch.int64 ids and "
                 f"{sizes.batch} samples of {tables} tables on {device}.",
                 "make an exchange with larger sizes.",
             )
         return batch
-
-    def _out(self, out: Any, batch: int) -> Any:
-        """``out`` after checks, or a new output tensor if it is None."""
-        import torch
-
-        shape = (batch, len(self._sizes.rows), self._sizes.dim)
-        if out is None:
-            return torch.empty(shape, dtype=torch.float32, device=self._world.device)
-        found = tuple(out.shape), out.dtype, out.device.type, out.is_contiguous()
-        if found != (shape, torch.float32, self._world.device.type, True):
-            raise BadInputError(
-                f"bags of {shape} do not fit an output of {tuple(out.shape)} {out.dtype} on {out.device}.",
-                f"it is contiguous fp32 {shape} on {self._world.device}.",
-            )
-        return out
 
 
 def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
@@ -288,11 +273,11 @@ def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceT
     ]
     given = [table.shape[0] for table in held]
     elsewhere = tables.device.type != world.device.type
-    if given != wanted or set(tables.dims) != {sizes.dim} or tables.dtype == "int8" or elsewhere:
+    if given != wanted or set(tables.dims) != {sizes.dim} or elsewhere:
         found = f"{given} rows of {sorted(set(tables.dims))} columns in {tables.dtype}"
         raise BadInputError(
             f"rank {world.rank} holds {found} on {tables.device}.",
-            f"it holds {wanted} rows of {sizes.dim} columns, fp32, fp16 or bf16, on {world.device}.",
+            f"it holds {wanted} rows of {sizes.dim} columns, fp32 or fp16, on {world.device}.",
         )
     return tables
 

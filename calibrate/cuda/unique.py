@@ -15,7 +15,10 @@ SOURCE = "unique.cu"
 TILE, THREADS = 1024, 256
 """Values that a block of so many threads takes."""
 
-_UNSIGNED = {4: "pm::u32", 8: "pm::u64"}
+_KEYS = ("pm::u32", "pm::u64")
+"""Ids as the kernels see them: of 4 and of 8 bytes."""
+
+_BY_KEY = ("clear_slots", "insert_ids", "number_ids")
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,8 @@ class Unique:
 
     ids      the distinct ids [u], then old contents: u = offsets[K]
     offsets  where the distinct ids of each bucket begin [K + 1];  counts  their number [K], int64
-    inverse  for each of the n input ids, its index among its bucket's distinct ids [n], int32 below 2^31 ids,
-             else int64; -1: a fault. ids[offsets[bucket] + inverse[i]] is input id i
+    inverse  for each of the n input ids, its index among its bucket's distinct ids [n], int32; -1: a fault.
+             ids[offsets[bucket] + inverse[i]] is input id i
     """
 
     ids: Any
@@ -37,24 +40,22 @@ class Unique:
 class Uniquer:
     """Finds the distinct ids of each of ``buckets`` buckets (ranges of up to ``ids`` ids), on a GPU.
 
-    id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
+    id_type  torch.int32 or torch.int64
     faults   negative ids, and ends of buckets beyond the ids, so far: number, first position, int64 [2]
 
     All memory is allocated here: for each id two slots of a hash table (an id and a position each) and two
-    more positions, 32 bytes for int64 below 2^31 ids. Slots are accessed at random places, all else in order.
+    more positions, 32 bytes for int64. Slots are accessed at random places, all else in order.
     run() only queues the kernels, and can be captured in a graph. The next run() overwrites its results.
-    Limits: another type, no bucket -> BadInputError
+    Limits: another type, no bucket, 2^30 ids and more -> BadInputError
     """
 
-    def __init__(
-        self, buckets: int, ids: int, id_type: Any, device: Any, *, wide: bool | None = None
-    ) -> None:
+    def __init__(self, buckets: int, ids: int, id_type: Any, device: Any) -> None:
         import torch
 
-        if id_type not in (torch.int32, torch.int64) or buckets < 1:
+        if id_type not in (torch.int32, torch.int64) or buckets < 1 or ids >= 2**30:
             raise BadInputError(
-                f"ids of {id_type} in {buckets} buckets cannot be told apart.",
-                "torch.int32 or torch.int64, and at least one bucket are expected.",
+                f"{ids} ids of {id_type} in {buckets} buckets cannot be told apart.",
+                "fewer than 2^30 of torch.int32 or torch.int64, and at least one bucket are expected.",
             )
 
         def empty(count: int, dtype: Any) -> Any:
@@ -62,17 +63,14 @@ class Uniquer:
 
         self.buckets, self.ids, self.id_type = buckets, ids, id_type
         self.device = on_device(device)
-        position = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
+        position = torch.int32
         self._keys, self._first = empty(2 * ids, id_type), empty(2 * ids, position)
         self._slot_of, self._rank = empty(ids, position), empty(ids + 1, position)
         self._state = torch.zeros(1 + _tiles(ids), dtype=torch.int64, device=device)  # of a scan in blocks
         self.faults = new_faults(device)
-        place = _UNSIGNED[position.itemsize]
-        both = f"{_UNSIGNED[id_type.itemsize]}, {place}"
-        self._clear, self._insert, self._number = (
-            Kernel(SOURCE, f"pm::{name}<{both}>") for name in ("clear_slots", "insert_ids", "number_ids")
-        )
-        self._invert = Kernel(SOURCE, f"pm::invert_ids<{place}>")
+        key = _KEYS[id_type == torch.int64]
+        self._clear, self._insert, self._number = [Kernel(SOURCE, f"pm::{name}<{key}>") for name in _BY_KEY]
+        self._invert = Kernel(SOURCE, "pm::invert_ids")
         self._grid = min(_tiles(2 * ids), 4 * blocks_at_once(self._clear, device, THREADS))
         self.unique = Unique(
             ids=empty(ids, id_type),
@@ -137,11 +135,5 @@ def _tiles(count: int) -> int:
 
 def kernels() -> list[Kernel]:
     """Every kernel of unique.cu."""
-    names = [
-        f"pm::{name}<{key}, {place}>"
-        for name in ("clear_slots", "insert_ids", "number_ids")
-        for key in _UNSIGNED.values()
-        for place in _UNSIGNED.values()
-    ]
-    names += [f"pm::invert_ids<{place}>" for place in _UNSIGNED.values()]
-    return [Kernel(SOURCE, name) for name in names]
+    names = [f"pm::{name}<{key}>" for name in _BY_KEY for key in _KEYS]
+    return [Kernel(SOURCE, name) for name in (*names, "pm::invert_ids")]

@@ -27,6 +27,7 @@ from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.passes.torch_kernels import torch_availability
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.providers.torch_world import device_of
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -304,12 +305,8 @@ class ExchangePass(Provider):
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device."""
-        import torch
-
-        gpu = place.device == "cuda"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self._rank = place.rank
-        self._tables = PatternTables(self._device, alone=gpu)
+        self._device, self._rank = device_of(place), place.rank
+        self._tables = PatternTables(self._device, alone=place.device == "cuda")
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
         """Set the libraries that are open on this rank, by name; the mapping may grow later."""

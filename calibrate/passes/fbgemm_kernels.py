@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from typing import Any
 
-from calibrate.cuda.gather_pool import offsets_of
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
-from calibrate.passes.id_sets import IdSet
-from calibrate.passes.pattern_rows import fill_rows, require_exact
+from calibrate.passes.pattern_rows import fill_rows
 from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels, clocks_here
 from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.schema.runs import LookupWork
@@ -39,11 +36,12 @@ def devices() -> tuple[str, ...]:
 
 
 class FbgemmKernels(TorchKernels):
-    """Times FBGEMM's kernels: rows fp32 or fp16, bags fp32 [samples, tables x columns], separate tables."""
+    """Times FBGEMM's kernels: rows fp32 or fp16, bags fp32, separate tables."""
 
     name = "fbgemm"
     operations = _OPERATIONS
-    numbers_by_table = True
+    by_table = True
+    copied = False
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Load the operators."""
@@ -53,22 +51,6 @@ class FbgemmKernels(TorchKernels):
         self._ops = self._torch.ops.fbgemm
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[None, Call]:
-        lookup = self._batched_tables(work, dtype)
-
-        def call(inputs: Inputs) -> Outputs:
-            with self._torch.no_grad():
-                return (lookup(inputs[0], inputs[1]),)
-
-        return None, call
-
-    def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
-        return self._joined(work, inputs[0], inputs[2])
-
-    def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """``sums`` [tables x samples, columns] in FBGEMM's layout [samples, tables x columns]."""
-        return sums.view(work.tables, work.batch, work.dim).transpose(0, 1).reshape(work.batch, -1)
-
-    def _batched_tables(self, work: LookupWork, dtype: str) -> Any:
         """FBGEMM's split table-batched embedding bags for ``work``, filled with pattern rows."""
         from fbgemm_gpu.split_embedding_configs import SparseType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -79,26 +61,22 @@ class FbgemmKernels(TorchKernels):
 
         place = EmbeddingLocation.DEVICE if self._gpu else EmbeddingLocation.HOST
         device = ComputeDevice.CUDA if self._gpu else ComputeDevice.CPU
-        made = SplitTableBatchedEmbeddingBagsCodegen(
+        bags = SplitTableBatchedEmbeddingBagsCodegen(
             [(work.rows, work.dim, place, device)] * work.tables,
             weights_precision=SparseType.FP16 if dtype == "fp16" else SparseType.FP32,
             output_dtype=SparseType.FP32,
             device=self._device,
         )
-        for table, rows in enumerate(made.split_embedding_weights()):
+        for table, rows in enumerate(bags.split_embedding_weights()):
             fill_rows(rows.detach(), table * work.rows)
-        return made
 
-    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """The kernel's inputs for one set of ids: rows of their own table, offsets of the bags, lengths.
+        def call(inputs: Inputs) -> Outputs:
+            with self._torch.no_grad():
+                return (bags(inputs[0], inputs[1]),)
 
-        first_row  is ignored, since FBGEMM's tables have no copies
-        """
-        require_exact(dtype, int(one.lengths.max()))
-        ids, lengths = self._tensors(one)
-        return ids, offsets_of(lengths), lengths
+        return None, call
 
-    def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
+    def _bucketizer(self, work: LookupWork, block: int) -> Call:
         blocks = self._torch.full((work.tables,), block, device=self._device)
 
         def call(inputs: Inputs) -> Outputs:

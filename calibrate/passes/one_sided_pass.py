@@ -33,7 +33,7 @@ from calibrate.passes.exchange_pass import (
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
-from calibrate.providers.torch_world import torch_here
+from calibrate.providers.torch_world import device_of, torch_here
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -132,11 +132,9 @@ class OneSidedPass(Provider):
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device; on GPUs, join NVSHMEM through a store at ``address``."""
-        import torch
-
         gpu = place.device == "cuda"
         self._place, self._run = place, address["run"]
-        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        self._device = device_of(place)
         self._tables = PatternTables(self._device, alone=gpu)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
         self._join = partial(join_store, address["host"], int(address["port"]))

@@ -10,11 +10,10 @@ from typing import Any
 
 from calibrate.cuda.cache import source_text
 from calibrate.cuda.device_tables import DeviceTables, make_tables
-from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults, offsets_of
+from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.operations import Availability
-from calibrate.passes.id_sets import IdSet
-from calibrate.passes.pattern_rows import Borrowed, require_exact
+from calibrate.passes.pattern_rows import Borrowed
 from calibrate.passes.torch_kernels import Inputs, Outputs, TorchKernels
 from calibrate.providers.device_collectives import torch_with_cuda
 from perfmodel.schema.runs import LookupWork
@@ -55,15 +54,14 @@ class Lookup(Borrowed):
         """Make the tables and their descriptors for the kernel."""
         super().take()
         work, tables = self._work, self._tables(self.rows)
-        options = GatherOptions(id_bytes=work.id_bytes, layout="table")
         self._faults = new_gather_faults(tables.device)
-        self._pool = GatherPool(tables, work.batch, options, work.pooling)
+        self._pool = GatherPool(tables, work.batch, work.pooling)
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """The sums of the bags [tables x samples, columns], in new memory."""
+        """The sums of the bags [samples, tables x columns], in new memory."""
         out = self._pool.new_out()
         self._pool(inputs[0], inputs[1], out, self._faults)
-        return (out.view(-1, self._work.dim),)
+        return (out,)
 
     def give_back(self) -> None:
         """Release tables and descriptors."""
@@ -76,25 +74,16 @@ class OwnKernels(TorchKernels):
 
     name = "perfmodel"
     operations = _OPERATIONS
+    by_table = True
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
         joined = work.tables * work.rows
         starts = [table * work.rows for table in range(work.tables)]
-        each = (copies - 1) * joined + work.rows
+        count = (copies - 1) * joined + work.rows
 
         def tables(rows: Any) -> DeviceTables:
             """T tables one after the other; each has the rows of all tables and copies behind it."""
-            return make_tables([rows[start : start + each] for start in starts])
+            return make_tables([rows[start : start + count] for start in starts])
 
-        made = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
-        return made, made
-
-    def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
-        return self._joined(work, inputs[0], inputs[2])
-
-    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Inputs for one set of ids in the tables' copy at ``first_row``: own rows, offsets, lengths."""
-        require_exact(dtype, int(one.lengths.max()))
-        ids, lengths = self._tensors(one)
-        kind = self._id_type(work)
-        return (ids + first_row).to(kind), offsets_of(lengths, kind), lengths
+        own = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
+        return own, own

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calibrate.cuda.gather_pool import offsets_of
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
@@ -21,7 +22,7 @@ from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host_collectives import CacheClearer, l2_bytes
-from calibrate.providers.torch_world import torch_here
+from calibrate.providers.torch_world import device_of, torch_here
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
@@ -140,22 +141,24 @@ def _poison(outputs: Outputs) -> None:
 class TorchKernels(Provider):
     """Times torch's kernels; subclasses time kernels of other libraries.
 
-    numbers_by_table  whether bucketized ids are rows of each table, not of an owner's joined tables
+    by_table  whether ids are rows of their own table, and bags [samples, tables x columns]; else ids are rows
+              of joined tables, and bags [tables x samples, columns]
+    copied    whether small tables have several copies on a GPU
     """
 
     name = "torch"
     operations: tuple[str, ...] = KERNELS
-    numbers_by_table = False
+    by_table = False
+    copied = True
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device: the CPU, or torch's current GPU."""
         import torch
 
-        self._torch = torch
-        self._gpu = gpu = place.device == "cuda"
-        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self.tables = PatternTables(self._device, alone=gpu)
-        self._clearer = None if gpu else CacheClearer(l2_bytes())
+        self._torch, self._gpu = torch, place.device == "cuda"
+        self._device = device_of(place)
+        self.tables = PatternTables(self._device, alone=self._gpu)
+        self._clearer = None if self._gpu else CacheClearer(l2_bytes())
         self._swept: Any = None
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
@@ -168,8 +171,9 @@ class TorchKernels(Provider):
                 f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
             )
         seed = zlib.crc32(point.key.encode())
-        made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
-        return made
+        make = getattr(self, f"_{point.operation}")
+        operation: KernelOperation = make(point.work, point.dtype, seed)
+        return operation
 
     def close(self) -> None:
         """Free the tables."""
@@ -184,67 +188,50 @@ class TorchKernels(Provider):
 
     def _sweep(self) -> None:
         """Read more memory than the L2 cache of any GPU holds, to evict everything else from it."""
-        torch = self._torch
         if self._swept is None:
-            self._swept = (
-                torch.zeros(COLD_BYTES // 4, device=self._device),
-                torch.zeros((), device=self._device),
-            )
-        torch.sum(self._swept[0], dim=0, out=self._swept[1])
+            zeros = self._torch.zeros
+            self._swept = zeros(COLD_BYTES // 4, device=self._device), zeros((), device=self._device)
+        self._torch.sum(self._swept[0], dim=0, out=self._swept[1])
 
-    def _tensors(self, one: IdSet) -> tuple[Any, Any]:
+    def _tensors(self, drawn: IdSet) -> tuple[Any, Any]:
         from_numpy = self._torch.from_numpy
-        return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
+        return from_numpy(drawn.ids).to(self._device), from_numpy(drawn.lengths).to(self._device)
 
-    def _joined(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
+    def _join_ids(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
         """Ids, which count rows of their own table, as rows of one table that holds all tables in order."""
         torch = self._torch
         table = torch.arange(lengths.numel(), device=ids.device) // work.batch
         return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
 
     def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        joined = work.tables * work.rows
-        drawn = draw_sets(work, dtype, seed)
+        """A look-up, whose bags must equal sums of pattern rows."""
+        joined, drawn = work.tables * work.rows, draw_sets(work, dtype, seed)
         table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
-        copies = table_copies(table_bytes, len(drawn)) if self._gpu else 1
+        copies = table_copies(table_bytes, len(drawn)) if self._gpu and self.copied else 1
         table, call = self._lookup(work, dtype, copies)
-        sets = [self._set(work, one, dtype, index % copies * joined) for index, one in enumerate(drawn)]
-        return self._summing(work, sets, call, table)
-
-    def _summing(
-        self, work: LookupWork, sets: Sequence[Inputs], call: Call, table: Borrowed | None
-    ) -> KernelOperation:
-        """The operation for a look-up in ``table``, whose bags must equal sums of pattern rows."""
+        sets = []
+        for index, one in enumerate(drawn):
+            require_exact(dtype, int(one.lengths.max()))
+            ids, lengths = self._tensors(one)
+            rows = ids if self.by_table else self._join_ids(work, ids, lengths)
+            sets.append((rows + index % copies * joined, offsets_of(lengths), lengths))
 
         def reference(inputs: Inputs) -> Outputs:
-            return (self._bags(work, bag_sums(self._rows(work, inputs), inputs[2], work.dim)),)
+            ids, _, lengths = inputs
+            rows = self._join_ids(work, ids, lengths) if self.by_table else ids
+            sums = bag_sums(rows, lengths, work.dim)
+            if self.by_table:
+                sums = sums.view(work.tables, work.batch, work.dim).transpose(0, 1)
+                sums = sums.reshape(work.batch, -1)
+            return (sums,)
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=table)
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Borrowed | None, Call]:
-        """(tables with ``copies`` copies of their rows, function of inputs that looks up in them)."""
+        """(tables with ``copies`` copies of their rows, function of ids, offsets and lengths)."""
         joined = copies * work.tables * work.rows
         table = Borrowed(lambda: self.tables.rows(0, joined, work.dim, dtype))
-        return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
-
-    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Inputs for one set of ids in the copy at ``first_row``: joined rows, bags' first ids, lengths."""
-        require_exact(dtype, int(one.lengths.max()))
-        ids, lengths = self._tensors(one)
-        kind = self._id_type(work)
-        rows = self._joined(work, ids, lengths) + first_row
-        return rows.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
-
-    def _id_type(self, work: LookupWork) -> Any:
-        return self._torch.int32 if work.id_bytes == 4 else self._torch.int64
-
-    def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
-        """Numbers of the pattern rows that ``inputs`` look up."""
-        return inputs[0].long()
-
-    def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """``sums`` [tables x samples, columns] in the layout in which this library returns bags."""
-        return sums
+        return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1][:-1]),)
 
     def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
@@ -252,13 +239,13 @@ class TorchKernels(Provider):
 
         def reference(inputs: Inputs) -> Outputs:
             rows, sent = bucketized(inputs[0], inputs[1], work.tables, block, work.shards)
-            return rows % block if self.numbers_by_table else rows, sent
+            return rows % block if self.by_table else rows, sent
 
-        call = self._bucketizer(work, block, sets[0])
+        call = self._bucketizer(work, block)
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
-        """A function that sorts ids by owner of ``block`` rows; all inputs have the shape of ``first``."""
+    def _bucketizer(self, work: LookupWork, block: int) -> Call:
+        """A function that sorts ids by owner of ``block`` rows."""
 
         def call(inputs: Inputs) -> Outputs:
             sent = lookup.bucketize(inputs[0], inputs[1], work.tables, block, work.shards)
@@ -279,17 +266,13 @@ class TorchKernels(Provider):
         out = torch.empty(elements, device=self._device)
 
         def call(inputs: Inputs) -> Outputs:
-            self._add(inputs[0], out)
+            torch.sum(inputs[0], dim=0, out=out)
             return (out,)
 
         def reference(inputs: Inputs) -> Outputs:
             return (values().sum(0).to(torch.float32),)
 
         return KernelOperation(self._gpu, [(one,) for one in parts], call, reference, (out,))
-
-    def _add(self, parts: Any, out: Any) -> None:
-        """Write the sum of the partial bags ``parts`` [ranks, n] into ``out`` [n]."""
-        self._torch.sum(parts, dim=0, out=out)
 
     def _copy(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch

@@ -132,12 +132,8 @@ class TorchRec(Provider):
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             import torchrec  # noqa: F401
-        import torch
-
-        gpu = place.device == "cuda"
-        self._rank = place.rank
-        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self._backend = "nccl" if gpu else "gloo"
+        self._rank, self._device = place.rank, torch_world.device_of(place)
+        self._backend = "nccl" if place.device == "cuda" else "gloo"
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:

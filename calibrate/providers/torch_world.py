@@ -57,6 +57,15 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
     return dist
 
 
+def device_of(place: Place) -> Any:
+    """torch's device of a rank: the CPU, or the current GPU."""
+    import torch
+
+    if place.device == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
 class TorchCollectives(RawCollectives):
     """Common part of gloo and NCCL: torch.distributed on tensors, or on the memory of numpy arrays.
 

@@ -48,7 +48,7 @@ def home(kernel_home: Path) -> Iterator[None]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
             for dim in (12, 32):
-                built = kernels("fp32", "int64", row_access(dim, "fp32", 16), method=method)
+                built = kernels("fp32", row_access(dim, "fp32", 16), method=method)
                 launch.prebuild(list(built.values()), torch.device("cpu"))
         yield
 

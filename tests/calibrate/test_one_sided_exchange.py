@@ -47,7 +47,7 @@ def built(kernel_home: Path) -> Iterator[None]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in ("fused", "three"):
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
-                variant = kernels(dtype, "int64", row_access(12, dtype, width), method=method)
+                variant = kernels(dtype, row_access(12, dtype, width), method=method)
                 launch.prebuild(list(variant.values()), torch.device("cpu"))
         yield
         answers.cache_clear()

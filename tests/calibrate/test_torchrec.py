@@ -34,7 +34,7 @@ def built(kernel_home: Path) -> Iterator[None]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
-                made = kernels(dtype, "int64", row_access(12, dtype, width), method=method)
+                made = kernels(dtype, row_access(12, dtype, width), method=method)
                 launch.prebuild(list(made.values()), torch.device("cpu"))
         yield
         answers.cache_clear()

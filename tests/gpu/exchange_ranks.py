@@ -19,7 +19,7 @@ from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import RankLostError
 
 ROWS, BATCH, MOST = (1001, 3, 5000), sized(130, 17), sized(20, 6)
-SHAPES = ((64, torch.float32), (12, torch.float16), (33, torch.float32), (128, torch.bfloat16))
+SHAPES = ((64, torch.float32), (12, torch.float16), (33, torch.float32), (128, torch.float32))
 SINGLE = 2.0**-24
 
 

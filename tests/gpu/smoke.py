@@ -7,7 +7,7 @@ import sys
 import torch
 
 from calibrate.cuda.device_tables import make_tables
-from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults
+from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     ids, offsets = torch.randint(0, 1000, (640,), device=gpu), torch.arange(0, 641, 10, device=gpu)
     bag = torch.nn.functional.embedding_bag
     want = bag(ids, table, offsets, mode="sum", include_last_offset=True)
-    pool = GatherPool(make_tables([table]), 64, GatherOptions(), 10)
+    pool = GatherPool(make_tables([table]), 64, 10)
     out, faults = pool.new_out(), new_gather_faults(gpu)
     pool(ids, offsets, out, faults)
     torch.cuda.synchronize()

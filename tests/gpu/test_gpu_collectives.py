@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles import environment
+from oracles import environment, free_port
 
 from calibrate import providers
 from calibrate.machine.local_gpus import find_gpus
@@ -23,8 +23,6 @@ GPUS = len(find_gpus())
 
 
 def run_two(name: str) -> list[dict[str, Any]]:
-    from calibrate.ranks.team import free_port
-
     port = str(free_port())
     started = [
         subprocess.Popen(

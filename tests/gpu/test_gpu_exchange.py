@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import exchange_ranks  # noqa: E402
+from oracles import free_port  # noqa: E402
 from oracles.thread_world import threads_of  # noqa: E402
 from sizes import REHEARSAL  # noqa: E402
 
@@ -59,8 +60,6 @@ def test_threads_that_play_pes(ranks: int) -> None:
 
 
 def started(task: str, ranks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
-    from calibrate.ranks.team import free_port
-
     if REHEARSAL:
         pytest.skip("NOT TESTED in a rehearsal: NVSHMEM starts on a GPU alone")
     try:

@@ -76,12 +76,6 @@ def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str
     assert 0 < call_s(found) < 0.5
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-@pytest.mark.parametrize("clock", CLOCKS)
-def test_ids_of_32_bits_and_rows_of_16(library: TorchKernels, clock: Clock, dtype: str) -> None:
-    visit(library, point("gather_pool", clock, WORK.model_copy(update={"id_bytes": 4}), dtype), 20)
-
-
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_nothing_waits_inside_a_call(library: TorchKernels, kernel: str) -> None:
     operation = library.operation(point(kernel, Clock.STREAM), [0])

@@ -10,13 +10,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gather_kernels import variants
+import gather_kernels
 
 from calibrate.cuda import row_wise_exchange, unique
 from perfmodel.resources import kernels_path
 
-EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16)).values()
-KERNELS = {kernel.name.split("<")[0]: kernel for kernel in (*variants(), *EXCHANGE, *unique.kernels())}
+EXCHANGE = row_wise_exchange.kernels("fp32", row_wise_exchange.row_access(128, "fp32", 16)).values()
+KERNELS = {
+    kernel.name.split("<")[0]: kernel for kernel in (*gather_kernels.kernels(), *EXCHANGE, *unique.kernels())
+}
 """One of each template: NVRTC compiles all others."""
 
 

@@ -51,15 +51,14 @@ def test_by_hand() -> None:
     assert got.counts.tolist() == [2, 0, 2] and got.offsets.tolist() == [0, 2, 2, 4]
 
 
-@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize(
     ("buckets", "ids", "rows"), [(1, 1, 1), (3, 50, 20), (9, 2500, 300), (40, 3000, 10**9)]
 )
 def test_different_ids_are_those_of_the_reference(
-    rng: np.random.Generator, order: None, buckets: int, ids: int, rows: int, dtype: Any, wide: bool
+    rng: np.random.Generator, order: None, buckets: int, ids: int, rows: int, dtype: Any
 ) -> None:
-    made = Uniquer(buckets, ids, torch.from_numpy(np.empty(0, dtype)).dtype, CPU, wide=wide)
+    made = Uniquer(buckets, ids, torch.from_numpy(np.empty(0, dtype)).dtype, CPU)
     for room in (0, ids // 2):  # the second call finds slots and state as the first left them
         offsets = buckets_of(rng, buckets, ids - room)
         assert_equal_to_reference(made, rng.integers(0, rows, ids).astype(dtype), offsets)
@@ -90,18 +89,6 @@ def test_ids_that_all_want_the_last_slot_of_their_bucket() -> None:
     assert_guards_hold([memory])
 
 
-def test_zipf(rng: np.random.Generator) -> None:
-    ids = np.minimum(rng.zipf(1.2, 2000), 10**6).astype(np.int32)
-    assert_equal_to_reference(Uniquer(4, 2000, torch.int32, CPU), ids, np.array([0, 10, 1200, 1900, 2000]))
-
-
-def test_expanding_gives_the_ids_back(rng: np.random.Generator) -> None:
-    ids, offsets = torch.from_numpy(rng.integers(0, 50, 400)), torch.tensor([0, 100, 250, 400])
-    got = unique(ids, offsets)
-    bucket = torch.repeat_interleave(offsets.diff())
-    assert torch.equal(got.ids[got.offsets[bucket] + got.inverse], ids)
-
-
 def test_no_ids() -> None:
     got = unique(torch.empty(0, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
     assert got.counts.tolist() == [0, 0, 0] and got.offsets.tolist() == [0] * 4
@@ -125,7 +112,7 @@ def test_offsets_beyond_the_ids_are_reported() -> None:
 
 def test_what_cannot_be_told_apart() -> None:
     ids, offsets = torch.tensor([1, 2]), torch.tensor([0, 2])
-    with pytest.raises(BadInputError, match=r"ids of torch.int16 in 1 buckets"):
+    with pytest.raises(BadInputError, match=r"2 ids of torch.int16 in 1 buckets"):
         unique(ids.to(torch.int16), offsets)
     with pytest.raises(BadInputError, match=r"in 0 buckets"):
         unique(ids, offsets[:1])
@@ -135,7 +122,7 @@ def test_what_cannot_be_told_apart() -> None:
         Uniquer(1, 3, torch.int64, CPU).run(ids, offsets)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
     """48 registers let 5 blocks of 256 threads run at once on an SM of 65536."""
     usage = compile_cubin(kernels(), architecture).usage

@@ -22,7 +22,7 @@ def test_the_example_runs_and_is_right(tmp_path: Path, monkeypatch: pytest.Monke
     device = seen["device"]
     first = torch.tensor([0, 3, 3], device=device), seen["ids"][:5]
     second = torch.tensor([0, 1, 2], device=device), seen["ids"][5:]
-    for bags, tolerance in ((seen["bags"], 1e-6), (seen["small"], 0.2)):
+    for bags, tolerance in ((seen["bags"], 1e-6), (seen["half"], 0.02)):
         for at, (offsets, ids) in enumerate((first, second)):
             want = torch.nn.functional.embedding_bag(ids, seen["rows"][at], offsets, mode="sum")
             assert torch.allclose(bags[:, 64 * at : 64 * (at + 1)], want, atol=tolerance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 
@@ -12,3 +13,10 @@ def environment() -> dict[str, str]:
     before = os.environ.get("PYTHONPATH")
     paths = [str(tests), str(tests.parent), *([before] if before else [])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])

@@ -55,17 +55,8 @@ __global__ void stuck(i32* out) {
   out[threadIdx.x] = 1;
 }
 
-__global__ void whole_number(const f16* in, float* wide, f16* back, i64 n) {
-  for (i64 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += i64(gridDim.x) * blockDim.x) {
-    wide[i] = to_float(in[i]);
-    back[i] = from_float<f16>(wide[i]);
-  }
-}
-
-template <class T>
-__global__ void rounded(const float* in, T* out, i64 n) {
-  for (i64 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += i64(gridDim.x) * blockDim.x)
-    out[i] = from_float<T>(in[i]);
+__global__ void whole_number(const f16* in, float* wide, i64 n) {
+  for (i64 i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += i64(gridDim.x) * blockDim.x) wide[i] = to_float(in[i]);
 }
 
 __global__ void first_fault(const i64* ids, i64 rows, i64 n, Faults* faults) {

@@ -8,12 +8,6 @@ from typing import Any
 import numpy as np
 
 
-def int8_values(rows: Any, dim: int) -> Any:
-    """Values [E, D] of int8 rows [E, bytes]: scale * byte + bias, both fp32 after the bytes."""
-    tail = np.ascontiguousarray(rows[:, dim : dim + 8]).view(np.float32).astype(np.float64)
-    return rows[:, :dim] * tail[:, :1] + tail[:, 1:]
-
-
 def gather_pool(tables: Sequence[Any], batch: int, ids: Any, offsets: Any) -> list[Any]:
     """Bags [B, D] of each table, float64.
 
