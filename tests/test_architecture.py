@@ -152,7 +152,7 @@ def test_the_patch_of_a_new_exchange_applies_and_its_own_test_passes(tmp_path: P
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "perfmodel").unlink()
     shutil.copytree(ROOT / "perfmodel", tmp_path / "perfmodel")
-    (tmp_path / "tests/plan").mkdir(parents=True)
+    (tmp_path / "tests/engine").mkdir(parents=True)
     (tested,) = [file for file in files if file.startswith("tests/")]
     shutil.copy(ROOT / tested, tmp_path / tested)
     subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=tmp_path, check=True)
