@@ -16,8 +16,8 @@ import pandas as pd
 from gpu_dense import BOTTOM, EMBEDDINGS, LAYERS, RANK, TOP
 
 from perfmodel.model.dense import DenseModel, kernels_time
-from perfmodel.schema.dense import load_rates
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import load_rates
 
 ROOT = Path(__file__).resolve().parents[1]
 MACHINE = "h200-sxm-ib"

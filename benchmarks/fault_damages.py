@@ -196,7 +196,5 @@ def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iter
         dice = random.Random(f"{seed}:{number}")
         content = damaged(dice.choice(reader.whole), dice)
         path = reader.written(content, folder)
-        if reader.suffix.endswith(".gz") and dice.random() < 0.3:
-            path.write_bytes(damaged(path.read_bytes(), dice))
         if wrong := tried(reader, path)[0]:
             yield reader.name, wrong, path.read_bytes()

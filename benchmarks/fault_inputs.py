@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perfmodel.resources import data_path
 
@@ -17,7 +14,7 @@ from perfmodel.resources import data_path
 class Reader:
     """One reader and the files that it is tried with.
 
-    suffix   of the file that it reads; ``.gz``: the contents are packed when they are written
+    suffix   of the file that it reads
     whole    contents that it reads without an error
     """
 
@@ -27,10 +24,9 @@ class Reader:
     read: Callable[[Path], object]
 
     def written(self, content: bytes, folder: Path, stem: str = "x_rank0") -> Path:
-        """A file of that content; what is packed already stays as it is."""
+        """A file of that content."""
         path = folder / f"{stem}{self.suffix}"
-        packs = self.suffix.endswith(".gz") and not content.startswith(b"\x1f\x8b")
-        path.write_bytes(gzip.compress(content, 1, mtime=0) if packs else content)
+        path.write_bytes(content)
         return path
 
 
@@ -42,8 +38,8 @@ def all_readers() -> list[Reader]:
 def _of_our_files() -> list[Reader]:
     from perfmodel.schema.calibration import read_calibration
     from perfmodel.schema.chip import read_chip
-    from perfmodel.schema.dense import load_dense
     from perfmodel.schema.machine import read_machine
+    from perfmodel.schema.priors import load_dense
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
 
@@ -62,8 +58,8 @@ def _of_our_files() -> list[Reader]:
 
 
 def _of_tables() -> list[Reader]:
-    from perfmodel.schema.distributions import read_histogram
     from perfmodel.schema.table_files import read_tables
+    from perfmodel.schema.workload import read_histogram
 
     tables = [
         {"name": "users", "rows": 1000, "dim": 32, "pooling": 3.5},
@@ -75,8 +71,6 @@ def _of_tables() -> list[Reader]:
     )
     return [
         Reader("tables, CSV", ".csv", (csv,), read_tables),
-        Reader("tables, CSV in gzip", ".csv.gz", (csv,), read_tables),
-        Reader("tables, Parquet", ".parquet", (_parquet(tables),), read_tables),
         Reader("tables, JSON", ".json", (json.dumps({"tables": tables}).encode(),), read_tables),
         Reader("tables, YAML", ".yaml", (yaml,), read_tables),
         Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
@@ -161,15 +155,6 @@ def _of_logs() -> list[Reader]:
         Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
     ]
-
-
-def _parquet(tables: list[dict[str, Any]]) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    out = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(tables), out)
-    return out.getvalue()
 
 
 def _shipped(*parts: str) -> bytes:

@@ -30,10 +30,8 @@ from fault_inputs import all_readers, run_lines
 from calibrate.running.journal import Journal, require_writable
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.schema.calibration import save_calibration, shipped_calibration
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.run_lines import RunLines, header_of, read_lines
-from perfmodel.schema.runs import PointLine, Visit
-from perfmodel.schema.whole_files import write_whole_text
+from perfmodel.schema.files import SAMPLES_NAME, write_whole_text
+from perfmodel.schema.runs import PointLine, RunLines, Visit, header_of, read_lines
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "gloo:all_to_all,gloo:all_reduce")

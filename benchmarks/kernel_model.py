@@ -50,7 +50,7 @@ def judged(folder: Path, seed: int) -> pd.DataFrame:
 
 def main() -> int:
     """Exit code 1 when a GPU's cells miss a goal, 2 when there is nothing to judge."""
-    from perfmodel.schema.run_folders import latest_run
+    from perfmodel.schema.run_files import latest_run
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")

@@ -29,8 +29,8 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import table
 from perfmodel.resources import data_path
-from perfmodel.schema.dense import ANY, load_dense, load_rates
-from perfmodel.schema.distributions import UNIFORM, Distribution
+from perfmodel.schema.priors import ANY, load_dense, load_rates
+from perfmodel.schema.workload import UNIFORM, Distribution
 from perfmodel.units import format_count, format_fraction, format_time
 
 _LEAST, _MOST, _TOLERANCE = 0.05, 2.0, 1e-5

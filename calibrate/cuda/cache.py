@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfmodel.errors import BadInputError
 from perfmodel.resources import kernels_path
-from perfmodel.schema.home import home_folder
+from perfmodel.schema.files import home_folder
 
 FOLDER = "kernels"
 """Name of the folder of compiled kernels in the user's home folder of perfmodel."""

@@ -43,7 +43,7 @@ from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
 from calibrate.running.versions import library_versions
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
-from perfmodel.schema.kernel_fits import GPU_L2
+from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0

@@ -13,7 +13,7 @@ from calibrate.planning.world import World
 from calibrate.running.journal import PointState
 from calibrate.running.stopping import Summary
 from perfmodel.errors import PerfmodelError
-from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.files import SAMPLES_NAME
 from perfmodel.schema.runs import Finish, Point, RunHeader, Status
 
 

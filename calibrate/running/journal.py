@@ -21,11 +21,20 @@ from types import TracebackType
 
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
-from perfmodel.schema.gate import MOST_RUN_BYTES, raised, too_large
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.run_lines import RUN_FILE, RunLines, put_away, read_lines
-from perfmodel.schema.runs import Finish, Point, PointLine, RunHeader, Status, Visit
-from perfmodel.schema.whole_files import write_whole_bytes
+from perfmodel.schema.files import SAMPLES_NAME, write_whole_bytes
+from perfmodel.schema.gate import MOST_RUN_BYTES, over
+from perfmodel.schema.runs import (
+    RUN_FILE,
+    Finish,
+    Point,
+    PointLine,
+    RunHeader,
+    RunLines,
+    Status,
+    Visit,
+    put_away,
+    read_lines,
+)
 
 LOCK = "lock"
 _OF_A_LOCK = re.compile(rb"\d{0,20}\n?")
@@ -320,9 +329,9 @@ def _is_a_link(path: Path) -> BadInputError:
 def _content(file: int, path: Path) -> bytes:
     with os.fdopen(os.dup(file), "rb") as stream:
         stream.seek(0)
-        raw = stream.read(raised(MOST_RUN_BYTES) + 1)
-    if len(raw) > raised(MOST_RUN_BYTES):
-        raise too_large(path, "run", raised(MOST_RUN_BYTES))
+        raw = stream.read(MOST_RUN_BYTES + 1)
+    if len(raw) > MOST_RUN_BYTES:
+        raise over(f"run {path}", "bytes", MOST_RUN_BYTES)
     return raw
 
 

@@ -15,10 +15,9 @@ from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.question.groups import RANGES
-from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, element_bytes
+from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, Distribution, TableSet, element_bytes
 from perfmodel.units import format_bytes, format_count
 
 Array = NDArray[np.float64]

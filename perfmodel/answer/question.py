@@ -28,11 +28,18 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
 from perfmodel.schema.calibration import list_calibrations
-from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, element_bytes
+from perfmodel.schema.workload import (
+    ID_DTYPE_BYTES,
+    PAYLOADS,
+    UNIFORM,
+    Distribution,
+    TableSet,
+    element_bytes,
+    parse_distribution,
+)
 from perfmodel.units import parse_quantity
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")

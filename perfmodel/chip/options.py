@@ -17,7 +17,7 @@ from perfmodel.chip import equations
 from perfmodel.model.access import characteristic_draws, touched_fraction, unique_rows
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.schema.chip import Chip
-from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.workload import Distribution
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,8 +23,8 @@ from perfmodel.question.measured import CheckOptions
 from perfmodel.report.check_text import check_text, outside_line, series_record
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.files import write_whole_text
 from perfmodel.schema.machine import Machine, list_machines
-from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 
 if TYPE_CHECKING:

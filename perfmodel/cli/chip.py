@@ -11,7 +11,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.question.chips import EXAMPLE, ChipPlanOptions
 from perfmodel.schema.chip import load_chip
-from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import parse_count
 
 

@@ -18,7 +18,7 @@ from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
-from perfmodel.schema.run_folders import (
+from perfmodel.schema.run_files import (
     calibration_in,
     calibrations_of,
     machine_file_beside,

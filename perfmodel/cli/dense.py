@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.schema.dense import DenseFile, load_dense, load_rates
+from perfmodel.schema.priors import DenseFile, load_dense, load_rates
 from perfmodel.units import parse_ratio, parse_time
 
 if TYPE_CHECKING:

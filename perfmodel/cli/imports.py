@@ -34,11 +34,15 @@ from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.fields import far_from_sold, limits_of
-from perfmodel.schema.files import invalid_fields, unknown_name
-from perfmodel.schema.home import SAMPLES_SUFFIX
+from perfmodel.schema.files import (
+    SAMPLES_SUFFIX,
+    cannot_write,
+    invalid_fields,
+    unknown_name,
+    write_whole_bytes,
+)
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
-from perfmodel.schema.whole_files import cannot_write, write_whole_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

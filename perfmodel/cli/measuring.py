@@ -30,13 +30,17 @@ from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError,
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
-from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.files import (
+    MACHINE_NAME,
+    invalid_fields,
+    runs_folder,
+    write_whole_bytes,
+    write_whole_text,
+)
 from perfmodel.schema.gate import read_bounded
-from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import Status
-from perfmodel.schema.whole_files import write_whole_bytes, write_whole_text
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 _OF_ONE_START = ("fresh", "plan_only")  # a resumed run does not start again

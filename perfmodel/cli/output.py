@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.terminal import page_width, terminal_columns, wrapped
-from perfmodel.schema.whole_files import cannot_write
+from perfmodel.schema.files import cannot_write
 
 if TYPE_CHECKING:
     from perfmodel.engine.explained import Explanation

@@ -12,8 +12,7 @@ from perfmodel.cli.output import check_named
 from perfmodel.errors import BadInputError
 from perfmodel.report.page.assemble import page_html, page_markdown
 from perfmodel.report.terminal import page_width, wrapped
-from perfmodel.schema.files import unknown_name
-from perfmodel.schema.whole_files import write_whole
+from perfmodel.schema.files import unknown_name, write_whole
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:

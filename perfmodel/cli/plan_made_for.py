@@ -16,11 +16,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.files import MadeFor, read_made_for, read_model
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.schema.calibration import list_calibrations
-from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import STDIN
 from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.schema.table_files import list_models
+from perfmodel.schema.workload import Distribution, parse_distribution
 from perfmodel.units import parse_quantity, parse_ratio
 
 if TYPE_CHECKING:

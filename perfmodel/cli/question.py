@@ -16,9 +16,8 @@ from perfmodel.cli.options import check_distinct, split_values
 from perfmodel.engine.basis import HostRows
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
-from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import element_bytes
+from perfmodel.schema.workload import element_bytes, parse_distribution
 from perfmodel.units import parse_count, parse_ratio
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")

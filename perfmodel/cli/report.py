@@ -26,7 +26,7 @@ from perfmodel.report.page.parts import Page
 from perfmodel.report.page.question_page import question_page
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
-from perfmodel.schema.run_folders import measured_groups
+from perfmodel.schema.run_files import measured_groups
 
 _TABLE_SIZE = "10TB"
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")

@@ -47,11 +47,9 @@ from perfmodel.question.groups import choose_optimizer, is_training
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.machines_text import machines_text
 from perfmodel.report.sweep_text import sweep_text
-from perfmodel.schema.distributions import UNIFORM
-from perfmodel.schema.files import cell, unknown_name
+from perfmodel.schema.files import cell, unknown_name, write_whole
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.whole_files import write_whole
-from perfmodel.schema.workload import TableSet
+from perfmodel.schema.workload import UNIFORM, TableSet
 from perfmodel.units import format_count, parse_count, parse_number, parse_time
 
 if TYPE_CHECKING:

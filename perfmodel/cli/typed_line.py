@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.question.spec import CommandOptions
-from perfmodel.schema.home import LATEST
-from perfmodel.schema.run_folders import latest_run
+from perfmodel.schema.files import LATEST
+from perfmodel.schema.run_files import latest_run
 
 if TYPE_CHECKING:
     import typer

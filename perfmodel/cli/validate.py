@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.question.measured import ValidateOptions
 from perfmodel.report.own_run import own_run_text
 from perfmodel.report.validation_text import verdicts_text
-from perfmodel.schema.run_folders import run_folder
+from perfmodel.schema.run_files import run_folder
 from perfmodel.validate import Verdict
 from perfmodel.validate import validate as judge
 

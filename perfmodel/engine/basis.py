@@ -15,9 +15,9 @@ from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, kernels
+from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import element_bytes
 from perfmodel.units import parse_ratio

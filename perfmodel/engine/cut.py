@@ -17,7 +17,7 @@ from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.model import access, kernels
 from perfmodel.model import exchanges as ex
 from perfmodel.model.popularity import Gather, LookUps
-from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.workload import Distribution
 
 UNIFORM = -1.0
 """Stands for the share of cache misses of uniform ids, which a formula gives."""

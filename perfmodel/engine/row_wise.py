@@ -20,7 +20,7 @@ from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import exchanges as ex
 from perfmodel.model.popularity import LookUps
-from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.workload import Distribution
 
 CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""

@@ -12,11 +12,10 @@ from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Link
 from perfmodel.collectives.link_laws import card_rate
 from perfmodel.engine.adjustments import Handover
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.schema.calibration import Calibration, load_calibration
+from perfmodel.schema.calibration import IMPLEMENTATIONS, Calibration, KernelConstants, load_calibration
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.fields import Quantity
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
 from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine, copied_rates
 from perfmodel.schema.priors import (
     Constants,

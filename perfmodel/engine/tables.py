@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import access, capacity
 from perfmodel.model.popularity import popularity
-from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.priors import load_kernel_constants
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, WEIGHT_BYTES, TableSet
+from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, UNIFORM, WEIGHT_BYTES, Distribution, TableSet
 from perfmodel.units import counted
 
 Array = NDArray[np.float64]

@@ -23,7 +23,7 @@ from perfmodel.model.dense import (
     step_time,
     update_bytes,
 )
-from perfmodel.schema.dense import DenseFile, load_rates
+from perfmodel.schema.priors import DenseFile, load_rates
 
 _BAGS = [step.name for step in FORWARD].index("gather_pool")
 

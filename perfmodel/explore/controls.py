@@ -11,11 +11,10 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Opt
-from perfmodel.schema.distributions import ONE_ROW
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.schema.table_files import list_models
-from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
+from perfmodel.schema.workload import DTYPE_BYTES, ONE_ROW, PAYLOADS
 
 OPTIONS = {each.name: each for each in ProjectOptions.declared()}
 _TENTHS = ("1", "1.25", "1.6", "2", "2.5", "3.2", "4", "5", "6.3", "8")

@@ -16,8 +16,8 @@ import typer
 from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
 from perfmodel.question.pages import TOKEN_VARIABLE, ExploreOptions
+from perfmodel.schema.files import home_folder
 from perfmodel.schema.gate import read_text
-from perfmodel.schema.home import home_folder
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
 

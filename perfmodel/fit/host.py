@@ -73,7 +73,7 @@ def _count_per_node(run: Run) -> int:
 
 def _choose_defaults(run: Run) -> tuple[str, str]:
     """(library, clock) that projections use by default."""
-    from perfmodel.schema.run_folders import CLOCK_ORDER
+    from perfmodel.schema.run_files import CLOCK_ORDER
 
     pairs = {(point.backend, point.clock) for point in run.points.values() if point.backend in list(Backend)}
     order, clocks = list(Backend), list(CLOCK_ORDER)

@@ -13,9 +13,9 @@ from perfmodel.fit.context import read_times
 from perfmodel.fit.curves import half_widths, solve
 from perfmodel.fit.laws import rounded
 from perfmodel.model import access, exchanges, kernels
+from perfmodel.schema.calibration import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Constants, load_kernel_constants
 from perfmodel.schema.workload import element_bytes

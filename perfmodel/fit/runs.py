@@ -9,13 +9,11 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import fit_handovers, select_passes
 from perfmodel.fit.kernels import fit_kernels
-from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
+from perfmodel.schema.calibration import GPU_L2, Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.run_files import Run
-from perfmodel.schema.run_folders import CLOCK_ORDER, preference
+from perfmodel.schema.run_files import CLOCK_ORDER, Run, preference
 from perfmodel.schema.runs import Point, PointKind, functional_reason
 
 DEFAULT_VARIANT, AFTER_KERNEL = "default", "after_kernel"

@@ -18,8 +18,8 @@ from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torch
 from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.table_files import table_entry
 from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from
-from perfmodel.schema.torchrec_tables import table_entry
 from perfmodel.schema.workload import Table, TableSet
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.model import access
 from perfmodel.model.recording import Array
-from perfmodel.schema.distributions import ONE_ROW, Distribution
+from perfmodel.schema.workload import ONE_ROW, Distribution
 
 BINS_PER_OCTAVE = 16
 """Bins per doubling of the rank under Zipf's law: results within 0.02 % of 256 bins per doubling."""

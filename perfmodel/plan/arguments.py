@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import Distribution
 
 _TEXT = ((str,), "a name, as text.")
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {

@@ -18,9 +18,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.fields import Exact, validated
-from perfmodel.schema.files import shown
+from perfmodel.schema.files import shown, write_whole_text
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
-from perfmodel.schema.whole_files import write_whole_text
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"

@@ -18,11 +18,10 @@ from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
 from perfmodel.plan.scaling import scale
 from perfmodel.question.groups import DEFAULT_MACHINE, is_training
-from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
-from perfmodel.schema.workload import TableSet
+from perfmodel.schema.workload import UNIFORM, Distribution, TableSet, parse_distribution
 from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:

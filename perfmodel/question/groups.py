@@ -21,7 +21,7 @@ OBJECTIVES = ("latency", "throughput")
 """What a pass is: a forward pass (latency), or a training step (throughput)."""
 _ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
 DEFAULT_BATCH = "1024"
-_TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
+_TABLE_SUFFIXES = (".csv", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
 """Default of ``--reserve``."""
 
@@ -84,7 +84,7 @@ Machine = Annotated[
 Model = Annotated[
     str | None,
     Opt(
-        "A shipped set of tables (perfmodel show models), or a CSV, Parquet, JSON, YAML, TOML file (its "
+        "A shipped set of tables (perfmodel show models), or a CSV, JSON, YAML, TOML file (its "
         "columns: perfmodel show --help); -: CSV or JSON on stdin.",
         "NAME",
     ),

@@ -14,11 +14,10 @@ from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.calibration import Calibration, Curve, KernelConstants, Law
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
-from perfmodel.schema.run_folders import calibrate_line
+from perfmodel.schema.run_files import calibrate_line
 from perfmodel.units import (
     counted,
     format_bytes,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from perfmodel.answer.what_would_help import NextExperiment
 from perfmodel.report.terminal import command_lines, page_width, paragraph
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.run_folders import calibrate_line
+from perfmodel.schema.files import SAMPLES_NAME
+from perfmodel.schema.run_files import calibrate_line
 from perfmodel.units import format_bytes, format_fraction
 
 

@@ -25,10 +25,9 @@ from perfmodel.report.terminal import (
     wrapped,
 )
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import list_machines
-from perfmodel.schema.workload import DTYPES
+from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import (
     counted,
     format_bytes,

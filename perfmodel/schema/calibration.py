@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from perfmodel import resources
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.fields import (
     Bytes,
@@ -29,16 +29,16 @@ from perfmodel.schema.fields import (
     Ranks,
     Seconds,
     Share,
+    Span,
     Strict,
     Whole,
     far_from_sold,
     limits_of,
+    one_of,
+    up_to,
 )
-from perfmodel.schema.files import invalid_fields, shown, unknown_name
+from perfmodel.schema.files import LATEST, cannot_write, invalid_fields, shown, unknown_name, write_whole_text
 from perfmodel.schema.gate import load_json, read_text
-from perfmodel.schema.home import LATEST
-from perfmodel.schema.kernel_fits import KernelConstants
-from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 2
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
@@ -46,24 +46,55 @@ _OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted"
 """Fields that are omitted from a file if they are empty."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
+_LONGEST_S = limits_of("sample")["time_s"].most
+_LONGEST_STEP_S = 10.0  # of a law
+_FASTEST = 1e15  # bytes per second of one link in a law; ratios are far below
 
-_MOST_OF_A_CURVE = {
-    "alpha_s": limits_of("sample")["time_s"].most,
-    "beta_bytes_per_s": 1e18,  # if the samples do not determine it, a fit may return any large rate
-    "p": 100.0,
-}
+KERNEL_KEYS = (
+    "launch_floor_s",
+    "gather_bytes_per_s",
+    "l2_bytes_per_s",
+    "row_access_bytes",
+    "bag_factor",
+    "bucketize_floor_s",
+    "bucketize_bytes_per_s",
+    "local_sum_bytes_per_s",
+    "l2_bytes",
+)
+"""Machine values that kernel samples can determine, and the size of the L2 cache, which a GPU reports."""
+
+GPU_L2 = "gpu_l2_bytes"
+"""Key in the stack of a run: bytes of the L2 cache as reported by the GPU."""
+
+IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
+"""Implementations of kernels that a projection can use. The default is the first that was timed, in this
+order, because TorchRec runs FBGEMM's kernels."""
+
+PASS_STEPS = (
+    "all_to_all_splits",
+    "all_to_all_lengths",
+    "all_to_all_ids",
+    "reduce_scatter_bags",
+    "between_steps",
+)
+"""Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
+
+Collective = Annotated[str, one_of("collective", COLLECTIVES)]
+KernelKey = Annotated[str, one_of("kernel constant", KERNEL_KEYS)]
+KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
+PassStep = Annotated[str, one_of("step", PASS_STEPS)]
 
 
 class Curve(Strict):
     """One measured cell: the fitted curve, measured sizes (anchors), errors on sizes left out of the fit."""
 
-    collective: str
+    collective: Collective
     gpus: Annotated[Ranks, Field(ge=2)]
     domain_gpus: Ranks
-    alpha_s: Interval
-    beta_bytes_per_s: Interval
-    p: Interval
-    anchor_bytes: list[Bytes]
+    alpha_s: Annotated[Interval, up_to(_LONGEST_S)]
+    beta_bytes_per_s: Annotated[Interval, up_to(1e18)]  # any large rate if the samples do not determine it
+    p: Annotated[Interval, up_to(100)]
+    anchor_bytes: list[Bytes] = Field(min_length=1)
     anchor_times_s: list[Seconds]
     anchor_log_sd: LogSd
     left_out_log_sd: list[LogSd] = []
@@ -76,35 +107,28 @@ class Curve(Strict):
     clock: Clock
 
     @model_validator(mode="after")
-    def _anchors(self) -> Curve:
-        if self.collective not in COLLECTIVES:
-            raise ValueError(f"unknown collective {self.collective!r}")
-        for name, most in _MOST_OF_A_CURVE.items():
-            if (value := getattr(self, name).value) > most:
-                raise ValueError(f"{name}.value: at most {most:g}, not {value:g}")
+    def _check(self) -> Curve:
         sizes, times = self.anchor_bytes, self.anchor_times_s
-        if self.left_out_log_sd and len(self.left_out_log_sd) != len(sizes):
-            raise ValueError(f"{len(sizes)} anchor_bytes but {len(self.left_out_log_sd)} left_out_log_sd")
-        if len(sizes) != len(times) or not sizes:
-            raise ValueError(f"{len(sizes)} anchor_bytes but {len(times)} anchor_times_s")
+        if len(sizes) != len(times) or len(self.left_out_log_sd) not in (0, len(sizes)):
+            raise ValueError("anchor_bytes, anchor_times_s and left_out_log_sd differ in length")
         if any(b <= a for a, b in itertools.pairwise(sizes)):
             raise ValueError("anchor_bytes must increase")
         if any(b < a for a, b in itertools.pairwise(times)):
             raise ValueError("anchor_times_s must not decrease")
         return self
 
+    @property
+    def cell(self) -> tuple[str, int, int]:
+        """(collective, GPUs, GPUs of a domain that take part)"""
+        return self.collective, self.gpus, min(self.gpus, self.domain_gpus)
+
     def formula(self) -> str:
         """The curve as text, with its numbers. S is the payload of one rank."""
         alpha = f"{self.alpha_s.value * 1e6:.3g} µs" if self.alpha_s.known else "floor unknown"
-        beta = (
-            f"{self.beta_bytes_per_s.value / 1e9:.3g} GB/s" if self.beta_bytes_per_s.known else "rate unknown"
-        )
+        rate = self.beta_bytes_per_s
+        beta = f"{rate.value / 1e9:.3g} GB/s" if rate.known else "rate unknown"
         p = self.p.value
         return f"t = (({alpha})^{p:.3g} + (S / {beta})^{p:.3g})^(1/{p:.3g})"
-
-
-_LONGEST_S = 10.0  # of one step of a collective
-_MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(Strict):
@@ -115,7 +139,7 @@ class Law(Strict):
     sources  ids of the samples' sources"""
 
     law: Literal["ring_tree", "pairwise"]
-    collectives: list[str]
+    collectives: list[Collective]
     names: list[str]
     values: list[Positive]
     log_sd: list[LogSd]
@@ -125,27 +149,76 @@ class Law(Strict):
     sources: list[str]
 
     @model_validator(mode="after")
-    def _shapes(self) -> Law:
-        n = len(self.names)
-        if len(self.values) != n or len(self.log_sd) != n:
-            raise ValueError(f"{n} names need {n} values and {n} log_sd")
+    def _check(self) -> Law:
+        if not len(self.names) == len(self.values) == len(self.log_sd):
+            raise ValueError("names, values and log_sd differ in length")
         for name, value in zip(self.names, self.values, strict=True):
-            most = _LONGEST_S if name.endswith("_s") and not name.endswith("per_s") else _MOST
+            most = _LONGEST_STEP_S if name.endswith("_s") and not name.endswith("per_s") else _FASTEST
             if value > most:
                 raise ValueError(f"{name}: at most {most:g}, not {value:g}")
-        if unknown := [c for c in self.collectives if c not in COLLECTIVES]:
-            raise ValueError(f"unknown collectives {unknown}")
         return self
 
 
-PASS_STEPS = (
-    "all_to_all_splits",
-    "all_to_all_lengths",
-    "all_to_all_ids",
-    "reduce_scatter_bags",
-    "between_steps",
-)
-"""Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
+class KernelFit(Strict):
+    """How well the model of one kernel fits its samples.
+
+    log_sd  standard deviation of ln t, for samples left out of the fit
+    loo_median, loo_p90    relative errors of these samples
+    low_bytes, high_bytes  range of the samples, in bytes as the model counts them
+    """
+
+    log_sd: LogSd
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    low_bytes: Bytes
+    high_bytes: Bytes
+
+
+class InPass(Strict):
+    """How much slower a kernel is in a whole pass than in a loop of its own: t_pass = more_s + factor t_loop.
+
+    log_sd  of the residual of ln t_pass;  passes  number of passes behind it
+    """
+
+    factor: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    more_s: Span
+    log_sd: LogSd
+    passes: Whole
+
+
+class KernelConstants(Strict):
+    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
+
+    values     by machine key; they replace the machine file's
+    in_pass    by step: how a whole pass slows the kernel; already included in ``values``
+    fits       by step of a projection, for timed steps only
+    log_sd, sample_count, loo_median, loo_p90   of all fits together
+    at_bound   keys whose value ended at a bound: the samples do not determine it
+    of_other   steps that the implementation lacks, with the implementation that is used instead
+    untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
+    """
+
+    values: Mapping[KernelKey, Interval]
+    fits: Mapping[KernelStep, KernelFit]
+    log_sd: LogSd
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    at_bound: list[KernelKey] = []
+    untold: list[KernelKey] = []
+    in_pass: Mapping[KernelStep, InPass] = {}
+    implementation: str
+    of_other: Mapping[KernelStep, str] = {}
+    clock: Clock
+
+    @model_validator(mode="after")
+    def _check(self) -> KernelConstants:
+        for key, interval in self.values.items():
+            outside = limits_of("machine")[key].refusal(interval.value) if interval.known else ""
+            if outside:
+                raise ValueError(f"values.{key}: {outside}")
+        return self
 
 
 class Calibration(Strict):
@@ -173,7 +246,7 @@ class Calibration(Strict):
     preferred: bool = False
     this_cluster: bool = True
     note: str = ""
-    accepted: list[str] = []
+    accepted: list[Annotated[str, one_of("limit", limits_of("sample"))]] = []
     sample_count: Annotated[int, Field(ge=0, le=2**53)]
     samples_sha256: str
     environment: Mapping[str, str] = {}
@@ -182,27 +255,18 @@ class Calibration(Strict):
     kernels: KernelConstants | None = None
     more_kernels: list[KernelConstants] = []
     after_kernel: list[Curve] = []
-    handover_s: Mapping[str, Interval] = {}
+    handover_s: Mapping[PassStep, Annotated[Interval, up_to(_LONGEST_S)]] = {}
 
     @model_validator(mode="after")
-    def _distinct(self) -> Calibration:
-        if unknown := [name for name in self.handover_s if name not in PASS_STEPS]:
-            raise ValueError(f"handover_s: unknown steps {unknown}")
-        if unknown := [name for name in self.accepted if name not in limits_of("sample")]:
-            raise ValueError(f"accepted: unknown names {unknown}")
-        names = [one.implementation for one in self.more_kernels]
+    def _check(self) -> Calibration:
+        names = [kernels.implementation for kernels in self.more_kernels]
         if names and (self.kernels is None or len({self.kernels.implementation, *names}) <= len(names)):
             raise ValueError(f"more_kernels: {names} are of other implementations than kernels, one each")
-        longest = limits_of("sample")["time_s"].most
-        if long := [name for name, interval in self.handover_s.items() if interval.value > longest]:
-            raise ValueError(f"handover_s.{long[0]}.value: at most {longest:g} s")
         for curves in (self.curves, self.after_kernel):
-            cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in curves]
-            for cell, count in Counter(cells).items():
+            for cell, count in Counter(curve.cell for curve in curves).items():
                 if count > 1:
-                    raise ValueError(
-                        f"{count} curves of {cell[0]} on {cell[1]} GPUs, {cell[2]} in a domain: keep one"
-                    )
+                    group = f"{cell[1]} GPUs, {cell[2]} in a domain"
+                    raise ValueError(f"{count} curves of {cell[0]} on {group}: keep one")
         return self
 
     def curve(
@@ -212,21 +276,16 @@ class Calibration(Strict):
 
         after_kernel  the curve of calls right after a kernel that clears the caches
         """
-        group = min(gpus, domain_gpus)
-        for curve in self.after_kernel if after_kernel else self.curves:
-            own = min(curve.gpus, curve.domain_gpus)
-            if (curve.collective, curve.gpus, own) == (collective, gpus, group):
-                return curve
-        return None
+        cell = collective, gpus, min(gpus, domain_gpus)
+        curves = self.after_kernel if after_kernel else self.curves
+        return next((curve for curve in curves if curve.cell == cell), None)
 
     def kernels_of(self, implementation: str | None) -> KernelConstants | None:
         """Constants of the kernels of that implementation if they were timed; None: of the default."""
-        if implementation is None:
+        if implementation is None or self.kernels is None:
             return self.kernels
-        known = [self.kernels] if self.kernels is not None else []
-        return next(
-            (one for one in [*known, *self.more_kernels] if one.implementation == implementation), None
-        )
+        timed = [self.kernels, *self.more_kernels]
+        return next((kernels for kernels in timed if kernels.implementation == implementation), None)
 
     def law(self, collective: str) -> Law | None:
         """The law that predicts ``collective`` where it was not measured."""
@@ -237,11 +296,11 @@ class Calibration(Strict):
 
         Values that the user accepted are left out.
         """
-        found: dict[str, str] = {}
+        doubts: dict[str, str] = {}
         for curve in (*self.curves, *self.after_kernel):
             sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
-            found = {**far_from_sold(sizes, times, np.asarray([float(curve.gpus)])), **found}
-        return {name: text for name, text in found.items() if name not in self.accepted}
+            doubts = {**far_from_sold(sizes, times, np.asarray([float(curve.gpus)])), **doubts}
+        return {name: text for name, text in doubts.items() if name not in self.accepted}
 
     def to_json(self) -> str:
         """The file's text: sorted keys, one line per list, identical for identical content."""
@@ -277,32 +336,28 @@ def read_calibration(path: Path) -> Calibration:
             "fit it again from its samples: perfmodel import LOG… --out FILE.",
         )
     try:
-        found = Calibration.model_validate_json(text, strict=True)
+        calibration = Calibration.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise invalid_fields(error, "calibration", str(path)) from None
-    if doubted := found.doubts():
-        lines = "\n".join(f"calibration {path}: {name}: {words}" for name, words in doubted.items())
-        step = f'if it is correct: write "accepted": {json.dumps([*found.accepted, *doubted])}'
+    if doubts := calibration.doubts():
+        lines = "\n".join(f"calibration {path}: {name}: {words}" for name, words in doubts.items())
+        step = f'if it is correct: write "accepted": {json.dumps([*calibration.accepted, *doubts])}'
         raise BadInputError(lines, f"check the logs that it was made of; {step}.")
-    return found
+    return calibration
 
 
 def list_calibrations(machine: str | None = None) -> list[str]:
     """Names of the shipped calibrations, ``machine/backend-version-clock``."""
     root = resources.data_path(_FOLDER)
-    found = sorted(root.glob(f"*/*{_SUFFIX}")) if root.is_dir() else []
-    names = [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in found]
+    names = [
+        f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in sorted(root.glob(f"*/*{_SUFFIX}"))
+    ]
     return [name for name in names if machine is None or name.startswith(machine + "/")]
 
 
 @lru_cache(maxsize=64)
 def shipped_calibration(calibration_id: str) -> Calibration:
-    """A shipped calibration by name."""
-    if calibration_id not in list_calibrations():
-        raise NoCalibrationError(
-            f"there is no calibration {calibration_id!r}.",
-            "perfmodel show calibrations lists what is shipped.",
-        )
+    """A shipped calibration by name, one of ``list_calibrations``."""
     return read_calibration(resources.data_path(_FOLDER, calibration_id + _SUFFIX))
 
 

@@ -6,12 +6,20 @@ Ranges of physical values stand in one table, each with its source: ``data/limit
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from perfmodel import resources, units
 from perfmodel.schema.evidence import Evidence
@@ -154,6 +162,8 @@ LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 Seconds = Annotated[float, within("sample", "time_s")]
+Span = Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
+"""Seconds that may be 0."""
 Bytes = Annotated[float, within("sample", "payload_bytes")]
 
 
@@ -174,6 +184,28 @@ class Interval(Strict):
         if not self.low <= self.value <= self.high:
             raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
         return self
+
+
+def one_of(kind: str, names: Collection[str]) -> Any:
+    """Annotation of a text that is one of ``names``; ``kind`` says in a message what they are."""
+
+    def check(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"unknown {kind} {text!r}")
+        return text
+
+    return AfterValidator(check)
+
+
+def up_to(most: float) -> Any:
+    """Annotation of an ``Interval`` whose value is at most ``most``."""
+
+    def check(interval: Interval) -> Interval:
+        if interval.value > most:
+            raise ValueError(f"value: at most {most:g}, not {interval.value:g}")
+        return interval
+
+    return AfterValidator(check)
 
 
 class Quantity(Strict):

@@ -1,12 +1,17 @@
-"""Error messages about files, all in one form."""
+"""Files: error messages of one form, files that are written whole, and the place of a user's own results."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import heapq
+import os
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
@@ -15,11 +20,32 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Separators that stand in place of commas in a CSV file, by name."""
+
+LATEST = "latest"
+"""Word for the newest run that holds a calibration."""
+
+SAMPLES_NAME = "samples.jsonl"
+MACHINE_NAME = "machine.toml"
+"""File names in the folder of a run, besides its calibrations (``*.json``)."""
+
+SAMPLES_SUFFIX = ".samples.csv"
+"""Suffix of the samples' file beside a calibration: ``mine.json``, ``mine.samples.csv``."""
+
+BROKEN = ".broken"
+"""Part of the name of a folder that was put aside because its samples cannot be read."""
+
+HOME_VARIABLE = "PERFMODEL_HOME"
+
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _LONGEST_PROBLEM = 2_000
 _MOST_NEAREST = 3
 _MANY_NAMES = 60  # above this, only the nearest names are listed, of as many that share most pairs of letters
+_LONG = 1e16  # above this, a limit is printed with an exponent
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SIGNED = re.compile(r"[+-](?:[\d.]+(?:[eE][+-]?\d+)?|∞)(?:\s?[%×]|\s[^\W\d]\w*(?:/s)?)?")
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel show machines h100-sxm-ib --toml",
@@ -31,6 +57,31 @@ _EXPECTED = {
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
 }
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a field",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be finite",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} letters",
+    "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+}
+"""Plain words for pydantic's error types."""
+_TYPES = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "dict": "a table of fields",
+    "model": "a table of fields",
+    "mapping": "a table of fields",
+}
+"""What a value must be, by the first word of pydantic's error types (``int_parsing``)."""
 
 
 def expected(what: str) -> str:
@@ -45,23 +96,6 @@ def key_twice(key: object, where: str) -> BadInputError:
     return BadInputError(f"{where}: key {shown(key)} stands twice in one object.", "leave one of them.")
 
 
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Separators that stand in place of commas in a CSV file, by name."""
-
-
-def check_separator(header: Sequence[str], where: str) -> None:
-    """Check that fields are separated by commas.
-
-    Limits: one field that has other separators -> BadInputError
-    """
-    names = [name for sign, name in SEPARATORS.items() if len(header) == 1 and sign in header[0]]
-    if names:
-        raise BadInputError(
-            f"{where} has {names[0]} between its fields.",
-            "write commas between them and points in numbers: a spreadsheet saves so as CSV (comma).",
-        )
-
-
 def cell(text: str) -> str:
     """A name as a field of a CSV file, made safe for spreadsheets, which run fields that look like formulas.
 
@@ -70,9 +104,6 @@ def cell(text: str) -> str:
     """
     begins = text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and not _SIGNED.fullmatch(text))
     return f"'{text}" if begins else text
-
-
-_SIGNED = re.compile(r"[+-](?:[\d.]+(?:[eE][+-]?\d+)?|∞)(?:\s?[%×]|\s[^\W\d]\w*(?:/s)?)?")
 
 
 def first_line(text: str) -> str:
@@ -111,72 +142,36 @@ def invalid_fields(
     """
     lines = []
     for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
-        field = _field(problem["loc"], line_numbers)
-        if (
-            problem["type"] == "value_error"
-        ):  # our own validators state the value and, for a whole file, the field
-            lines.append(f"{field}: {_reason(problem)}" if field else _reason(problem))
-            continue
-        value = "" if problem["type"] in _SAY_IT_ALL else f" (found {shown(problem.get('input'))})"
-        lines.append(f"{field or 'the whole file'}: {_reason(problem)}{value}")
-    lines = [line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…" for line in lines]
+        place, value = problem["loc"], ""
+        field = ".".join(map(str, place))
+        if line_numbers and len(place) > 1 and isinstance(place[1], int):
+            field = ", ".join([f"line {line_numbers[place[1]]}", *map(str, place[2:])])
+        if problem["type"] not in ("missing", "extra_forbidden", "value_error"):  # our own say the value
+            value = f" (found {shown(problem.get('input'))})"
+        if problem["type"] != "value_error":
+            field = field or "the whole file"
+        line = f"{field}: {_reason(problem)}{value}" if field else _reason(problem)
+        lines.append(line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…")
     left = error.error_count() - len(lines)
     more = f"; and {left} more" if left > 0 else ""
     words = f"{what} {where} is not valid: {'; '.join(lines)}{more}."
     return BadInputError(words, expected(what), where=f"{what} {where}")
 
 
-_LONG = 1e16  # above this, a limit is printed with an exponent
-_SAY_IT_ALL = ("missing", "extra_forbidden")
-_REASONS = {
-    "missing": "is missing",
-    "extra_forbidden": "is not a field",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "finite_number": "must be finite",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "is too large",
-    "int_from_float": "must be a whole number",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "string_type": "must be text",
-    "string_too_short": "must not be empty",
-    "string_too_long": "must have at most {max_length} letters",
-    "too_short": "must not be empty",
-    "too_long": "must have at most {max_length} entries",
-    "list_type": "must be a list",
-    "dict_type": "must be a table of fields",
-    "model_type": "must be a table of fields",
-    "model_attributes_type": "must be a table of fields",
-    "mapping_type": "must be a table of fields",
-    "literal_error": "must be one of {expected}",
-    "enum": "must be one of {expected}",
-}
-"""Plain words for pydantic's error types."""
-
-
 def _reason(problem: ErrorDetails) -> str:
-    context = {key: _plain(value) for key, value in problem.get("ctx", {}).items()}
-    if problem["type"] == "greater_than_equal":
+    """One of pydantic's errors in plain words: long limits shortened, whole ones with all digits."""
+    context: dict[str, Any] = dict(problem.get("ctx", {}))
+    for key, limit in context.items():
+        if isinstance(limit, (int, float)) and not isinstance(limit, bool):
+            whole = limit == int(limit) and abs(limit) < _LONG
+            context[key] = f"{int(limit):,}".replace(",", " ") if whole else f"{limit:g}"
+    kind = problem["type"]
+    if kind == "greater_than_equal":
         return "must not be negative" if context["ge"] == "0" else f"must be at least {context['ge']}"
-    plain = _REASONS.get(problem["type"])
-    return plain.format(**context) if plain else problem["msg"].removeprefix("Value error, ")
-
-
-def _plain(limit: Any) -> Any:
-    """A limit for a message: long numbers shortened, whole numbers with all digits, ``1 048 576``."""
-    if isinstance(limit, bool) or not isinstance(limit, (int, float)):
-        return limit
-    return f"{int(limit):,}".replace(",", " ") if limit == int(limit) and abs(limit) < _LONG else f"{limit:g}"
-
-
-def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
-    if line_numbers and len(location) > 1 and isinstance(location[1], int):
-        return ", ".join([f"line {line_numbers[location[1]]}", *(str(part) for part in location[2:])])
-    return ".".join(str(part) for part in location)
+    if kind in _REASONS:
+        return _REASONS[kind].format(**context)
+    wanted = _TYPES.get(kind.partition("_")[0])
+    return f"must be {wanted}" if wanted else problem["msg"].removeprefix("Value error, ")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") -> BadInputError:
@@ -192,13 +187,13 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
         near = difflib.get_close_matches(name, alike, n=_MOST_NEAREST, cutoff=0.0)
         step = f"the nearest of {len(names)}: {', '.join(near)}."
     else:
-        nearest = nearest_names(name, sorted(names, key=lambda known: known != usual))
+        nearest = _nearest_names(name, sorted(names, key=lambda known: known != usual))
         hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
         step = f"{hint}known: {', '.join(names) or 'none'}."
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 
-def nearest_names(name: str, names: Sequence[str]) -> list[str]:
+def _nearest_names(name: str, names: Sequence[str]) -> list[str]:
     """The known names that are probably meant, at most three.
 
     That is another case; else all that begin so; else a typing error; else all whose first word, up to a
@@ -208,11 +203,9 @@ def nearest_names(name: str, names: Sequence[str]) -> list[str]:
     plain = {known.casefold(): known for known in reversed(names)}
     if text in plain:
         return [plain[text]]
-    begins = [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]
-    if begins:
+    if begins := [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]:
         return begins[:_MOST_NEAREST]
-    alike = difflib.get_close_matches(text, list(plain), n=1, cutoff=0.75)
-    if alike:
+    if alike := difflib.get_close_matches(text, list(plain), n=1, cutoff=0.75):
         return [plain[alike[0]]]
     words = {known: known.casefold().partition("-")[0] for known in names}
     nearest = difflib.get_close_matches(text.partition("-")[0], sorted(set(words.values())), n=1)
@@ -222,3 +215,90 @@ def nearest_names(name: str, names: Sequence[str]) -> list[str]:
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:
     """Whether a text looks like a path, not like a shipped name."""
     return "/" in text or "\\" in text or text.lower().endswith(tuple(suffixes))
+
+
+def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> None:
+    """Write a file in one step: ``write`` writes it under a random name beside it, which is then renamed.
+
+    what   names the kind of file in a message ("machine file")
+    Links are not followed: a link at ``path`` is replaced by the file, and the linked file is not touched.
+    Limits: nothing written, or an error of any kind -> the old file unchanged, and no other file
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:60]}.", suffix=path.suffix, dir=path.parent)
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error, what) from None
+    draft = Path(name)
+    try:
+        os.close(handle)
+        write(draft)
+        _settle(draft)
+        os.replace(draft, path)
+    except OSError as error:
+        raise cannot_write(path, error, what) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_whole_bytes(path: Path, content: bytes, what: str = "") -> None:
+    """Write a file of these bytes atomically."""
+    write_whole(path, lambda draft: draft.write_bytes(content), what)
+
+
+def write_whole_text(path: Path, text: str, what: str = "") -> None:
+    """Write a file of this text in UTF-8 atomically."""
+    write_whole_bytes(path, text.encode(), what)
+
+
+def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
+    """The error for a place that cannot be written: the system's reason, and what helps."""
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    named = f"{what} {path}" if what else str(path)
+    step = "check the folder and its permissions, or name another."
+    if getattr(error, "errno", None) in _FULL:
+        step = "free some space there, and rerun the command."
+    return BadInputError(f"{named} cannot be written: {reason}.", step)
+
+
+def _settle(draft: Path) -> None:
+    """Synchronise the draft to disk, with the access rights of a new file."""
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(handle)
+        with contextlib.suppress(OSError):
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(handle, 0o666 & ~mask)
+    finally:
+        os.close(handle)
+
+
+def home_folder() -> Path:
+    """``$PERFMODEL_HOME``, else the user's data folder of this system. It need not exist."""
+    given = os.environ.get(HOME_VARIABLE, "").strip()
+    if given:
+        return Path(given).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("perfmodel", appauthor=False))
+
+
+def runs_folder() -> Path:
+    """Default place of the folders of runs. It need not exist."""
+    return home_folder() / "runs"
+
+
+def runs_by_age(folder: Path | None = None) -> list[Path]:
+    """Folders of runs below ``folder`` or ``runs_folder``, last written first.
+
+    Limits: no run, or an unreadable folder -> empty; a run that was put aside -> left out; written at
+    the same instant -> the last by name
+    """
+    root = folder or runs_folder()
+    try:
+        runs = [(path.stat().st_mtime_ns, path.parent) for path in root.glob(f"*/{SAMPLES_NAME}")]
+    except OSError:
+        return []
+    return [run for _, run in sorted(runs, reverse=True) if BROKEN not in run.name]

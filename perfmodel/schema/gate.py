@@ -1,29 +1,28 @@
 """The only place where files are read: every limit is checked before anything large is built.
 
-No file below 3 MB takes more than 1 GB of memory, whatever it holds: packed files are unpacked up to a size,
-values are counted before parsing, columns that are not needed are not decoded, and keys, levels, rows, ranks
-and numbers are limited. An error names the limit.
+No file below 3 MB takes more than 1 GB of memory, whatever it holds: values are counted before parsing, and
+bytes, keys, levels, rows, ranks and numbers are limited. An error names the limit.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import itertools
 import json
-import os
 import re
 import sys
 import tomllib
-import zlib
 from collections import Counter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import check_separator, expected, first_line, key_twice
+from perfmodel.schema.files import SEPARATORS, expected, first_line, key_twice
 from perfmodel.units import format_count
+
+if TYPE_CHECKING:
+    import yaml
 
 MOST_GPUS = 2**20
 MOST_PLANNED_GPUS = 2**18
@@ -57,71 +56,50 @@ LONGEST_KEY = 1_000
 LONGEST_TEXT = 1_000_000  # characters
 MOST_DIGITS = 400  # the largest double has 309
 MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
-READ_MORE, MOST_MORE = "PERFMODEL_READ_MORE", 1_000
-"""Environment variable that multiplies the limits on bytes, CSV rows and values."""
+
+_NESTED = (dict, list, str, int)  # types of which a value may be too large
+_TOO_LARGE = 10**MOST_DIGITS
+_TOO_DEEP = f"nested too deeply: more than {MOST_LEVELS} levels"
+_TOO_MANY = f"more than {format_count(MOST_VALUES)} values"
+_LONG_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}""")
+_QUOTED_PART = re.compile(r"""["'][ \t]*+\.""")
+_OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # of YAML 1.1: 010 is 8 in it, and 1:30:00 is 5400
+_piped: dict[TextIO, tuple[str, bytes]] = {}
+"""(kind of file, bytes) that were read from stdin, since a command may read its tables twice."""
 
 
-def raised(most: int) -> int:
-    """A limit that users may raise, times ``$PERFMODEL_READ_MORE``.
-
-    Limits: not set -> ``most``;  not a whole number from 1 to ``MOST_MORE`` -> BadInputError
-    """
-    said = os.environ.get(READ_MORE, "1")
-    if not (said.isascii() and said.isdigit() and len(said) < MOST_DIGITS and 1 <= int(said) <= MOST_MORE):
-        raise BadInputError(
-            f"{READ_MORE}={first_line(said)} is not a number of times.",
-            f"a whole number from 1 to {format_count(MOST_MORE)}, or unset it.",
-        )
-    return most * int(said)
-
-
-def more() -> str:
-    """Advice for a message: the environment variable that doubles the present limits, if memory allows."""
-    return f"{READ_MORE}={2 * raised(1)} doubles the limit"
-
-
-def over(
-    where: str, what: str, most: int, next_step: str = "split it", *, fixed: bool = True
-) -> BadInputError:
-    """The error for a file that exceeds a limit.
-
-    what  the plural noun of which there are too many;  most  the limit;  fixed  users cannot raise the limit
-    """
+def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
+    """The error for a file that exceeds a limit. what  plural noun of which there are too many"""
     limit = format_count(most)
+    step = f"{next_step}: at most {limit} are read."
     return BadInputError(
-        f"{where} has more than {limit} {what}.",
-        f"{next_step}: at most {limit} are read" + ("." if fixed else f" ({more()})."),
-        where=where,
-        allowed=f"at most {limit}",
+        f"{where} has more than {limit} {what}.", step, where=where, allowed=f"at most {limit}"
     )
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
-    """Bytes of a file, a pipe, a device or stdin (``-``), at most ``most``, which users may raise.
+    """Bytes of a file, a pipe, a device or stdin (``-``), at most ``most``.
 
     Limits: missing, unreadable, a folder, larger than ``most`` (or endless) -> BadInputError
     """
-    most = raised(most)
+    named = f"{what} {path}"
     try:
         if path == STDIN:
-            raw = _of_stdin(what, most)
+            raw = _read_stdin(what, most)
         else:
             with path.open("rb") as stream:
                 raw = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        named = f"{what} {path}"
         raise BadInputError(f"{named} cannot be read: {reason}.", "check the path.", where=named) from None
     if len(raw) > most:
-        raise too_large(path, what, most)
+        limit = f"at most {most // MIB} MiB"
+        words = f"{named} is too large: more than {most // MIB} MiB."
+        raise BadInputError(words, f"{limit} are read.", where=named, allowed=limit)
     return raw
 
 
-_piped: dict[TextIO, tuple[str, bytes]] = {}
-"""(kind of file, bytes) that were read from stdin, since a command may read its tables twice."""
-
-
-def _of_stdin(what: str, most: int) -> bytes:
+def _read_stdin(what: str, most: int) -> bytes:
     """The bytes of stdin. Limits: closed, or read before as another kind of file -> BadInputError"""
     if (stream := sys.stdin) is None:
         raise BadInputError(f"{what} -: stdin is closed.", "give a file, or pipe into the command.")
@@ -136,29 +114,12 @@ def _of_stdin(what: str, most: int) -> bytes:
     return raw
 
 
-def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputError:
-    """The error for a file of more than ``most`` bytes."""
-    limit = f"{most // MIB} MiB{unpacked}"
-    named, most_read = f"{what} {path}", f"at most {limit}"
-    step = f"{most_read} are read ({more()})."
-    return BadInputError(f"{named} is too large: more than {limit}.", step, where=named, allowed=most_read)
-
-
 def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
-    """UTF-8 text of a file, unpacked if its name ends in .gz; ``what`` names its kind in a message.
+    """UTF-8 text of a file; ``what`` names its kind in a message.
 
-    Limits: missing, unreadable, not UTF-8, a folder, empty, or larger than ``most`` -> BadInputError
+    Limits: as ``read_bounded``; not UTF-8, empty, NUL bytes -> BadInputError
     """
     raw = read_bounded(path, what, most)
-    if path.suffix.lower() == ".gz":
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
-                raw = stream.read(raised(most) + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            reason = first_line(str(error))
-            raise BadInputError(f"{what} {path} is not gzip: {reason}.", expected(what)) from None
-        if len(raw) > raised(most):
-            raise too_large(path, what, raised(most), " unpacked")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -182,61 +143,44 @@ def require_bounded(document: object) -> None:
     level: list[Any] = [document]
     for _ in range(MOST_LEVELS + 1):
         below: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                if len(one) > MOST_TABLES:
+        for value in level:
+            if isinstance(value, dict):
+                if len(value) > MOST_TABLES:
                     raise ValueError(f"more than {format_count(MOST_TABLES)} fields in one object")
-                if any(isinstance(key, str) and len(key) > LONGEST_KEY for key in one):
+                if any(isinstance(key, str) and len(key) > LONGEST_KEY for key in value):
                     raise ValueError(f"a key of more than {format_count(LONGEST_KEY)} characters")
-                below += [each for each in one.values() if type(each) in _LONG]
-            elif isinstance(one, list):
-                below += [each for each in one if type(each) in _LONG]
-            elif isinstance(one, str) and len(one) > LONGEST_TEXT:
+                below += [inner for inner in value.values() if type(inner) in _NESTED]
+            elif isinstance(value, list):
+                below += [inner for inner in value if type(inner) in _NESTED]
+            elif isinstance(value, str) and len(value) > LONGEST_TEXT:
                 raise ValueError(f"text of more than {format_count(LONGEST_TEXT)} characters")
-            elif isinstance(one, int) and abs(one) >= _TOO_LARGE:
+            elif isinstance(value, int) and abs(value) >= _TOO_LARGE:
                 raise ValueError(f"a number of more than {MOST_DIGITS} digits")
         if not below:
             return
         level = below
-    raise ValueError(f"nested too deeply: more than {MOST_LEVELS} levels")
+    raise ValueError(_TOO_DEEP)
 
 
-_LONG = (dict, list, str, int)
-_TOO_LARGE = 10**MOST_DIGITS
+def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
+    """The error for a file that a library could not parse, with its reason."""
+    text = _TOO_DEEP if isinstance(error, RecursionError) else " ".join(str(error).split())
+    return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step, where=where)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML document as nested dictionaries."""
     text = read_text(path, what, MOST_TOML_BYTES)
     try:
-        for found in _DOTTED.finditer(text):
-            words = "" if found[0].startswith(_NO_KEY) else found[0]
-            if words.count(".") >= MOST_KEY_PARTS and len(_PART.findall(words)) > MOST_KEY_PARTS:
-                raise ValueError(f"a key of more than {MOST_KEY_PARTS} parts ({first_line(words)})")
+        for line in text.splitlines():
+            long = line.count(".") >= MOST_KEY_PARTS and _LONG_KEY.search(line)
+            if long or (long is None and len(_QUOTED_PART.findall(line)) >= MOST_KEY_PARTS):
+                raise ValueError(f"a key of more than {MOST_KEY_PARTS} parts ({first_line(line)})")
         document = tomllib.loads(text)
         require_bounded(document)
     except (ValueError, RecursionError) as error:
         raise not_valid(f"{what} {path}", "TOML", error, expected(what)) from None
     return document
-
-
-_PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]++|\\.)*+(?:"|$)|'[^'\n]*+(?:'|$)""", re.MULTILINE)
-_NO_KEY = ('"""', "'''", "#")
-_DOTTED = re.compile(
-    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)|'''
-    r"""'''(?:[^']++|'(?!''))*+(?:'''|\Z)|\#[^\n]*+|"""
-    rf"(?:{_PART.pattern})(?:[ \t]*+\.[ \t]*+(?:{_PART.pattern}))*+",
-    re.MULTILINE | re.DOTALL,
-)
-"""Long strings and comments, which hold no key, and candidates for keys; every character is read once."""
-
-
-def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
-    """The error for a file that a library could not parse, with its reason."""
-    text = " ".join(str(error).split())
-    if isinstance(error, RecursionError):
-        text = f"nested too deeply: more than {MOST_LEVELS} levels"
-    return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step, where=where)
 
 
 def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
@@ -245,13 +189,13 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
     Limits: not JSON, too many values, a key twice in one object -> BadInputError
     """
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(document := dict(found)) < len(found):
-            raise key_twice(Counter(name for name, _ in found).most_common(1)[0][0], where)
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(document := dict(pairs)) < len(pairs):
+            raise key_twice(Counter(name for name, _ in pairs).most_common(1)[0][0], where)
         return document
 
     try:
-        return decode_json(text, json.JSONDecoder(object_pairs_hook=pairs))[0]
+        return decode_json(text, json.JSONDecoder(object_pairs_hook=build))[0]
     except ValueError as error:
         raise not_valid(where, "JSON", error, next_step) from None
 
@@ -261,57 +205,129 @@ def read_json(path: Path, what: str, next_step: str = "the file may have been cu
     return load_json(read_text(path, what), f"{what} {path}", next_step)
 
 
-_PLAIN = json.JSONDecoder()
-
-
-def many_values() -> ValueError:
-    """The error for a document with too many values."""
-    return ValueError(f"more than {format_count(raised(MOST_VALUES))} values ({more()})")
-
-
-def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None = None) -> tuple[Any, int]:
+def decode_json(
+    text: str, decoder: json.JSONDecoder | None = None, start: int | None = None
+) -> tuple[Any, int]:
     """(a JSON value, its end): of the whole text, or from ``start`` on.
 
     Limits: not JSON, or too many values -> ValueError
     """
-    if not start and len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
-        raise many_values()
+    if not start and len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > MOST_VALUES:
+        raise ValueError(_TOO_MANY)
+    decoder = decoder or json.JSONDecoder()
     try:
-        found = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
+        value, end = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
     except RecursionError:
-        raise ValueError(f"nested too deeply: more than {MOST_LEVELS} levels") from None
-    require_bounded(found[0])
-    return found
+        raise ValueError(_TOO_DEEP) from None
+    require_bounded(value)
+    return value, end
 
 
-def read_csv_lines(path: Path, what: str, most: int | None = None) -> list[tuple[int, list[str]]]:
+def read_yaml(path: Path, what: str) -> Any:
+    """A YAML document of plain data. Tags and aliases, which can make a small file large, are refused."""
+    import yaml
+
+    text = read_text(path, what)
+    try:
+        document = _build_yaml(text, f"{what} {path}")
+        require_bounded(document)
+    except (yaml.YAMLError, ValueError) as error:
+        raise not_valid(f"{what} {path}", "YAML", error, expected(what)) from None
+    return document
+
+
+def _build_yaml(text: str, where: str) -> Any:
+    """The document, built event by event: each open level is a list, or a mapping with its next key."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    words = yaml.SafeLoader("")  # resolves plain words
+    levels: list[tuple[Any, list[Any]]] = [([], [])]  # outermost: a list of the documents
+    for number, event in enumerate(yaml.parse(text, Loader=loader)):
+        if number > MOST_VALUES:
+            raise ValueError(_TOO_MANY)
+        line = f"line {event.start_mark.line + 1}" if event.start_mark else "at the end"
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"{line}: aliases (*name) are not read")
+        if isinstance(event, yaml.CollectionEndEvent):
+            levels.pop()
+        if not isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
+            continue
+        if event.tag not in (None, "!"):
+            raise ValueError(f"{line}: tags ({first_line(str(event.tag))}) are not read")
+        value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
+        if isinstance(event, yaml.ScalarEvent):
+            value = _read_word(words, event, line)
+        holder, keys = levels[-1]
+        if isinstance(holder, list):
+            holder.append(value)
+        elif keys:
+            holder[keys.pop()] = value
+        elif not isinstance(value, str | int | float | None):
+            raise ValueError(f"{line}: a list or a mapping is no name of a field")
+        elif value in holder:
+            raise key_twice(value, f"{where}, {line}")
+        else:
+            keys.append(value)
+        if isinstance(event, yaml.CollectionStartEvent):
+            if len(levels) > MOST_LEVELS:
+                raise ValueError(_TOO_DEEP)
+            levels.append((value, []))
+    documents = levels[0][0]
+    if len(documents) > 1:
+        raise ValueError("several documents in one file")
+    return documents[0] if documents else None
+
+
+def _read_word(words: yaml.SafeLoader, event: yaml.ScalarEvent, line: str) -> Any:
+    """Value of a scalar: text if quoted, else a number, true, false, null or text.
+
+    Limits: words that YAML 1.1 reads as octal or sexagesimal, numbers of many digits -> ValueError
+    """
+    import yaml
+
+    text = event.value
+    tag: str = words.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    kind = tag.rsplit(":", 1)[-1]
+    if not event.implicit[0] or kind not in ("int", "float", "bool", "null"):
+        return text
+    if kind in ("int", "float") and _OLD_NUMBER.match(text):
+        reason = "is octal or to the base 60 in YAML 1.1; write a decimal number"
+        raise ValueError(f"{line}: {first_line(text)} {reason}")
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{line}: a number of more than {MOST_DIGITS} digits")
+    return getattr(words, f"construct_yaml_{kind}")(yaml.ScalarNode(tag, text))
+
+
+def read_csv_lines(path: Path, what: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
     """(line number, fields) of each CSV row that is not blank, header first."""
     return csv_lines(read_text(path, what), f"{what} {path}", most)
 
 
-def csv_lines(text: str, where: str, most: int | None = None) -> list[tuple[int, list[str]]]:
+def csv_lines(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
     """(line number, fields) of each row of CSV text; ``where`` names it in a message.
 
-    most  rows below the header; None: ``MOST_RECORDS``, which users may raise
-    Limits: no row at all, more than ``most``, an open quote, a bad line end -> BadInputError
+    most  rows below the header
+    Limits: no row at all, more than ``most``, an open quote, a bad line end, other separators than commas
+            -> BadInputError
     """
-    allowed = raised(MOST_RECORDS) if most is None else most
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     lines: list[tuple[int, list[str]]] = []
     try:
-        for row in itertools.islice(filter(None, reader), allowed + 2):
+        for row in itertools.islice(filter(None, reader), most + 2):
             if len(row) > MOST_COLUMNS:
-                where = f"{where}, line {reader.line_num}:"
-                raise over(where, "fields", MOST_COLUMNS, "check the line")
+                raise over(f"{where}, line {reader.line_num}:", "fields", MOST_COLUMNS, "check the line")
             lines.append((reader.line_num, row))
     except csv.Error as error:
-        raise BadInputError(
-            f"{where}, line {reader.line_num}: not valid CSV ({error}).",
-            "the file may have been cut short; " + expected(where),
-        ) from None
+        step = f"the file may have been cut short; {expected(where)}"
+        raise BadInputError(f"{where}, line {reader.line_num}: not valid CSV ({error}).", step) from None
     if not lines:
         raise BadInputError(f"{where} is empty.", expected(where))
-    if len(lines) > allowed + 1:
-        raise over(where, "rows", allowed, fixed=most is not None)
-    check_separator(lines[0][1], where)
+    if len(lines) > most + 1:
+        raise over(where, "rows", most)
+    header = lines[0][1]
+    for sign, name in SEPARATORS.items():
+        if len(header) == 1 and sign in header[0]:
+            step = "write commas between them and points in numbers: a spreadsheet saves so as CSV (comma)."
+            raise BadInputError(f"{where} has {name} between its fields.", step)
     return lines

@@ -1,20 +1,25 @@
-"""Reading a calibration run: checked lines, points with their visits, and tables for the fits."""
+"""A calibration run on disk: its checked lines, points with their visits, its folder, and ``latest``."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
+from perfmodel.schema.calibration import Calibration, read_calibration
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.files import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
 from perfmodel.schema.gate import MOST_RUN_BYTES, read_bounded
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.run_lines import RUN_FILE, header_of, read_lines
+from perfmodel.schema.machine import list_machines
 from perfmodel.schema.runs import (
+    RUN_FILE,
     Finish,
     LookupWork,
     Point,
@@ -23,18 +28,33 @@ from perfmodel.schema.runs import (
     RunHeader,
     Status,
     Visit,
+    functional_reason,
+    header_of,
+    put_away,
+    read_lines,
 )
 from perfmodel.schema.samples import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
+CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
+"""Default order of clocks in a projection: the clock of the shipped calibrations first."""
+
+_SUFFIX = ".json"
 _LONGEST_HEADER = 2**20
 _FEWEST_VISITS = 3
 """Visits above which an unfinished point counts, as a noisy one."""
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
 _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 """Collectives that PyTorch's process groups run in place."""
+_WORK_COLUMNS = (
+    *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
+    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "shards"),
+    *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
+)
+_MADE_UP = ("cpu-", "gpu-")
+"""Beginning of the generated names of hosts that the user does not name."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +91,10 @@ class Run:
         unfinished point with more visits is noisy.
         """
         for key, point in self.points.items():
-            finish = self.finishes.get(key)
             visits = [visit for visit in self.visits.get(key, []) if visit.times_s and not visit.wrong]
-            under_way = _FLAGS[Status.NOISY] if len(visits) >= _FEWEST_VISITS else None
-            flag = _FLAGS.get(finish.status) if finish and not finish.rank_lost else under_way
+            flag = _FLAGS[Status.NOISY] if len(visits) >= _FEWEST_VISITS else None
+            if self.ended(key):
+                flag = _FLAGS.get(self.finishes[key].status)
             if point.kind is kind and flag is not None and visits:
                 yield point, visits, flag
 
@@ -134,34 +154,20 @@ class Run:
     def _work_samples(self, kind: PointKind) -> pd.DataFrame:
         import pandas as pd
 
-        rows = [self._work_row(*found) for found in self.usable(kind)]
+        rows = []
+        for point, visits, flag in self.usable(kind):
+            finish = self.finishes.get(point.key)
+            work = point.work or LookupWork(batch=1)  # a copy or an empty launch looks nothing up
+            row: dict[str, Any] = {**work.model_dump(), **point.model_dump(exclude={"work"})}
+            row |= {"key": point.key, "clock": str(point.clock), "flag": flag}
+            row |= {name: getattr(finish, name, None) for name in ("low_s", "high_s")}
+            row["time_s"] = _median_of_medians([visit.times_s for visit in visits])
+            row = {name: row[name] for name in _WORK_COLUMNS}
+            for name in dict.fromkeys(name for visit in visits for name in visit.steps_s):
+                times = [visit.steps_s[name] for visit in visits if visit.steps_s.get(name)]
+                row[f"{name}_time_s"] = _median_of_medians(times)
+            rows.append(row)
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(_WORK_COLUMNS))
-
-    def _work_row(self, point: Point, visits: list[Visit], flag: str) -> dict[str, Any]:
-        work, finish = point.work or _NO_WORK, self.finishes.get(point.key)
-        low_s, high_s = (finish.low_s, finish.high_s) if finish else (None, None)
-        own = {"key": point.key, "clock": str(point.clock), "low_s": low_s, "high_s": high_s}
-        own |= {"time_s": _median_of_medians([visit.times_s for visit in visits]), "flag": flag}
-        row = {name: _field(name, own, point, work) for name in _WORK_COLUMNS}
-        for name in dict.fromkeys(name for visit in visits for name in visit.steps_s):
-            times = [visit.steps_s[name] for visit in visits if visit.steps_s.get(name)]
-            row[f"{name}_time_s"] = _median_of_medians(times)
-        return row
-
-
-_WORK_COLUMNS = (
-    *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
-    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "shards"),
-    *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
-)
-_NO_WORK = LookupWork(batch=1)
-"""Work of a copy or an empty launch, which looks nothing up; its bytes are in the point."""
-
-
-def _field(name: str, own: dict[str, Any], point: Point, work: LookupWork) -> Any:
-    if name in own:
-        return own[name]
-    return getattr(point if name in Point.model_fields else work, name)
 
 
 def _median_of_medians(times: list[list[float]]) -> float:
@@ -174,13 +180,28 @@ def read_run(path: Path | str) -> Run:
     Limits: an incomplete last line (lost power), a blank line -> left out; any other unreadable line, or a
     line that belongs to no point -> BadInputError with its number
     """
-    file = _samples(path)
-    found = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
-    if found.damage:
-        raise found.error(file)
-    run = Run(found.header, {}, {}, {}, str(file))
-    for _, line in found.good:
-        _add(run, line)
+    file = _samples_file(path)
+    lines = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
+    if lines.damage:
+        number, why = lines.damage[0]
+        more = f" In all, {lines.damage_text} cannot be used." if len(lines.damage) > 1 else ""
+        raise BadInputError(
+            f"{RUN_FILE} {file}, line {number}: {why}.{more}",
+            "run perfmodel calibrate again as before: it measures again what the lines held, and keeps a "
+            f"copy of the file; or {put_away(file)}",
+        )
+    run = Run(lines.header, {}, {}, {}, str(file))
+    for _, line in lines.good:
+        if isinstance(line, PointLine):  # a second point line restarts the point
+            run.points[line.key] = line.point
+            run.visits.pop(line.key, None)
+            run.finishes.pop(line.key, None)
+        elif isinstance(line, Visit):
+            run.visits.setdefault(line.key, []).append(line)
+            if line.key in run.finishes and not run.ended(line.key):
+                del run.finishes[line.key]  # the point is resumed
+        else:
+            run.finishes[line.key] = line
     return run
 
 
@@ -189,7 +210,7 @@ def read_header(path: Path | str) -> RunHeader:
 
     Limits: no complete line, or not a header -> BadInputError
     """
-    file = _samples(path)
+    file = _samples_file(path)
     try:
         with file.open("rb") as stream:
             first = stream.readline(_LONGEST_HEADER)
@@ -198,19 +219,162 @@ def read_header(path: Path | str) -> RunHeader:
     return header_of(first, file)
 
 
-def _samples(path: Path | str) -> Path:
+def _samples_file(path: Path | str) -> Path:
     file = Path(path)
     return file / SAMPLES_NAME if file.is_dir() else file
 
 
-def _add(run: Run, line: PointLine | Visit | Finish) -> None:
-    if isinstance(line, PointLine):  # a second point line restarts the point
-        run.points[line.key] = line.point
-        run.visits.pop(line.key, None)
-        run.finishes.pop(line.key, None)
-    elif isinstance(line, Visit):
-        run.visits.setdefault(line.key, []).append(line)
-        if (finish := run.finishes.get(line.key)) is not None and finish.rank_lost:
-            del run.finishes[line.key]  # the point is resumed
-    else:
-        run.finishes[line.key] = line
+def run_folder(text: str) -> Path | None:
+    """The folder of a run, from ``latest``, its path, or the path of its samples; None for anything else.
+
+    Limits: ``latest`` without a run that holds a calibration -> NoCalibrationError
+    """
+    if text == LATEST:
+        return latest_run()
+    path = Path(text)
+    folder = path.parent if path.name == SAMPLES_NAME else path
+    with suppress(OSError, ValueError):
+        return folder if folder.is_dir() else None
+    return None
+
+
+def latest_run() -> Path:
+    """The last written run below ``runs_folder`` that holds a calibration.
+
+    Functional checks (``--oversubscribe``) do not count, whatever their folders hold.
+    Limits: no such run -> NoCalibrationError; a calibration that cannot be read -> BadInputError
+    """
+    runs = runs_by_age()
+    for run in runs:
+        if calibrations_of(run) and not read_header(run).functional_only:
+            return run
+    why = "nothing was measured yet: no run"
+    if runs:
+        why = "no run holds a calibration (no collective at its end yet, or a functional check only)"
+    raise NoCalibrationError(
+        f"{why} in {runs_folder()}.", "measure this machine:\n  perfmodel calibrate --quick"
+    )
+
+
+def calibrations_of(folder: Path) -> dict[Path, Calibration]:
+    """Calibrations in the folder of a run, by file; first the one that a projection uses by default.
+
+    Limits: a file that is no calibration -> BadInputError; in a run, with the command that rewrites it
+    """
+    calibrations = {}
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        try:
+            calibrations[path] = read_calibration(path)
+        except BadInputError as error:
+            if (folder / SAMPLES_NAME).is_file():
+                step = f"the samples beside it are kept; to write it again:\n  {calibrate_line(folder)}"
+                raise BadInputError(error.message, step) from None
+            raise
+    return dict(sorted(calibrations.items(), key=lambda item: preference(item[1])))
+
+
+def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
+    """The command that measures what the run in ``folder`` lacks: in the same place, for the same machine.
+
+    words   options such as ``--only gloo``; none: measure all that a projection uses
+    preset  ``--quick``; "" for the standard preset, with more sizes and less noise
+    Limits: if the stack has changed since, the new measurements go to another folder beside it
+    """
+    more = ["--out", str(folder.parent)]
+    with suppress(OSError):
+        more = [] if folder.parent.resolve() == runs_folder().resolve() else more
+    with suppress(PerfmodelError):
+        machine = read_header(folder).machine
+        if not machine.startswith(_MADE_UP) and machine not in list_machines():
+            more += ["--machine", machine]
+    return shlex.join(["perfmodel", "calibrate", *words, *([preset] if preset else []), *more])
+
+
+def preference(calibration: Calibration) -> tuple[bool, bool, int, int, int]:
+    """Sort key among the calibrations of one run, best first.
+
+    In this order: all collectives of a pass are known, by law or by measurement on one group of ranks; the
+    calibration is complete; laws cover all collectives, or else most groups were measured; library; clock.
+    """
+    groups = measured_groups(calibration)
+    by_law = all(calibration.law(name) for name in _pass_collectives(calibration))
+    return (
+        not (by_law or groups),
+        not calibration.complete,
+        -(10**6 if by_law else len(groups)),
+        list(Backend).index(calibration.backend),
+        CLOCK_ORDER.index(calibration.clock),
+    )
+
+
+def measured_groups(calibration: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
+    """Numbers of ranks on which all of these collectives were measured.
+
+    collectives  default: the collectives of a whole pass
+    """
+    cells = {curve.cell for curve in calibration.curves}
+    needed = collectives or _pass_collectives(calibration)
+    groups = {cell[1:] for cell in cells}
+    return sorted({group[0] for group in groups if all((name, *group) in cells for name in needed)})
+
+
+def _pass_collectives(calibration: Calibration) -> tuple[str, ...]:
+    nvshmem = (
+        calibration.backend is Backend.NVSHMEM
+    )  # it has no reduce-scatter: bags are exchanged and summed
+    return ("all_to_all",) if nvshmem else ("all_to_all", "reduce_scatter")
+
+
+def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
+    """The calibration of a run for a library and clock; by default the first of ``calibrations_of``.
+
+    Limits: no calibration in the folder, or none for that library and clock, or a functional check
+    -> NoCalibrationError; a folder that is no run -> BadInputError
+    """
+    is_run = (folder / SAMPLES_NAME).is_file()
+    if is_run and (header := read_header(folder)).functional_only:
+        raise NoCalibrationError(
+            f"run {folder.name} is a functional check ({functional_reason(header)}): "
+            "there is no calibration of it.",
+            f"measure this machine:\n  {calibrate_line(folder)}",
+        )
+    try:
+        calibrations = calibrations_of(folder)
+    except BadInputError:
+        if is_run:
+            raise
+        calibrations = {}  # files of other kinds
+    if not calibrations and is_run:
+        raise NoCalibrationError(
+            f"run {folder.name} holds no calibration: no collective was measured to its end.",
+            f"measure them:\n  {calibrate_line(folder)}",
+        )
+    if not calibrations:
+        raise BadInputError(
+            f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
+            "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
+        )
+    for path, item in calibrations.items():
+        if backend in (None, str(item.backend)) and clock in (None, str(item.clock)):
+            return path
+    wanted = " at clock ".join(part for part in (backend, clock) if part)
+    there = ", ".join(f"--backend {item.backend} --clock {item.clock}" for item in calibrations.values())
+    raise NoCalibrationError(f"run {folder.name} has nothing of {wanted}.", f"it has {there}.")
+
+
+def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:
+    """The error for a run or calibration of a machine whose values are unknown."""
+    return BadInputError(
+        f"{what} is of {machine}, which is not a shipped machine, and {folder / MACHINE_NAME} is not there.",
+        f"put it there: perfmodel calibrate wrote it beside the samples of the run{more}.",
+    )
+
+
+def machine_file_beside(calibration: str) -> Path | None:
+    """The machine file in the folder of a calibration's file; None if there is none."""
+    path = Path(calibration)
+    try:
+        beside = path.with_name(MACHINE_NAME)
+        return beside if path.suffix == _SUFFIX and beside.is_file() else None
+    except (OSError, ValueError):
+        return None

@@ -10,25 +10,31 @@ If the last line is incomplete (lost power), it is ignored.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.fields import Strict, limits_of, within
+from perfmodel.schema.fields import Positive, Ranks, Seconds, Span, Strict, Whole
+from perfmodel.schema.files import BROKEN, invalid_fields
+from perfmodel.units import counted
 
 SCHEMA_VERSION = 1
+RUN_FILE = "run file"
+_BLANK = b" \t\r\0"
+"""Bytes that may surround a line, or be alone in one: lost power leaves zero bytes."""
+_MOST_NAMED = 8
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Seconds = Annotated[float, within("sample", "time_s")]
-Span = Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
 Reading = Annotated[float, Field(ge=-1e3, le=1e12, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
-Whole = Annotated[int, Field(ge=1, le=2**53)]
-Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 
 KERNELS = ("gather_pool", "bucketize", "partial_sum", "copy", "launch_floor")
 """Kernels that are timed: gather and pool, ids by owner, sum of partial bags, copies, an empty launch."""
@@ -215,3 +221,106 @@ class Finish(Strict):
 
 
 Line = Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]
+_LINE: TypeAdapter[RunHeader | PointLine | Visit | Finish] = TypeAdapter(Line)
+
+
+class Damage(NamedTuple):
+    """An unusable line, and why."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True)
+class RunLines:
+    """Contents of a file: the header, the usable lines after it with their numbers, and damaged lines.
+
+    whole_bytes   up to the end of the last complete line; what follows was cut short
+    """
+
+    header: RunHeader
+    whole_bytes: int
+    good: Sequence[tuple[int, PointLine | Visit | Finish]]
+    damage: Sequence[Damage]
+
+    @property
+    def damage_text(self) -> str:
+        """Words such as ``3 lines (7, 9, 12)``."""
+        numbers = [str(item.number) for item in self.damage]
+        more = " …" if len(numbers) > _MOST_NAMED else ""
+        return f"{counted(len(numbers), 'line')} ({', '.join(numbers[:_MOST_NAMED])}{more})"
+
+
+def read_lines(raw: bytes, file: Path) -> RunLines:
+    """The lines of a run's file. Blank lines, and zero bytes around a line, are ignored.
+
+    Limits: no complete line, or a first line that is not the header of a run -> BadInputError
+    """
+    whole = raw[: raw.rfind(b"\n") + 1]
+    lines = whole.split(b"\n")[:-1]
+    if not lines:
+        raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
+    header = header_of(lines[0], file)
+    good: list[tuple[int, PointLine | Visit | Finish]] = []
+    damage: list[Damage] = []
+    visits: dict[str, list[Visit]] = {}  # so far, of each point
+    for number, text in enumerate(lines[1:], 2):
+        if not (bare := text.strip(_BLANK)):
+            continue
+        try:
+            line = _parse_line(bare, number, file)
+        except BadInputError as error:
+            why = error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
+            damage.append(Damage(number, why))
+            continue
+        why = _contradiction(line, visits)
+        if why or isinstance(line, RunHeader):
+            damage.append(Damage(number, why))
+            continue
+        if isinstance(line, PointLine):
+            visits[line.key] = []
+        elif isinstance(line, Visit):
+            visits[line.key].append(line)
+        good.append((number, line))
+    return RunLines(header, len(whole), good, damage)
+
+
+def _contradiction(line: RunHeader | PointLine | Visit | Finish, visits: dict[str, list[Visit]]) -> str:
+    """Why a readable line contradicts the visits before it, by point; "" if it is usable."""
+    if isinstance(line, RunHeader):
+        return "a second header"
+    if isinstance(line, PointLine):
+        return "" if line.key == line.point.key else "the key is not that of the point"
+    if line.key not in visits:
+        return f"a {line.type} of a point that no line before it names"
+    before = visits[line.key]
+    if isinstance(line, Visit):
+        return ""
+    if line.visits > len(before):
+        return f"the end of a point of {counted(line.visits, 'visit')}, of which {len(before)} are there"
+    timed = line.status is Status.FAILED or any(visit.times_s for visit in before)
+    return "" if timed else "the end of a point that was never timed"
+
+
+def header_of(first: bytes, file: Path) -> RunHeader:
+    """The header in the first line. Limits: anything else -> BadInputError"""
+    header = _parse_line(first, 1, file)
+    if not isinstance(header, RunHeader):
+        raise BadInputError(f"{RUN_FILE} {file}, line 1: not the header of a run.", put_away(file))
+    return header
+
+
+def _parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+    try:
+        return _LINE.validate_json(text, strict=True)
+    except ValidationError as error:
+        message = invalid_fields(error, RUN_FILE, f"{file}, line {number},").message
+        raise BadInputError(message, put_away(file)) from None
+
+
+def put_away(file: Path) -> str:
+    """Advice for a message: how to put the folder of a run aside, under an unused name."""
+    folder = file.parent
+    names = (folder.with_name(f"{folder.name}{BROKEN}{number or ''}") for number in itertools.count())
+    aside = next(path for path in names if not path.exists())
+    return f"put the folder away and measure again:\n  {shlex.join(['mv', str(folder), str(aside)])}"

@@ -16,9 +16,8 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
 from perfmodel.schema.fields import limits_of
-from perfmodel.schema.files import cell, expected, first_line, shown, unknown_name
+from perfmodel.schema.files import cell, expected, first_line, shown, unknown_name, write_whole_text
 from perfmodel.schema.gate import csv_lines, read_csv_lines
-from perfmodel.schema.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,19 +1,20 @@
-"""Sets of tables in files: CSV, JSON, YAML, TOML and Parquet, or a pandas frame; every field checked."""
+"""Sets of tables in files: CSV, JSON, YAML and TOML, or a pandas frame; every field checked.
+
+Tables have our own fields (rows, dim, pooling, dtype …), or those of TorchRec's ``EmbeddingBagConfig``.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
-from perfmodel.schema import torchrec_tables
-from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.fields import Strict, validated
 from perfmodel.schema.files import expected, looks_like_path, shown, unknown_name
 from perfmodel.schema.gate import (
@@ -27,40 +28,87 @@ from perfmodel.schema.gate import (
     read_json,
     read_text,
     read_toml,
+    read_yaml,
 )
-from perfmodel.schema.parquet_files import read_parquet
-from perfmodel.schema.workload import Table, TableSet
-from perfmodel.schema.yaml_files import read_yaml
+from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 from perfmodel.units import parse_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDER = "models"
-_SUFFIX = ".toml"
-_FILE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
+_FOLDER, _SUFFIX = "models", ".toml"
 _WHAT = "table file"
-_READ = ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml"
+_READERS: dict[str, Callable[[Path, str], Any]] = {
+    ".json": read_json,
+    ".yaml": read_yaml,
+    ".yml": read_yaml,
+    ".toml": read_toml,
+}
+TABLE_SUFFIXES = (".csv", *_READERS)
+"""Suffixes of files of tables."""
+_READ = ", ".join(TABLE_SUFFIXES)
 _WHOLE = ("rows", "dim", "count")
-_PLAIN = 15  # digits up to which a number is exact in every format
+
+MARK = "num_embeddings"
+"""A field that every ``EmbeddingBagConfig`` has, and no table in our format."""
+
+FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
+    MARK: ("used", "rows"),
+    "embedding_dim": ("used", "dim"),
+    "name": ("used", "name"),
+    "data_type": ("used", "dtype"),
+    "feature_names": ("used", "one feature"),
+    "pooling": ("used", "SUM or MEAN, or the number of ids"),
+    "need_pos": ("used", "weighted: a position travels with each id, as a weight does"),
+    "weight_init_max": ("irrelevant", "values of the weights"),
+    "weight_init_min": ("irrelevant", "values of the weights"),
+    "init_fn": ("irrelevant", "values of the weights"),
+    "input_dim": ("irrelevant", "range of the ids before they are hashed"),
+    "virtual_table_eviction_policy": ("irrelevant", "of virtual tables alone"),
+    "enable_embedding_update": ("irrelevant", "rows written from outside a pass"),
+    "num_embeddings_post_pruning": ("refused", "give the rows after pruning as num_embeddings"),
+    "total_num_buckets": ("refused", "shards of whole buckets are not modelled"),
+    "use_virtual_table": ("refused", "rows of a virtual table are in no memory until they are trained"),
+    "stash_weights": ("refused", "rows that leave the memory of the GPU during a step are not modelled"),
+    # Of TorchRec's ParameterConstraints and its benchmarks, and this program's own
+    "pooling_factors": ("used", "ids of a sample, one number"),
+    "pooling_factor": ("used", "ids of a sample"),
+    "avg_pooling_factor": ("used", "ids of a sample"),
+    "pooling_type": ("used", "as pooling"),
+    "config_class": ("used", "EmbeddingBagConfig"),
+    "embedding_names": ("irrelevant", "names of the features"),
+    "count": ("used", "count"),
+}
+"""Every field of TorchRec: used, irrelevant to time and memory, or refused if it is set, and why."""
+
+_RENAMED = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count", "need_pos": "weighted"}
+_FACTORS = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
+_DTYPES = {
+    **{name: name for name in ("fp32", "fp16", "bf16", "int8")},
+    **{"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "nfp8": "fp8", "uint8": "int8"},
+}
+_OFF = (None, False, "", "false", "False", "0")
+"""Values of a field that say the same as none."""
+_SEQUENCE = "its rows are not pooled: tables of a file are bags"
+_OF_SEQUENCES = "of equal tables that are not pooled: perfmodel project --table-size SIZE --pooling none:50."
 
 
-def _printable(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError(f"{shown(text)} holds what cannot be printed: leave it out")
     return text
 
 
-_Name = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
-
-
-def _known_ids(text: str) -> str:
+def _parse_ids(text: object) -> Distribution | None:
+    if not isinstance(text, str):
+        raise ValueError(f"must be text (found {shown(text)})")
     try:
-        if text:
-            parse_distribution(text)
+        return parse_distribution(text) if text else None
     except BadInputError as error:
         raise ValueError(f"{error.message} {error.next_step}".rstrip(".")) from None  # who says it ends it
-    return text
+
+
+_Name = Annotated[str, Field(max_length=200), AfterValidator(_check_printable)]
 
 
 class _TableEntry(Strict):
@@ -71,13 +119,9 @@ class _TableEntry(Strict):
     pooling: float = Field(default=1.0, ge=0, le=MOST_POOLING, allow_inf_nan=False)
     dtype: Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     weighted: bool = False
-    distribution: Annotated[str, AfterValidator(_known_ids)] = ""
+    distribution: Annotated[Distribution | None, BeforeValidator(_parse_ids)] = None
     name: _Name = ""
     count: int = Field(default=1, ge=1, le=MOST_TABLES)
-
-
-_KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.FIELDS))
-"""Names of columns, all in lower case."""
 
 
 class _TableFile(Strict):
@@ -95,8 +139,7 @@ def list_models() -> list[str]:
 
 
 def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
-    """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML. A
-    ``TableSet`` is returned unchanged.
+    """A shipped table set by name, or a user's file by path. A ``TableSet`` is returned unchanged.
 
     ``-`` is stdin: JSON if it begins like JSON, else CSV.
 
@@ -105,60 +148,46 @@ def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
     if isinstance(name_or_path, TableSet):
         return name_or_path
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or looks_like_path(text, _FILE_SUFFIXES) or Path(text) == STDIN:
+    if isinstance(name_or_path, Path) or looks_like_path(text, TABLE_SUFFIXES) or Path(text) == STDIN:
         return read_tables(Path(text))
-    if text not in list_models():
-        if os.path.exists(text):  # not Path.exists: any text may be a name
-            return read_tables(Path(text))
-        raise unknown_name("table set", text, list_models())
-    return _shipped(text)
+    if text in list_models():
+        return _load_shipped(text)
+    if os.path.exists(text):  # not Path.exists: any text may be a name
+        return read_tables(Path(text))
+    raise unknown_name("table set", text, list_models())
 
 
 @lru_cache(maxsize=32)
-def _shipped(name: str) -> TableSet:
+def _load_shipped(name: str) -> TableSet:
     return read_tables(resources.data_path(_FOLDER, name + _SUFFIX))
 
 
 def read_tables(path: Path) -> TableSet:
-    """A table set from a file, validated; the suffix gives the format.
-
-    Tables have our own fields (rows, dim, pooling, dtype) or TorchRec's (``torchrec_tables``); in JSON and
-    YAML the list may be the whole document.
+    """A table set from a file, validated; the suffix gives the format. In JSON and YAML the list may be the
+    whole document.
     """
-    suffix = path.suffix.lower()
+    suffix, where = path.suffix.lower(), f"{_WHAT} {path}"
     if path == STDIN:
         suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
     elif os.path.isdir(path):  # false where its folder cannot be searched
-        raise BadInputError(f"{_WHAT} {path} is a folder.", f"give one of its files: {_READ}.")
-    if suffix == ".csv" or path.name.lower().endswith(".csv.gz"):
+        raise BadInputError(f"{where} is a folder.", f"give one of its files: {_READ}.")
+    if suffix == ".csv":
         (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
-        columns, numbers = [name.strip() for name in header], [line for line, _ in lines]
-        return _from_rows(columns, [row for _, row in lines], _WHAT, str(path), path, numbers)
-    if suffix == ".parquet":
-        where = f"{_WHAT} {path}"
-        check = lambda names: _check_columns(_small(names, where), where)  # noqa: E731
-        columns, records = read_parquet(path, _WHAT, check, MOST_TABLES)
-        return _from_rows(columns, [[*record.values()] for record in records], _WHAT, str(path), path)
-    if suffix == ".json":
-        return _validated(_document(read_json(path, _WHAT, expected(_WHAT)), path), path)
-    if suffix in (".yaml", ".yml"):
-        return _validated(_document(read_yaml(path, _WHAT), path), path)
-    if suffix == ".toml":
-        return _validated(read_toml(path, _WHAT), path)
-    raise BadInputError(f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", f"{_READ} are read.")
-
-
-def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
+        numbers = [number for number, _ in lines]
+        return _read_rows(header, [row for _, row in lines], _WHAT, str(path), path, numbers)
+    if suffix not in _READERS:
+        raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{_READ} are read.")
+    document = _READERS[suffix](path, _WHAT)
+    if isinstance(document, list):
+        document = {"tables": document}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise BadInputError(f"{where} is not a mapping with a list 'tables'.", expected(_WHAT))
     if isinstance(tables := document.get("tables"), list):
-        document = {**document, "tables": _own_entries(tables, path)}
-    return _table_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
-
-
-def _own_entries(tables: list[Any], path: Path) -> list[Any]:
-    """The tables of a list in our own fields, translated from TorchRec's; validation reports errors."""
-    where = f"{_WHAT} {path}"
-    tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
-    return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
+        document = {
+            **document,
+            "tables": [_translate(t, f"{where}, tables.{i}") for i, t in enumerate(tables)],
+        }
+    return _build_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
 
 
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
@@ -167,22 +196,21 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: omitted
     Limits: other columns, values that are invalid in a file -> BadInputError with row and column
     """
-    rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
-    return _from_rows([str(column) for column in frame.columns], list(rows), "frame", repr(name), Path(name))
+    rows = list(frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None))
+    return _read_rows([str(column) for column in frame.columns], rows, "frame", repr(name), Path(name))
 
 
-def _from_rows(
-    columns: Sequence[str],
+def _read_rows(
+    header: Sequence[str],
     rows: Sequence[Sequence[Any]],
     what: str,
     where: str,
     path: Path,
     lines: Sequence[int] = (),
 ) -> TableSet:
-    """One table a row; the columns name its fields. lines  of a CSV file, whose texts become numbers"""
+    """One table a row; the header names its fields. lines  of a CSV file, whose texts become numbers"""
     named = f"{what} {where}"
-    names = _small(columns, named)
-    _check_columns(names, named)
+    names = _check_names(header, "column", named)
     for line, row in zip(lines, rows, strict=False):
         if len(row) != len(names):
             raise BadInputError(
@@ -193,16 +221,22 @@ def _from_rows(
         raise BadInputError(f"{named} has a header and no table below it.", "a table is a row.")
     read = _read_texts if lines else _read_values
     entries: list[Any] = [read(zip(names, row, strict=True)) for row in rows]
-    if torchrec_tables.MARK in names:
-        entries = _own_entries(entries, path)
+    if MARK in names:
+        entries = [table_entry(entry, named) for entry in entries]
     strict = None if lines else True
-    return _table_set(validated(_TableFile, {"tables": entries}, what, where, lines, strict), path)
+    return _build_set(validated(_TableFile, {"tables": entries}, what, where, lines, strict), path)
 
 
 def _read_texts(row: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """A row of a CSV file: empty fields omitted, ``1e6`` written out."""
-    filled = ((name, text.strip()) for name, text in row if text.strip())
-    return {name: _digits(text) if name in _WHOLE else text for name, text in filled}
+    """A row of a CSV file: empty fields omitted, ``1e6`` written out; other text is checked later."""
+    record = {name: text.strip() for name, text in row if text.strip()}
+    for name in _WHOLE:
+        if name in record and not (record[name].isascii() and record[name].isdigit()):
+            try:
+                record[name] = str(parse_count(record[name]))
+            except BadInputError:
+                continue
+    return record
 
 
 def _read_values(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -218,62 +252,38 @@ def _read_values(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _digits(text: str) -> str:
-    """``1000000`` for ``1e6``; other text is unchanged, and checked later."""
-    if len(text) <= _PLAIN and text.isascii() and text.isdigit():
-        return str(int(text))  # most numbers of a file with many tables
-    try:
-        return str(parse_count(text))
-    except BadInputError:
-        return text
+def _translate(table: Any, where: str) -> Any:
+    """A table of a list in our own fields, in lower case; what is no table is reported by the validation."""
+    if not isinstance(table, dict):
+        return table
+    if not _TableEntry.model_fields.keys() >= table.keys():
+        names = _check_names([str(name) for name in table], "field", where)
+        table = dict(zip(names, table.values(), strict=True))
+    return table_entry(table, where) if MARK in table else table
 
 
-def _small(names: Sequence[str], where: str) -> list[str]:
-    """Column names in lower case (small letters).
+def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
+    """Names of columns or fields in lower case: our own, or TorchRec's.
 
-    Limits: two names that differ only in case -> BadInputError
+    Limits: an unknown name, a name twice, no rows or no dim -> BadInputError
     """
-    found: dict[str, str] = {}
-    for name in names:
-        small = name.casefold() if name.casefold() in _KNOWN else name
-        if found.setdefault(small, name) != name:
-            raise BadInputError(
-                f"{where}: {found[small]} and {name} are one column.", "leave out one of them."
-            )
-    return [name.casefold() if name.casefold() in _KNOWN else name for name in names]
-
-
-def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
-    """A table with lower-case names of its fields."""
-    if all(name in _KNOWN for name in entry) or not all(isinstance(name, str) for name in entry):
-        return entry
-    return dict(zip(_small(list(entry), where), entry.values(), strict=True))
-
-
-def _check_columns(names: Sequence[str], where: str) -> None:
-    """Check that columns are our own, with rows and dim, or TorchRec's, and that no name occurs twice."""
-    foreign = torchrec_tables.MARK in names
-    known = sorted(torchrec_tables.FIELDS) if foreign else list(_TableEntry.model_fields)
-    unknown = [name for name in names if name not in known]
-    missing = [name for name in ("rows", "dim") if name not in names and not foreign]
-    if unknown or missing or len(names) != len(set(names)):
-        problem = (
-            f"unknown column {', '.join(map(shown, unknown[:5]))}" if unknown else "a column appears twice"
+    small = [name.strip().casefold() for name in names]
+    known = FIELDS if MARK in small else _TableEntry.model_fields
+    for name, typed in zip(small, names, strict=True):
+        if name not in known:
+            error = unknown_name(kind, typed, known)
+            raise BadInputError(f"{where}: {error.message}", error.next_step)
+        if small.count(name) > 1:
+            raise BadInputError(f"{where}: {kind} {name} stands twice.", "leave out one of them.")
+    missing = [name for name in ("rows", "dim") if name not in small and known is not FIELDS]
+    if missing and kind == "column":
+        raise BadInputError(
+            f"{where}: missing column {', '.join(missing)}.", f"columns: {', '.join(sorted(known))}."
         )
-        problem = f"missing column {', '.join(missing)}" if missing else problem
-        raise BadInputError(f"{where}: {problem}.", f"columns: {', '.join(known)}.")
+    return small
 
 
-def _document(document: object, path: Path) -> Mapping[str, Any]:
-    """The document as a mapping with a list ``tables``; a document that is only that list is accepted too."""
-    if isinstance(document, list):
-        return {"tables": document}
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", expected(_WHAT))
-    return cast("Mapping[str, Any]", document)
-
-
-def _table_set(file: _TableFile, path: Path) -> TableSet:
+def _build_set(file: _TableFile, path: Path) -> TableSet:
     if sum(entry.count for entry in file.tables) > MOST_TABLES:
         raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} tables.", "split it.")
     if all("pooling" not in entry.model_fields_set for entry in file.tables):
@@ -281,15 +291,77 @@ def _table_set(file: _TableFile, path: Path) -> TableSet:
             f"the tables of {path} do not say how many ids a bag has.",
             "give each table a pooling (beside TorchRec's fields a pooling_factor): 1 where a bag is one id.",
         )
-    texts = {entry.distribution for entry in file.tables} - {""}
-    laws = {text: parse_distribution(text) for text in sorted(texts)}
     tables: list[Table] = []
     for entry in file.tables:
-        base, pooling = entry.name or f"t{len(tables)}", max(entry.pooling, LEAST_POOLING)
+        pooling = max(entry.pooling, LEAST_POOLING)
+        shape = entry.rows, entry.dim, pooling, entry.dtype, entry.weighted, entry.distribution
         for i in range(entry.count):
-            name = f"{base}_{i}" if entry.name and entry.count > 1 else entry.name or f"t{len(tables)}"
-            known = laws[entry.distribution] if entry.distribution else None
-            tables.append(Table(name, entry.rows, entry.dim, pooling, entry.dtype, entry.weighted, known))
-    stem = path.name.removesuffix(".gz").removesuffix(path.suffix).removesuffix(".csv")
-    name, source = ("stdin", "stdin") if path == STDIN else (stem, str(path))
+            numbered = f"{entry.name}_{i}" if entry.count > 1 else entry.name
+            tables.append(Table(numbered if entry.name else f"t{len(tables)}", *shape))
+    name, source = ("stdin", "stdin") if path == STDIN else (path.name.removesuffix(path.suffix), str(path))
     return TableSet(file.name or name, tuple(tables), file.source or source, file.note)
+
+
+def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
+
+    config  its fields, of ``FIELDS``. TorchRec's config has no number of ids per bag, so one of
+            ``pooling_factor``, ``avg_pooling_factor``, ``pooling_factors`` gives it, or a number as
+            ``pooling`` (where TorchRec, or its ``pooling_type``, has SUM or MEAN)
+    where   names the file in a message
+    Limits: a field that is refused, an unknown data_type or pooling, rows that are not pooled, several
+            features of one table -> BadInputError; no number of ids -> no pooling
+    """
+    where = f"{where}, table {shown(config['name'])}" if "name" in config else where
+    for field, value in config.items():
+        use, why = FIELDS[field]
+        if use == "refused" and value not in _OFF:
+            raise BadInputError(f"{where}: {field} {shown(value)} is not modelled: {why}.", "leave it out.")
+    if _last_word(config.get("config_class", "EmbeddingBagConfig")) != "EMBEDDINGBAGCONFIG":
+        raise BadInputError(f"{where} is {shown(config['config_class'])}: {_SEQUENCE}.", _OF_SEQUENCES)
+    features = config.get("feature_names") or []
+    if isinstance(features, str):  # as in a CSV field
+        features = [part for part in features.replace("|", ";").split(";") if part.strip()]
+    if isinstance(features, list | tuple) and len(features) > 1:
+        names = ", ".join(str(name).strip() for name in features[:3])
+        raise BadInputError(
+            f"{where} is looked up by {len(features)} features ({names}), which share its rows: each would "
+            "have a bag of its own, and tables here have one.",
+            "the nearest: one feature with the ids of all of them; it leaves out "
+            f"{len(features) - 1} bags a sample.",
+        )
+    dtype = _last_word(config.get("data_type", "FP32")).lower()
+    if dtype not in _DTYPES:
+        packed = "is not modelled: FBGEMM packs several elements into a byte, and no such look-up was timed"
+        reason = packed if dtype in ("int4", "int2") else "is not known"
+        step = f"known: {', '.join(sorted(map(str.upper, _DTYPES)))}."
+        raise BadInputError(f"{where}: data_type {shown(config['data_type'])} {reason}.", step)
+    entry = {ours: config[theirs] for theirs, ours in _RENAMED.items() if theirs in config}
+    pooling = _read_pooling(config, where)
+    return entry | ({} if pooling is None else {"pooling": pooling}) | {"dtype": _DTYPES[dtype]}
+
+
+def _last_word(value: object) -> str:
+    """The last part of a name of Python, in capitals: ``SUM`` of ``PoolingType.SUM``."""
+    return str(value).rsplit(".", 1)[-1].upper()
+
+
+def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
+    """Ids of a sample; None: not given. Limits: neither SUM, MEAN nor a number, several -> BadInputError"""
+    number: float | None = None
+    for field in ("pooling", "pooling_type"):
+        value = config.get(field)
+        word = "" if value is None else _last_word(value)
+        if word == "NONE":
+            raise BadInputError(f"{where}: {field} {shown(value)}: {_SEQUENCE}.", _OF_SEQUENCES)
+        if word in ("SUM", "MEAN", ""):
+            continue
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            message = f"{where}: {field} {shown(value)} is not known."
+            raise BadInputError(message, "SUM, MEAN, or the number of ids.") from None
+    factor = next((config[field] for field in _FACTORS if field in config), number)
+    if isinstance(factor, list) and len(factor) != 1:
+        raise BadInputError(f"{where}: {len(factor)} pooling factors for one feature.", "give one.")
+    return factor[0] if isinstance(factor, list) else factor

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import FailFast, Field, model_validator
 
 from perfmodel.schema.fields import Exact, validated
+from perfmodel.schema.files import write_whole_text
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
-from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
 ShardingType = Literal[

@@ -1,15 +1,18 @@
-"""The look-ups: tables with rows, dim and pooling, sets of tables, and the uniform workload."""
+"""The look-ups: distributions of ids over rows, tables, sets of tables, and the uniform workload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.distributions import Distribution
-from perfmodel.schema.files import shown, unknown_name
+from perfmodel.resources import data_names, data_path
+from perfmodel.schema.files import looks_like_path, shown, unknown_name
+from perfmodel.schema.gate import MOST_SKEW, read_csv_lines
+from perfmodel.units import parse_ratio
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,19 +34,41 @@ WEIGHT_BYTES = 4
 PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
 """Precisions of bags on the wire: plain numbers, without scales per bag."""
 
-
 _BYTES = {
     "dtype": DTYPE_BYTES,
     "payload": {name: DTYPE_BYTES[name] for name in PAYLOADS},
     "id dtype": ID_DTYPE_BYTES,
 }
+_WHAT = "distribution file"
+_FOLDER = "distributions"
+_COLUMNS = ("row_share", "lookup_share")
+_SUMS_TO_ONE = 1e-4  # tolerance for rounded shares
+_MOST_BINS = 10_000
+KINDS = "uniform, zipf:A (e.g. zipf:1.05), one-row, histogram:NAME, histogram:FILE.csv"
+"""Possible distributions, in words."""
 
 
-def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
-    """Bytes of an element of a row, of a bag on the wire, or of an id; an unknown name is BadInputError."""
-    if name not in _BYTES[kind]:
-        raise unknown_name(kind, name, _BYTES[kind])
-    return _BYTES[kind][name]
+@dataclass(frozen=True)
+class Distribution:
+    """Popularity of the rows of a table of any size.
+
+    name   as typed: uniform, zipf:1.05, one-row, histogram:fbgemm-t856
+    skew   exponent of Zipf's law [-]; 0 for another law
+    bins   of a histogram: (share of the rows, share of the look-ups) [-], most popular first; else ()
+    """
+
+    name: str
+    skew: float = 0.0
+    bins: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all rows are equally popular."""
+        return self.name == "uniform"
+
+
+UNIFORM = Distribution("uniform")
+ONE_ROW = Distribution("one-row")
 
 
 @dataclass(frozen=True)
@@ -112,17 +137,96 @@ class Workload:
     id_bytes: int = 8
 
     def __post_init__(self) -> None:
+        """Check that every number is finite and above 0."""
         element_bytes(self.dtype)
         for name in ("batch", "tables", "pooling", "dim", "table_bytes", "id_bytes"):
-            _check_positive(name, getattr(self, name))
+            try:
+                numbers = np.asarray(getattr(self, name), dtype=np.float64)
+            except (TypeError, ValueError, OverflowError):
+                numbers = np.array([np.nan])
+            if not numbers.size or not (np.isfinite(numbers) & (numbers > 0)).all():
+                value = shown(getattr(self, name))
+                raise BadInputError(f"{name} must be a number above 0; found {value}.", f"check {name}.")
 
 
-def _check_positive(name: str, value: object) -> None:
-    try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise BadInputError(f"{name} {shown(value)} is not a number.", "give a number above 0.") from None
-    bad = ~(np.isfinite(numbers) & (numbers > 0))
-    if bad.any() or not numbers.size:
-        found = numbers[bad].flat[0] if bad.any() else "nothing"
-        raise BadInputError(f"{name} must be a number above 0; found {found}.", f"check {name}.")
+def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
+    """Bytes of an element of a row, of a bag on the wire, or of an id; an unknown name is BadInputError."""
+    if name not in _BYTES[kind]:
+        raise unknown_name(kind, name, _BYTES[kind])
+    return _BYTES[kind][name]
+
+
+def zipf(skew: float) -> Distribution:
+    """Zipf's law. Limits: 0 -> uniform;  negative, above ``MOST_SKEW`` or not a number -> BadInputError"""
+    if not 0 <= skew <= MOST_SKEW:
+        step = f"the exponent is from 0 (uniform ids) to {MOST_SKEW} (as good as {ONE_ROW.name})."
+        raise BadInputError(f"skew {skew:g} cannot be used.", step)
+    return Distribution(f"zipf:{skew:g}", float(skew)) if skew else UNIFORM
+
+
+def list_histograms() -> list[str]:
+    """Names of the shipped histograms."""
+    return data_names(_FOLDER, ".csv")
+
+
+def parse_distribution(text: str | None) -> Distribution:
+    """The distribution that ``--distribution`` means; None: uniform.
+
+    Limits: an unknown law or name, a negative exponent, a file without shares -> BadInputError
+    """
+    if text is None:
+        return UNIFORM
+    kind, colon, rest = text.strip().partition(":")
+    kind = kind.strip().lower()
+    if not colon and kind in (UNIFORM.name, ONE_ROW.name):
+        return UNIFORM if kind == UNIFORM.name else ONE_ROW
+    if colon and kind == "zipf":
+        return zipf(parse_ratio(rest, "the exponent of zipf", allow_zero=True))
+    if not colon or kind != "histogram" or not (name := rest.strip()):
+        raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
+    if looks_like_path(name, [".csv"]):
+        return read_histogram(Path(name))
+    shipped = next((known for known in list_histograms() if known.lower() == name.lower()), None)
+    if shipped is None:
+        raise unknown_name("histogram", name, list_histograms())
+    return read_histogram(data_path(_FOLDER, f"{shipped}.csv"), shipped)
+
+
+def read_histogram(path: Path, name: str = "") -> Distribution:
+    """Shares of rows and of look-ups from a CSV file, one bin of rows per line.
+
+    Columns row_share and lookup_share, both from 0 to 1 with sums of 1. Bins without rows and look-ups are
+    left out; the order does not matter.
+    Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.0001
+            -> BadInputError that states the sum
+    """
+    (_, header), *lines = read_csv_lines(path, _WHAT, _MOST_BINS)
+    if [column.strip() for column in header] != list(_COLUMNS):
+        raise BadInputError(
+            f"{_WHAT} {path} has the columns {shown(', '.join(header))}.", f"give {', '.join(_COLUMNS)}."
+        )
+    if not lines:
+        raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
+    bins = []
+    for line, row in lines:
+        where = f"{_WHAT} {path}, line {line}"
+        try:
+            rows, looked_up = map(float, row)
+            shares = 0 <= rows <= 1 and 0 <= looked_up <= 1
+        except ValueError:
+            shares = False
+        if not shares:
+            raise BadInputError(f"{where}: {shown(','.join(row))} is not two shares.", "give 0 to 1 each.")
+        if looked_up > 0 and rows == 0:
+            raise BadInputError(
+                f"{where}: look-ups of no rows.", "give the share of the rows that they ask for."
+            )
+        bins.append((rows, looked_up))
+    for column, total in zip(_COLUMNS, map(sum, zip(*bins, strict=True)), strict=True):
+        if abs(total - 1) > _SUMS_TO_ONE:
+            raise BadInputError(
+                f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.8g} up to here.",
+                "all shares of a column together are 1: add what is missing, or divide each by the sum.",
+            )
+    used = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
+    return Distribution(f"histogram:{name or path}", 0.0, tuple(used))

@@ -13,8 +13,8 @@ from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
 from perfmodel.plan import Evaluator, PlanTables, read_plan
-from perfmodel.schema.dense import load_dense, load_rates
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.priors import load_dense, load_rates
+from perfmodel.schema.workload import zipf
 from perfmodel.units import format_count, format_fraction, format_number, format_ratio
 from perfmodel.validate.claims import load_claims
 from perfmodel.validate.verdicts import Finding

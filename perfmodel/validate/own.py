@@ -10,10 +10,9 @@ from perfmodel.engine.settings import TORCH
 from perfmodel.engine.tables import row_bytes
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
-from perfmodel.schema.home import MACHINE_NAME
+from perfmodel.schema.files import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibrate_line, calibrations_of, no_machine_file
+from perfmodel.schema.run_files import Run, calibrate_line, calibrations_of, no_machine_file, read_run
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
 from perfmodel.validate.accuracy import summarize

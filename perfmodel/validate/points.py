@@ -11,7 +11,7 @@ from perfmodel.fit.build import select_usable
 from perfmodel.fit.runs import DEFAULT_VARIANT
 from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
-from perfmodel.schema.home import SAMPLES_NAME, SAMPLES_SUFFIX
+from perfmodel.schema.files import SAMPLES_NAME, SAMPLES_SUFFIX
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import Point, PointKind

@@ -18,8 +18,7 @@ from calibrate.running import stack, versions
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.runs import fit_run
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.run_files import read_run
-from perfmodel.schema.run_folders import calibration_in
+from perfmodel.schema.run_files import calibration_in, read_run
 from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})

@@ -16,8 +16,8 @@ from calibrate.ranks import process
 from calibrate.ranks.rank import RankServer, pack, provider_name
 from calibrate.ranks.team import read_availabilities, unpack
 from perfmodel.errors import NoHardwareError
+from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}

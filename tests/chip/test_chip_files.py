@@ -12,9 +12,8 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
-from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import UNIFORM, Table, TableSet
 
 
 def text_of(name: str) -> str:

@@ -14,8 +14,7 @@ from perfmodel.chip.plan import tables_on_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import load_chip
-from perfmodel.schema.distributions import Distribution, parse_distribution
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 
 
 def table(chip: str = "ascend-910", ids: str = "uniform", batch: int = 1024, **shape: Any) -> TableOnChip:

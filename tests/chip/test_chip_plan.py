@@ -12,8 +12,7 @@ from perfmodel.chip.plan import ChipPlan, best_ways, plan_chip, tables_on_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.chip import load_chip
-from perfmodel.schema.distributions import UNIFORM, parse_distribution
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, parse_distribution
 
 
 def tables(*rows: int, ids: str = "uniform", dim: int = 16, pooling: float = 1.0) -> PlanTables:

@@ -16,7 +16,7 @@ from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
 from perfmodel.cli.output import plain
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.schema.whole_files import write_whole
+from perfmodel.schema.files import write_whole
 
 # --- the program itself ---------------------------------------------------------------------------------
 

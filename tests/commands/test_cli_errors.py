@@ -12,10 +12,9 @@ from cli_calls import called
 from perfmodel.cli.output import check_folder, check_target, fail
 from perfmodel.errors import BadInputError
 from perfmodel.schema.calibration import load_calibration, read_calibration, save_calibration
-from perfmodel.schema.files import unknown_name
+from perfmodel.schema.files import unknown_name, write_whole
 from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.whole_files import write_whole
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
 

@@ -36,10 +36,9 @@ from perfmodel.model.recording import (
 )
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan, write_plan
 from perfmodel.report.explanation_text import explanation_text
-from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
 Cli = Callable[..., Outcome]
 GPUS, DOMAIN = 16, 8

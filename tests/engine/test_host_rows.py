@@ -15,7 +15,7 @@ from perfmodel.answer import project_one
 from perfmodel.model import host_rows
 from perfmodel.model.access import characteristic_draws, miss_ratio, unique_rows
 from perfmodel.resources import data_path
-from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.workload import parse_distribution
 
 UNIFORM = np.array([1 / 1000]), np.array([1000.0])
 

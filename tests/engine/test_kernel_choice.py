@@ -12,10 +12,15 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.answer import Answer, Question, project_one
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError, NoKernelsError
-from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
+from perfmodel.schema.calibration import (
+    Calibration,
+    KernelConstants,
+    KernelFit,
+    save_calibration,
+    shipped_calibration,
+)
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.kernel_fits import KernelConstants, KernelFit
 from perfmodel.schema.machine import load_machine
 
 MACHINE = "h100-sxm-ib"

@@ -13,9 +13,8 @@ from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges as ex
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, parse_distribution, zipf
 
 MACHINE = "h100-sxm-ib"
 

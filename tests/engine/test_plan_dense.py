@@ -15,8 +15,8 @@ from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import step_time
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.schema.dense import DenseFile, list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.priors import DenseFile, list_dense, load_dense, load_rates
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_flops
 

@@ -10,8 +10,7 @@ from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.schema.distributions import UNIFORM, zipf
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
 TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))
 

@@ -8,8 +8,7 @@ import pytest
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.report.figures.shares import Shares
-from perfmodel.schema.distributions import zipf
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, zipf
 
 TABLES = PlanTables.of(
     TableSet("mine", (Table("a", 1_000_000, 64, 10, "fp32"), Table("b", 1000, 64, 2, "fp32"))),

@@ -12,8 +12,7 @@ from oracles.id_by_id import CountedTable, Referee
 from oracles.plan_files import Case, Entry, any_entry
 
 from perfmodel.plan import Evaluator, PlanTables, plan_from
-from perfmodel.schema.distributions import zipf
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, zipf
 
 ORACLES = Path(__file__).parents[1] / "oracles"
 STATE = {"none": (0, 0), "rowwise-adagrad": (0, 4), "adagrad": (4, 0), "adam": (8, 0)}

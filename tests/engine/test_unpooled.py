@@ -12,7 +12,7 @@ from perfmodel.answer import Question, project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.model.access import unique_rows_uniform
 from perfmodel.model.popularity import popularity
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.workload import zipf
 
 TABLE = ("--table-size", "1TB", "--dim", "64", "--batch", "512", "--gpus", "16")
 B, L, G, D, ROWS = 512, 20, 16, 64, 1e12 / 256

@@ -23,13 +23,17 @@ from perfmodel.fit.host import machine_text
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.report.calibration_text import calibration_text
-from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
+from perfmodel.schema.calibration import (
+    GPU_L2,
+    Calibration,
+    KernelConstants,
+    read_calibration,
+    save_calibration,
+)
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
-from perfmodel.schema.kernel_fits import GPU_L2, KernelConstants
+from perfmodel.schema.files import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
-from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibration_in
+from perfmodel.schema.run_files import Run, calibration_in, read_run
 from perfmodel.schema.runs import PointKind, Status
 
 

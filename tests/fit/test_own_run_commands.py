@@ -13,9 +13,8 @@ import pytest
 from oracles import own_run
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
-from perfmodel.schema.run_files import read_run
-from perfmodel.schema.run_folders import calibration_in, run_folder
+from perfmodel.schema.files import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.run_files import calibration_in, read_run, run_folder
 from perfmodel.schema.runs import PointLine
 from perfmodel.validate.own import compare_run, judge_run, step_errors
 

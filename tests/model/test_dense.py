@@ -26,7 +26,7 @@ from perfmodel.model.dense import (
     step_time,
     update_bytes,
 )
-from perfmodel.schema.dense import ANY, load_rates
+from perfmodel.schema.priors import ANY, load_rates
 
 SMALL = DenseModel((2, 3), (5, 1), 4, 2)
 PARTS = StepParts(

@@ -17,7 +17,7 @@ from perfmodel.model.popularity import (
     popularity,
     popularity_bins,
 )
-from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
+from perfmodel.schema.workload import ONE_ROW, UNIFORM, Distribution, zipf
 
 ALL = slice(None)
 HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))

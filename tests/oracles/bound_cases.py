@@ -19,8 +19,7 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
 from perfmodel.plan.choices.options import options_of
-from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, parse_distribution
 
 MACHINE = "h100-sxm-ib"
 DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")

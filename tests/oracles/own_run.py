@@ -17,7 +17,7 @@ from perfmodel.engine.settings import Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.files import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_kernel_constants
 from perfmodel.schema.run_files import Run

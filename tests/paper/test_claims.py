@@ -10,8 +10,8 @@ from perfmodel.answer import inputs, project_one, project_row_wise
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.dense import DenseModel
 from perfmodel.report.validation_text import verdicts_text
-from perfmodel.schema.dense import load_dense
-from perfmodel.schema.distributions import UNIFORM
+from perfmodel.schema.priors import load_dense
+from perfmodel.schema.workload import UNIFORM
 from perfmodel.validate import Verdict, questions, validate
 from perfmodel.validate.claims import Claim, load_claims
 from perfmodel.validate.embark import evaluator_of, planned, usable_bytes

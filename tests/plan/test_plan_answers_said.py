@@ -12,8 +12,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, plan_from, uniform_plan
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.plan_text import headline
-from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, parse_distribution
 
 TABLES = PlanTables.of(TableSet("one", (Table("t", 100_000, 64, 10.0),)), parse_distribution("uniform"))
 

@@ -17,9 +17,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.constraints import TableRule, parse_rules
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.schema.distributions import zipf
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import Table, TableSet, zipf
 
 TABLES = TableSet(
     "six",

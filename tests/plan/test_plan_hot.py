@@ -24,8 +24,7 @@ from perfmodel.plan.bounding.lower_bound import lower_bound
 from perfmodel.plan.choices.options import HOT_SHARES, hot_rows, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Search
-from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import ONE_ROW, UNIFORM, Distribution, Table, TableSet, zipf
 
 MACHINE = "h100-sxm-ib"
 HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))

@@ -25,8 +25,7 @@ from perfmodel.plan import (
     uniform_plan,
     write_plan,
 )
-from perfmodel.schema.distributions import UNIFORM, zipf
-from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
 
 def tables_of(*shapes: tuple[int, int, float], name: str = "mine", ids: Any = UNIFORM) -> PlanTables:

@@ -11,7 +11,7 @@ from oracles import own_run
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.report.page.alerts import alerts
-from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.files import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine, load_machine, read_machine
 from perfmodel.schema.runs import Finish, PointLine, Status, Visit
 

@@ -32,7 +32,7 @@ from perfmodel.report.page.plan_page import (
     provenance,
 )
 from perfmodel.report.plan_text import fullest_gpus, plan_text
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.workload import zipf
 from perfmodel.units import format_bytes, format_ratio, format_time
 
 BAD = "<script>alert(1)</script>"

@@ -18,7 +18,7 @@ from perfmodel.plan import Evaluator
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.report.figures.subject import Subject
-from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.workload import parse_distribution
 
 ZIPF = parse_distribution("zipf:1.05")
 MODEL = "criteo-kaggle"

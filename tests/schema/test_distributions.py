@@ -21,7 +21,14 @@ from reuse_histograms import (
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity
-from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, shipped, zipf
+from perfmodel.schema.workload import (
+    ONE_ROW,
+    UNIFORM,
+    Distribution,
+    list_histograms,
+    parse_distribution,
+    zipf,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +38,7 @@ def test_names() -> None:
     assert parse_distribution("zipf:1.05") == zipf(1.05) and zipf(1.05).skew == 1.05
     assert parse_distribution(" One-Row ") == ONE_ROW
     assert parse_distribution("histogram:Reuse-Low").name == "histogram:reuse-low"
-    assert shipped() == sorted(TRACES)
+    assert list_histograms() == sorted(TRACES)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +81,14 @@ def test_rounding_of_a_file_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("0.5,0.5\n0.5,-0.5", r"line 3: lookup_share '-0.5' is not a share"),
+        ("0.5,0.5\n0.5,-0.5", r"line 3: '0.5,-0.5' is not two shares"),
         ("0.5,0.5\n0.6,0.5", r"line 3: row_share sums to 1.1"),
-        ("0.5,0.5\nhalf,0.5", r"line 3: row_share 'half' is not a share"),
+        ("0.5,0.5\nhalf,0.5", r"line 3: 'half,0.5' is not two shares"),
         ("0.5,0.5\n0.5,0.499", r"line 3: lookup_share sums to 0.999 up to here"),
         ("0.5,0.5\n0.5,0.49985", r"line 3: lookup_share sums to 0.99985 up to here"),
-        ("0.5,0.5\n0.5", r"line 3: 1 fields instead of 2"),
+        ("0.5,0.5\n0.5", r"line 3: '0.5' is not two shares"),
         ("1,0.5\n0,0.5", r"line 3: look-ups of no rows"),
-        ("1,nan", r"line 2: lookup_share 'nan' is not a share"),
+        ("1,nan", r"line 2: '1,nan' is not two shares"),
         ("", r"has 0 bins"),
     ],
 )

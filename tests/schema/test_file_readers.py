@@ -11,13 +11,13 @@ from types import FrameType
 from fault_inputs import all_readers
 
 ROOT = Path(__file__).parents[2]
-GATE = ("gate.py", "yaml_files.py", "parquet_files.py")
+GATE = ("gate.py",)
 ASKS = {
     *("read_bounded", "read_text", "read_toml", "read_json", "load_json", "decode_json", "read_yaml"),
-    *("read_csv_lines", "csv_lines", "read_parquet", "read_as"),
+    *("read_csv_lines", "csv_lines", "read_as"),
 }
 """Functions by which files are read, of which all callers are tried."""
-LIBRARIES = ("json", "tomllib", "yaml", "gzip", "pd", "np", "pickle")
+LIBRARIES = ("json", "tomllib", "yaml", "pd", "np", "pickle")
 RAW = (
     "load",
     "loads",

@@ -12,10 +12,10 @@ import pytest
 from perfmodel.engine.schemes import SHARDINGS, Exchange
 from perfmodel.plan import PlanTables, plan_from
 from perfmodel.schema import machine
-from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import Quantity
 from perfmodel.schema.machine import KEYS
+from perfmodel.schema.priors import load_dense
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet

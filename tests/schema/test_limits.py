@@ -130,8 +130,8 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
         ("gpus", 16.5, "must be a whole number"),
         ("this_cluster", "yes", "this_cluster: must be true or false"),
         ("complete", 1, "complete: must be true or false"),
-        ("alpha_s", 1e20, "alpha_s.value: at most 100000"),
-        ("beta_bytes_per_s", 1e25, "beta_bytes_per_s.value: at most 1e"),
+        ("alpha_s", 1e20, "alpha_s: value: at most 100000"),
+        ("beta_bytes_per_s", 1e25, "beta_bytes_per_s: value: at most 1e"),
         ("anchor_log_sd", 1e5, "must be at most 30"),
         ("sample_count", "21", "must be a whole number"),
     ],
@@ -154,5 +154,5 @@ def test_a_calibration_far_from_anything_sold_is_asked_about(tmp_path: Path) -> 
     assert (
         read_calibration(calibration_with(tmp_path, anchor_times_s=7200.0, accepted=names)).accepted == names
     )
-    with pytest.raises(BadInputError, match="unknown names"):
+    with pytest.raises(BadInputError, match="unknown limit"):
         read_calibration(calibration_with(tmp_path, accepted=["time"]))

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.dense import load_dense
+from perfmodel.schema.priors import load_dense
 
 HUGE = 10**30
 SHIPPED = data_path("calibrations", "h200-sxm-ib")

@@ -17,9 +17,9 @@ from test_calibrate_session import CURVE, recorded, run, team
 from calibrate.operations import RankTimes
 from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, RankLostError
+from perfmodel.schema.files import write_whole_text
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Point, PointLine, Status
-from perfmodel.schema.whole_files import write_whole_text
 
 NAMES = ("lock", "samples.jsonl")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema import home
+from perfmodel.schema import files
 from perfmodel.schema.run_files import read_header, read_run
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, RunHeader, Status, Visit
 from perfmodel.schema.samples import parse_samples, write_samples
@@ -47,7 +47,7 @@ def lines_of(point: Point, *visits: Visit, status: Status | None = Status.OK) ->
 def write(folder: Path, *lines: object, tail: str = "") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(line if isinstance(line, str) else line.model_dump_json() + "\n" for line in lines)  # type: ignore[attr-defined]
-    (folder / home.SAMPLES_NAME).write_text(text + tail, encoding="utf-8")
+    (folder / files.SAMPLES_NAME).write_text(text + tail, encoding="utf-8")
     return folder
 
 
@@ -182,20 +182,20 @@ def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:
 
 
 def test_home_follows_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path))
-    assert home.runs_folder() == tmp_path / "runs"
-    monkeypatch.setenv(home.HOME_VARIABLE, "  ")
-    assert home.home_folder().name == "perfmodel"
+    monkeypatch.setenv(files.HOME_VARIABLE, str(tmp_path))
+    assert files.runs_folder() == tmp_path / "runs"
+    monkeypatch.setenv(files.HOME_VARIABLE, "  ")
+    assert files.home_folder().name == "perfmodel"
 
 
 def test_runs_by_age(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path))
-    assert home.runs_by_age() == []
+    monkeypatch.setenv(files.HOME_VARIABLE, str(tmp_path))
+    assert files.runs_by_age() == []
     for name, at in (("old", 1000), ("new", 2000)):
-        file = write(tmp_path / "runs" / name, HEADER) / home.SAMPLES_NAME
+        file = write(tmp_path / "runs" / name, HEADER) / files.SAMPLES_NAME
         os.utime(file, (at, at))
     (tmp_path / "runs" / "empty").mkdir()
-    assert [path.name for path in home.runs_by_age()] == ["new", "old"]
+    assert [path.name for path in files.runs_by_age()] == ["new", "old"]
     assert read_header(tmp_path / "runs" / "new") == HEADER
     with pytest.raises(BadInputError, match="line 1"):
         read_header(write(tmp_path / "odd", finish(collective())))

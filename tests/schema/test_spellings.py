@@ -15,7 +15,6 @@ from calibrate.importers import import_logs
 from calibrate.machine.identity import shipped_with
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import cell
-from perfmodel.schema.table_files import load_tables
 
 SIZES = [2**k for k in range(12, 24)]
 
@@ -49,29 +48,9 @@ def test_an_unknown_gpu_is_not_an_h100(cli: Any, tmp_path: Path, gpu: str) -> No
 
 
 def test_a_csv_with_semicolons(cli: Any, tmp_path: Path) -> None:
-    tables = write(tmp_path, "t.csv", "rows;dim;pooling\n1000;64;2,5\n")
-    with pytest.raises(BadInputError, match="semicolons between its fields"):
-        load_tables(str(tables))
     log = write(tmp_path, "ag.csv", "collective;payload_bytes;gpus;time_s\nall_gather;1024;8;1e-5\n")
     refused = cli("import", str(log), "--machine", "h200-sxm-ib")
     assert refused.code == 2 and "semicolons between its fields" in refused.err
-
-
-@pytest.mark.parametrize("text", ["010", "1:30:00", "-010", "1:30.5"])
-def test_old_numbers_of_yaml(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path, "t.yaml", f"tables:\n- {{rows: {text}, dim: 64}}\n")
-    with pytest.raises(BadInputError, match=r"line 2.*YAML 1\.1.*decimal"):
-        load_tables(str(path))
-
-
-@pytest.mark.parametrize("text", ["10", "1_000", "0x10", "0"])
-def test_other_numbers_of_yaml_stay(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path, "t.yaml", f"tables:\n- {{rows: 5, dim: 4, pooling: 1.5, count: {text}}}\n")
-    if text == "0":
-        with pytest.raises(BadInputError, match=r"tables.0.count"):
-            load_tables(str(path))
-    else:
-        assert len(load_tables(str(path)).tables) == int(text, 0)
 
 
 def test_names_that_a_spreadsheet_would_run(cli: Any, tmp_path: Path) -> None:

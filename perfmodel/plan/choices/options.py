@@ -18,7 +18,7 @@ from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.choices.listing import Listing
-from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.workload import Distribution
 from perfmodel.units import counted, format_bytes, format_count
 
 Array = NDArray[np.float64]

@@ -18,8 +18,7 @@ from perfmodel.schema.calibration import (
     load_calibration,
 )
 from perfmodel.schema.evidence import Backend, Evidence
-from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibrate_line
+from perfmodel.schema.run_files import Run, calibrate_line, read_run
 from perfmodel.schema.runs import Point, PointKind, Status
 from perfmodel.units import counted, format_count, format_fraction
 from perfmodel.validate.points import fitted_samples, is_behind, run_of

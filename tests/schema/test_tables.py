@@ -1,0 +1,457 @@
+"""Sets of tables: shipped ones, users' files in four formats and frames, and TorchRec's fields."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_calls import called, is_an_error
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.answer import project_one
+from perfmodel.engine.schemes import Exchange, exchange_named
+from perfmodel.engine.steps import Resource
+from perfmodel.engine.tables import PlanTables
+from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator
+from perfmodel.schema.table_files import FIELDS, list_models, load_tables, table_entry, tables_from_frame
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, Workload, zipf
+
+FOREIGN = Path(__file__).parent / "foreign_tables"
+SHIPPED = {
+    "mlperf-dlrm-dcnv2": (26, 104_542_509_056),
+    "criteo-1tb": (26, None),
+    "criteo-kaggle": (26, None),
+    "embark-t180": (177, None),
+    "embark-t200": (200, None),
+    "embark-t510": (510, None),
+    "embark-t7": (7, 1_784_320_000_000),
+    "embark-dcnv2": (26, 104_542_509_056),
+    "distemb-tiny": (55, None),
+    "distemb-small": (107, None),
+    "distemb-medium": (311, None),
+    "distemb-large": (612, None),
+    "distemb-jumbo": (1022, None),
+    "distemb-colossal": (2002, None),
+    "distemb-criteo": (26, 26 * 100_000 * 128 * 4),
+    "torchrec-production": (1933, 610_668_488_688),  # rows of 4 fp16 take 16 bytes
+}
+CSV = (
+    "name,rows,dim,pooling,dtype,weighted,distribution,count\n"
+    "users,1e6,64,2.5,fp16,true,zipf:1.05,1\n"
+    "items,2_000,032,,,,,2\n"
+)
+TOML = """name = "t"
+[[tables]]
+name = "users"
+rows = 1000000
+dim = 64
+pooling = 2.5
+dtype = "fp16"
+weighted = true
+distribution = "zipf:1.05"
+[[tables]]
+name = "items"
+rows = 2000
+dim = 32
+count = 2
+"""
+YAML = """name: t
+tables:
+- {name: users, rows: 1_000_000, dim: 0x40, pooling: 2.5, dtype: fp16, weighted: true,
+   distribution: "zipf:1.05"}
+- {name: items, rows: 2000, dim: 32, count: 2}
+"""
+TABLES = (
+    Table("users", 1_000_000, 64, 2.5, "fp16", True, zipf(1.05)),
+    Table("items_0", 2000, 32, 1.0),
+    Table("items_1", 2000, 32, 1.0),
+)
+CONFIG = {"name": "users", "num_embeddings": 1000, "embedding_dim": 64, "pooling_factor": 2.5}
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "name": ["users", "items"],
+            "rows": [1e6, 2000],
+            "dim": [64, 32],
+            "pooling": [2.5, np.nan],
+            "dtype": ["fp16", None],
+            "weighted": [True, None],
+            "distribution": ["zipf:1.05", None],
+            "count": [1, 2],
+        }
+    )
+
+
+def test_the_shipped_table_sets() -> None:
+    assert set(list_models()) == set(SHIPPED)
+    for name, (count, total_bytes) in SHIPPED.items():
+        tables = load_tables(name)
+        assert tables.name == name and len(tables.tables) == count and tables.source
+        assert total_bytes is None or PlanTables.of(tables).total_bytes == total_bytes
+    with pytest.raises(BadInputError) as unknown:
+        load_tables("mlperf-dlrm-dcnv")
+    assert "did you mean mlperf-dlrm-dcnv2?" in unknown.value.next_step
+
+
+def test_dcnv2_by_hand() -> None:
+    tables = load_tables("mlperf-dlrm-dcnv2")
+    assert tables.tables[0] == Table("t0", 40_000_000, 128, 3, "fp32")
+    assert PlanTables.of(tables).count_bytes(training=True)[0] == 20_480_000_000  # rows of 512 bytes
+    hot = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
+    assert [table.pooling for table in tables.tables] == hot
+    assert sum(hot) == 214
+
+
+@pytest.mark.parametrize(("name", "text"), [("t.csv", CSV), ("t.toml", TOML), ("t.yaml", YAML)])
+def test_formats_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    tables = load_tables(tmp_path / name)
+    assert tables.name == "t" and tables.tables == TABLES
+    assert load_tables(str(tmp_path / name)).tables == tables_from_frame(frame(), "mine").tables == TABLES
+
+
+def test_capitals_in_the_names_of_columns(tmp_path: Path) -> None:
+    header, rows = CSV.split("\n", 1)
+    (tmp_path / "t.csv").write_text(f"{header.upper()}\n{rows}")
+    (tmp_path / "t.json").write_text('[{"NAME": "a", "Rows": 10, "dim": 8, "Pooling": 1}]')
+    assert load_tables(str(tmp_path / "t.csv")).tables == TABLES
+    assert tables_from_frame(frame().rename(columns=str.title)).tables == TABLES
+    assert load_tables(str(tmp_path / "t.json")).tables == (Table("a", 10, 8, 1.0),)
+    configs = pd.DataFrame({"NUM_EMBEDDINGS": [10], "Embedding_Dim": [8], "NAME": ["x"], "Pooling": [1]})
+    assert tables_from_frame(configs).tables == (Table("x", 10, 8, 1.0),)
+
+
+def test_count_repeats_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("rows,dim,pooling,count\n10,4,1,3\n20,8,1,1\n", encoding="utf-8")
+    assert [(table.name, table.rows) for table in load_tables(path).tables] == [
+        ("t0", 10),
+        ("t1", 10),
+        ("t2", 10),
+        ("t3", 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rows": [0, 1]}, "tables.0.rows"),
+        ({"rows": [1.5, 1]}, "tables.0.rows"),
+        ({"dim": ["64", 32]}, "tables.0.dim"),
+        ({"distribution": ["zipf", None]}, "tables.0.distribution.*not known"),
+        ({"distribution": [3, None]}, "tables.0.distribution.*must be text"),
+        ({"weighted": ["yes", None]}, "tables.0.weighted.*true or false"),
+        ({"width": [1, 2]}, "column 'width' is not known"),
+        ({"Rows": [1, 2]}, "rows stands twice"),
+    ],
+)
+def test_wrong_frames_say_where(change: dict[str, list[object]], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        tables_from_frame(frame().assign(**change))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("a.csv", "rows,dim\n0,4\n", "line 2, rows"),
+        ("a.csv", "rows,dim\n\n10,4\n10,-4\n", "line 4, dim"),
+        ("a.csv", "rows,dim\n10.5,4\n", "line 2, rows: must be a whole number"),
+        ("a.csv", "rows,dim,pooling\n10,4,nan\n", "line 2, pooling"),
+        ("a.csv", "rows,dim,pooling\n10,4,-1\n", "line 2, pooling"),
+        ("a.csv", "rows,dim,dtype\n10,4,fp33\n", "line 2, dtype"),
+        ("a.csv", "rows,dim\n10,4\n10\n", "line 3: 1 fields instead of 2"),
+        ("a.csv", "rows,dim\n10,\n", "line 2, dim"),
+        ("a.csv", "rows,pooling\n10,4\n", "missing column dim"),
+        ("a.csv", "rowz,dim\n10,4\n", "column 'rowz' is not known"),
+        ("a.csv", "rows,dim,dim\n10,4,4\n", "dim stands twice"),
+        ("a.csv", "rows,dim,ROWS\n10,4,4\n", "rows stands twice"),
+        ("a.csv", "rows,dim\n", "no table below"),
+        ("a.csv", 'rows,dim\n"10,4\n', "line 2"),
+        ("a.csv", "rows,dim,count\n10,4,60000\n10,4,60000\n", "more than 100000"),
+        ("a.csv", "rows;dim;pooling\n1000;64;2,5\n", "semicolons between its fields"),
+        ("a.csv", "rows,dim,name\n1,4,a\x1b[31m", r"'a\x1b[31m' holds what cannot"),
+        ("a.csv", "\n\n", "empty"),
+        ("a.toml", "tables = [{ rows = -1, dim = 4 }]", "tables.0.rows"),
+        ("a.toml", 'tables = [{ rows = "10", dim = 4 }]', "tables.0.rows"),
+        ("a.toml", "tables = []", "tables"),
+        ("a.toml", "[tables]\nrows = 1", "tables"),
+        ("a.toml", "tables = [{ rows = 1, dim = 4 }", "TOML"),
+        ("a.toml", "tables: " + "[" * 5000, "not valid TOML"),
+        ("a.yaml", "tables:\n- {rows: true, dim: 4}", "tables.0.rows"),
+        ("a.yaml", "tables:\n- {rows: 1, dim: 4, colour: 2}", "tables.0: field 'colour' is not known"),
+        ("a.yaml", "- rows: 1", "tables.0.dim"),
+        ("a.yaml", "- {rows: 1, dim: 4, count: 0}", "tables.0.count"),
+        ("a.yaml", "{}", "tables: is missing"),
+        ("a.yaml", "1: 2", "not a mapping"),
+        ("a.yaml", "tables: [", "YAML"),
+        ("a.yaml", "tables: " + "[" * 5000, "nested too deeply"),
+        ("a.yaml", "tables: &x [1]\nname: *x", "aliases"),
+        ("a.yaml", "d: 2001-99-99", "d: is not a field"),
+        ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
+        ("a.yaml", "- rows: 1000\n  dim: 4\n  rows: 20", "line 3: key 'rows' stands twice"),
+        ("a.yaml", "tables:\n- {rows: 010, dim: 64}\n", "line 2: 010 is octal or to the base 60 in YAML 1.1"),
+        ("a.yaml", "tables:\n- {rows: 1:30:00, dim: 64}\n", "line 2: 1:30:00 is octal or to the base 60"),
+        ("a.json", "3", "not a mapping"),
+        ("a.json", '{"tables": [', "not valid JSON"),
+        ("a.json", '[{"rows": 1000, "dim": 4, "rows": 20}]', "key 'rows' stands twice"),
+        ("a.json", '[{"rows": 1, "dim": 4, "name": "a\\u001b[31m"}]', r"'a\x1b[31m' holds what cannot"),
+        ("a.json", "[]", "tables: must not be empty"),
+        ("a.txt", "{}", "suffix"),
+        ("a.csv.gz", "rows", "suffix"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, name: str, text: str, named: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_tables(path)
+    assert named in caught.value.message and str(path) in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.csv", "rowz,dim\n9,4\n"), ("a.json", '[{"rowz": 9, "dim": 4}]')]
+)
+def test_a_name_with_a_typing_error_has_its_nearest(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInputError) as caught:
+        load_tables(tmp_path / name)
+    assert caught.value.next_step.startswith("did you mean rows?")
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_bytes_are_bad_input_or_tables(tmp_path: Path, data: st.DataObject) -> None:
+    name, text = data.draw(st.sampled_from([("f.csv", CSV), ("f.yaml", YAML), ("f.toml", TOML)]))
+    start = data.draw(st.integers(0, len(text) - 1))
+    patches = ["", "9" * 5000, "nan", "-", "[", "{", ":", "'", "\t", "1e999", "0x", "2001-13-01", "? ", "<<"]
+    patch = data.draw(st.sampled_from(patches))
+    raw = (text[:start] + patch + text[start + data.draw(st.integers(0, 20)) :]).encode()
+    (tmp_path / name).write_bytes(data.draw(st.one_of(st.just(raw), st.binary(max_size=200))))
+    with contextlib.suppress(BadInputError):
+        assert PlanTables.load(tmp_path / name).total_bytes > 0
+
+
+def test_tables_without_their_ids_per_bag_are_asked_about(tmp_path: Path) -> None:
+    """1 would be an answer to a question that nobody asked; TorchRec's pooling is no number."""
+    config = {"num_embeddings": 10, "embedding_dim": 4}
+    path = tmp_path / "t.json"
+    for entry in ({"rows": 10, "dim": 4}, config | {"pooling": "SUM"}, config | {"pooling_type": "MEAN"}):
+        path.write_text(json.dumps([entry, entry]))
+        with pytest.raises(BadInputError, match="do not say how many ids a bag has") as asked:
+            load_tables(path)
+        assert "pooling_factor" in asked.value.next_step
+    path.write_text(json.dumps([config | {"avg_pooling_factor": 3}, config]))
+    assert [table.pooling for table in load_tables(path).tables] == [3, 1]
+
+
+def test_a_table_that_nobody_looks_up_takes_memory_and_hardly_time(tmp_path: Path) -> None:
+    rows = "name,rows,dim,pooling\na,100000000,64,20\n"
+    answers = []
+    for name, text in (("one", rows), ("two", rows + "b,100000000,64,0\n")):
+        (tmp_path / f"{name}.csv").write_text(text)
+        answers.append(project_one(tables=load_tables(str(tmp_path / f"{name}.csv")), gpus=1))
+    one, two = (answer.gpu_count.table_bytes for answer in answers)
+    assert two == 2 * one and answers[1].time_s < 1.2 * answers[0].time_s
+
+
+def test_a_table_s_own_distribution_goes_before_that_of_all() -> None:
+    tables = TableSet("two", TABLES[:2])
+    assert PlanTables.of(tables).ids == (zipf(1.05), UNIFORM)
+    assert PlanTables.of(tables, zipf(2)).ids == (zipf(1.05), zipf(2))
+    assert PlanTables.of(tables, [UNIFORM, UNIFORM]).ids == (UNIFORM, UNIFORM)
+
+
+def test_commands_show_weights_and_distributions(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(CSV)
+    words = " ".join(cli("project", "--model", str(path), "--gpus", "8").out.split())
+    assert "ids with weights in 1 table, uniform, zipf:1.05 ids" in words
+    lines = cli("show", "models", str(path)).out.splitlines()
+    head, first, second = lines[-4:-1]
+    assert head.split()[-2:] == ["weights", "ids"]
+    assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
+    assert "weights" not in cli("show", "models", "criteo-kaggle").out
+
+
+@pytest.mark.parametrize("exchange", [kind.key for kind in Exchange])
+def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> None:
+    """A recount: ids that a rank sends are c B L; the holder of a row part gets G B L / r of them."""
+    rows, dim, pooling, batch, gpus = 10_000, 64, 8.0, 512, 8
+    loads = []
+    for weighted in (False, True):
+        tables = PlanTables.of(TableSet("one", (Table("a", rows, dim, pooling, "fp32", weighted),)))
+        evaluator = Evaluator.on("h100-sxm-ib", tables, batch, gpus)
+        r, c = {"dp": (1, 1), "rs": (8, 1), "two_level": (8, 1)}.get(exchange, (2, 2))
+        shards = evaluator.count_shards([0], [exchange_named(exchange)], [r], [c])
+        loads.append((shards.everywhere[0], shards.own[0]))
+    sender, holder = loads[1][0] - loads[0][0], loads[1][1] - loads[0][1]
+    travels = exchange not in ("dp", "ub")
+    sent, received = 4 * c * batch * pooling, 4 * gpus * batch * pooling / r
+    assert sender[Resource.IDS_SENT] == pytest.approx(sent * travels)
+    assert sender[Resource.BUCKETIZE] == pytest.approx(sent * travels)
+    assert holder[Resource.IDS_RECEIVED] == pytest.approx(received * travels)
+    assert holder[Resource.GATHER_DRAM] == pytest.approx(received * travels)
+    assert sender[Resource.GATHER_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "dp"))
+    assert sender[Resource.POOL_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "ub"))
+    same = [x for x in Resource if x.name.startswith(("REQUESTS", "DEDUP", "LENGTHS", "BAGS", "ROWS"))]
+    assert not any(side[resource] for side in (sender, holder) for resource in same)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch": 0},
+        {"batch": -1},
+        {"tables": float("nan")},
+        {"pooling": float("inf")},
+        {"dim": "wide"},
+        {"dtype": "fp31"},
+        {"table_bytes": np.array([1e12, 0.0])},
+        {"batch": np.array([])},
+    ],
+)
+def test_impossible_workloads(wrong: dict[str, object]) -> None:
+    values: dict[str, object] = {"batch": 1, "tables": 1, "pooling": 1, "dim": 32, "table_bytes": 1e12}
+    with pytest.raises(BadInputError):
+        Workload(**{**values, **wrong})  # type: ignore[arg-type]
+
+
+# --- TorchRec's EmbeddingBagConfig ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mine.json", "mine.yaml", "mine.csv"])
+def test_torchrec_configs_say_the_same(tmp_path: Path, name: str) -> None:
+    users = {**CONFIG, "data_type": "DataType.FP16", "feature_names": ["user"], "pooling": "SUM"}
+    items = {"num_embeddings": 2000, "embedding_dim": 32, "name": "items", "feature_names": ["item"]}
+    texts = {
+        "mine.json": json.dumps([users, items]),
+        "mine.yaml": json.dumps({"tables": [users, items]}),
+        "mine.csv": "num_embeddings,embedding_dim,name,data_type,feature_names,pooling,pooling_factor\n"
+        "1000,64,users,FP16,user,SUM,2.5\n2000,32,items,,item,SUM,\n",
+    }
+    (tmp_path / name).write_text(texts[name])
+    tables = load_tables(str(tmp_path / name)).tables
+    assert tables == (Table("users", 1000, 64, 2.5, "fp16"), Table("items", 2000, 32, 1.0, "fp32"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("feature_names", ["a", "b"], "2 features (a, b), which share its rows"),
+        ("feature_names", "a|b; c", "3 features (a, b, c), which share its rows"),
+        ("pooling", "PoolingType.NONE", "pooling 'PoolingType.NONE': its rows are not pooled"),
+        ("pooling", "PoolingType.MAX", "pooling 'PoolingType.MAX' is not known"),
+        ("config_class", "EmbeddingConfig", "its rows are not pooled"),
+        ("total_num_buckets", 10, "total_num_buckets 10 is not modelled"),
+        ("use_virtual_table", True, "use_virtual_table True is not modelled"),
+        ("stash_weights", True, "stash_weights True is not modelled"),
+        ("num_embeddings_post_pruning", 500, "num_embeddings_post_pruning 500 is not modelled"),
+        ("data_type", "FP64", "data_type 'FP64' is not known"),
+        ("data_type", "INT64", "data_type 'INT64' is not known"),
+        ("data_type", "INT4", "data_type 'INT4' is not modelled: FBGEMM packs several elements into a byte"),
+        ("data_type", "int2", "data_type 'int2' is not modelled"),
+        ("data_type", "FP8", "data_type 'FP8' is not known"),
+        ("poolingfactor", 3, "'poolingfactor'"),
+        ("pooling_factors", [1, 2], "2 pooling factors"),
+        ("pooling_factor", -1, "tables.0.pooling: must not be negative"),
+        ("num_embeddings", 0, "tables.0.rows"),
+    ],
+)
+def test_what_is_wrong_in_a_torchrec_config_is_named(
+    tmp_path: Path, field: str, value: object, named: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps([{**CONFIG, field: value}]), encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_tables(path)
+    assert named in caught.value.message and str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "entry"),
+    [
+        ("pooling", 20, {"pooling": 2.5}),  # pooling_factor goes before it
+        ("pooling_factors", [7], {"pooling": 7}),
+        ("data_type", "DataType.NFP8", {"dtype": "fp8"}),
+        ("data_type", "torch.bfloat16", {"dtype": "bf16"}),
+        ("need_pos", True, {"weighted": True}),
+        ("total_num_buckets", None, {"pooling": 2.5}),
+    ],
+)
+def test_what_a_field_of_torchrec_gives(field: str, value: object, entry: dict[str, object]) -> None:
+    translated = table_entry({**CONFIG, field: value}, "a file")
+    assert {name: translated[name] for name in entry} == entry
+
+
+def test_a_pooling_that_is_a_number_is_a_factor() -> None:
+    config = {"name": "a", "num_embeddings": 10, "embedding_dim": 4}
+    for pooling in (20, "20", 2.5):
+        assert table_entry({**config, "pooling": pooling}, "a file")["pooling"] == float(pooling)
+
+
+def test_every_field_of_todays_configs_is_used_irrelevant_or_refused() -> None:
+    """With the value that it has where nobody sets it, each is accepted, and changes nothing."""
+    if (spec := importlib.util.find_spec("torchrec")) is None:
+        pytest.skip("TorchRec is not installed")
+    (folder,) = spec.submodule_search_locations or []
+    expected = table_entry(CONFIG, "a file")
+    classes: dict[str, list[Any]] = {}
+    for file in ("modules/embedding_configs.py", "types.py"):
+        for node in ast.parse((Path(folder) / file).read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = [x for x in node.body if isinstance(x, ast.AnnAssign | ast.Assign)]
+    configs = ("BaseEmbeddingConfig", "EmbeddingBagConfig", "EmbeddingConfig")
+    fields = {ast.unparse(field.target): field.value for name in configs for field in classes[name]}
+    assert len(fields) == 17 and FIELDS.keys() >= fields.keys()
+    for name in fields.keys() - CONFIG.keys() - {"data_type"}:
+        default = False if ast.unparse(fields[name] or ast.Constant(None)) == "False" else None
+        weighted = {"weighted": False} if name == "need_pos" else {}
+        assert table_entry({**CONFIG, name: default}, "a file") == expected | weighted
+    types = {ast.unparse(member.targets[0]) for member in classes["DataType"]}
+    for name in types - {"INT64", "INT32", "INT4", "INT2"}:
+        assert table_entry({**CONFIG, "data_type": f"DataType.{name}"}, "a file")["dtype"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none.yaml", ("'PoolingType.NONE': its rows are not pooled", "--pooling none:50")),
+        ("sequence.yaml", ("'EmbeddingConfig': its rows are not pooled",)),
+        ("nosuch.yaml", ("'PoolingType.MAX' is not known", "SUM, MEAN")),
+        ("int4.yaml", ("'INT4' is not modelled: FBGEMM packs several elements",)),
+        ("twofeat.yaml", ("2 features (clicked, bought), which share its rows", "the ids of all of them")),
+        ("zch.yaml", ("total_num_buckets 10 is not modelled",)),
+        ("virt.yaml", ("use_virtual_table True is not modelled",)),
+        ("virt2.yaml", ("use_virtual_table True is not modelled",)),
+    ],
+)
+def test_a_foreign_file_that_is_not_modelled_is_refused(name: str, words: tuple[str, ...]) -> None:
+    outcome = called("project", "--model", str(FOREIGN / name), "--gpus", "8")
+    is_an_error(outcome, 2, *words)
+    assert "a table of its own" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "total_bytes"),
+    [
+        ("dt.yaml", 2_000_000 * 128 * (2 + 2 + 1)),  # two tables of 2 bytes an element, and NFP8 of 1
+        ("mean.yaml", 2 * 2_000_000 * 128 * 4),
+        ("underscores.yaml", 100_000 * 512 * 2 + 1e6 * 2048 * 4),
+        ("int8.csv", 32 * 4e9),  # FBGEMM's rows: 16 elements, scale and bias, padded to 16 bytes
+        ("fp16.csv", 16 * 8e9),  # 4 elements, padded
+    ],
+)
+def test_a_foreign_file_is_as_large_as_fbgemm_stores_it(name: str, total_bytes: float) -> None:
+    assert PlanTables.load(FOREIGN / name).total_bytes == total_bytes
