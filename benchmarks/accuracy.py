@@ -1,8 +1,8 @@
 """How wrong are the predictions? Every table of docs/accuracy.md, from the shipped samples.
 
 Run:    python benchmarks/accuracy.py            prints the tables (about 2 minutes)
-        python benchmarks/accuracy.py --write    also puts them into docs/accuracy.md and docs/model.md, and
-                                                 what the report's pages show of them into data/validation
+        python benchmarks/accuracy.py --write    also puts them into docs/accuracy.md, and what the
+                                                 report's pages show of them into data/validation
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
@@ -32,14 +31,11 @@ from perfmodel.model.curves import hockney_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.terminal import table
-from perfmodel.schema.calibration import list_calibrations, shipped_calibration
-from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_number
-from perfmodel.validate import accuracy, crossover, measured, validate
+from perfmodel.validate import accuracy, crossover, measured
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("accuracy.md", "model.md")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 _NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
 
 
@@ -92,23 +88,12 @@ def two_nodes() -> str:
     return summary_text(pd.concat([learned, alone]), ["constants", "size"])
 
 
-def two_nodes_by_machine(machines: tuple[str, ...] = ()) -> str:
-    return summary_text(accuracy.one_node_to_two(machines=machines), ["machine", "collective", "size"])
-
-
-def two_nodes_nvshmem() -> str:
-    points = accuracy.one_node_to_two(False, Backend.NVSHMEM)
-    return summary_text(points, ["machine", "collective", "size"])
-
-
 def other_clusters() -> str:
     return summary_text(accuracy.other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""])
 
 
 def other_machines() -> str:
-    return summary_text(
-        left_out.without_the_machine(), ["machine", "like", "where", "size"], ["machine", "from", "", ""]
-    )
+    return summary_text(left_out.without_the_machine(), ["where", "size"], ["", ""])
 
 
 _SCORED = ["links", "cell", "size"]
@@ -124,7 +109,7 @@ def scored() -> pd.DataFrame:
 
 
 def operators_left_out() -> str:
-    """The product, its law without measured cells, and the rival, on operators that none of them saw."""
+    """The product with its bands, its law without measured cells, and the rival, on operators left out."""
     product = scored()
     answers = product, left_out.operators_left_out(law_alone=True), rival.rival_left_out(product)
     rows = []
@@ -133,43 +118,11 @@ def operators_left_out() -> str:
         for points in answers:
             own = points.loc[group.index]
             row += [percent(float(own["error"].abs().quantile(share))) for share in (0.5, 0.9)]
-            row.append(f"{np.sqrt((own['log_error'] ** 2).mean()):.2f}")
+            if points is product:
+                row += [percent(own["inside"].mean()), f"x{(own['high_s'] / own['low_s']).median():.2f}"]
         rows.append(row)
-    three = ["median", "p90", "rms"]
-    return table(["", "", "", "by", "n", *three, *three, *three], rows, left=(0, 1, 2))
-
-
-def bands_left_out() -> str:
-    """What the product's 95 % bands hold of operators that it never saw, as points and by operator."""
-    points = scored()
-    points = points.assign(
-        above=points["time_s"] > points["high_s"],
-        below=points["time_s"] < points["low_s"],
-        width=points["high_s"] / points["low_s"],
-    )
-    rows = []
-    for by in (_SCORED, ["where"]):
-        for key, group in points.groupby(by, sort=False, observed=True):
-            parts = group.groupby("operator", observed=True)[["inside", "above", "below"]].mean()
-            shares = [group["inside"].mean(), group["above"].mean(), group["below"].mean(), *parts.mean()]
-            what = [*map(str, key)] if len(by) > 1 else ["all", str(key[0]), ""]
-            counts = str(group["operator"].nunique()), str(len(group))
-            rows.append(
-                [
-                    *what,
-                    *counts,
-                    *(percent(float(share)) for share in shares),
-                    f"x{group['width'].median():.2f}",
-                ]
-            )
-    three = ["inside %", "above", "below"]
-    return table(["", "", "", "by", "n", *three, *three, "width"], rows, left=(0, 1, 2))
-
-
-def by_operator() -> str:
-    return summary_text(
-        left_out.operators_left_out(), ["operator", "machine", "where", "size"], ["operator", "", "", ""]
-    )
+    headers = ["median", "p90", "inside", "width", "law's", "p90", "rival's", "p90"]
+    return table(["", "", "", "by", "n", *headers], rows, left=(0, 1, 2))
 
 
 @lru_cache(maxsize=1)
@@ -180,13 +133,6 @@ def large_groups() -> pd.DataFrame:
 
 def nodes_left_out() -> str:
     return summary_text(large_groups(), ["family", "size"], ["", ""])
-
-
-def nodes_by_machine(cases: tuple[left_out.NodesLeftOut, ...] = ()) -> str:
-    points = left_out.large_left_out(cases) if cases else large_groups()
-    most = points.groupby(["machine", "seen_nodes"])["nodes"].transform("max")
-    named = points.assign(nodes=[f"{s} -> {m}" for s, m in zip(points["seen_nodes"], most, strict=True)])
-    return summary_text(named, ["machine", "nodes", "family", "size"], ["machine", "nodes", "", ""])
 
 
 def forced() -> str:
@@ -223,35 +169,6 @@ def crossovers() -> str:
     return table(headers, rows, left=(0, 1, 2, 5))
 
 
-def claims() -> str:
-    lines, pad = [], " " * 17
-    for v in validate(paper=True):
-        start = f"{v.identifier:4} {v.verdict:10}  "
-        lines += textwrap.wrap(v.claim, 100, initial_indent=start, subsequent_indent=pad)
-        lines += textwrap.wrap(f"got {v.got}", 100, initial_indent=pad, subsequent_indent=pad)
-    return "\n".join(lines)
-
-
-def curve_family() -> str:
-    """Leave-one-out errors that calibrations store of their curves."""
-    names = ("loo_median", "loo_p90")
-    curves = pd.DataFrame(
-        [
-            {"calibration": name, **{each: getattr(curve, each) for each in names}}
-            for name in list_calibrations()
-            for curve in shipped_calibration(name).curves
-            if curve.loo_median is not None
-        ]
-    )
-    rows = [
-        [str(name), str(len(own)), *map(percent, own[list(names)].median())]
-        for name, own in pd.concat([curves, curves.assign(calibration="all")]).groupby(
-            "calibration", sort=False
-        )
-    ]
-    return table(["calibration", "curves", "median %", "p90 %"], rows)
-
-
 def networks() -> str:
     """What clusters on each kind of network say of the laws (data/priors/networks.json)."""
     learned, shown = load_priors().learned, ("infiniband", "efa", "slingshot", "roce")
@@ -276,52 +193,42 @@ def _value_text(name: str, value: float) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
-    "curve-family": ("All shipped curves, one size left out", curve_family),
     "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
     "two-nodes": ("Two nodes predicted from one", two_nodes),
-    "two-nodes-by-machine": ("The same by machine (constants of other clusters)", two_nodes_by_machine),
-    "two-nodes-nvshmem": ("The same for NVSHMEM on a stream", two_nodes_nvshmem),
     "other-clusters": ("Clusters that informed no fit", other_clusters),
     "operators-left-out": ("Whole operators left out: product, law alone, rival", operators_left_out),
-    "operators-left-out-bands": ("The same: what the product's bands hold", bands_left_out),
-    "operators-left-out-by-operator": ("The product's by operator", by_operator),
     "nodes-left-out": ("Large node counts left out", nodes_left_out),
-    "nodes-left-out-by-machine": ("The same by machine (nodes seen -> predicted)", nodes_by_machine),
     "other-machines": ("A machine predicted from its class", other_machines),
     "networks": ("What clusters on one kind of network have in common", networks),
     "forced": ("Forced algorithms, measured and by the law fitted to that cluster", forced),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
-    "claims": ("Claims of papers", claims),
-    "mlperf-steps": ("MLPerf's training steps", mlperf_steps.steps_text),
     "mlperf-left-out": ("MLPerf's training steps, each machine left out", mlperf_steps.left_out_text),
 }
-"""Title and maker of each table; a page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
+"""Title and maker of each table; the page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
 
 _BLOCK = re.compile(r"<!-- table (?P<name>[\w-]+) -->\n```text\n(?P<body>.*?)```\n<!-- end -->", re.DOTALL)
 
 
-def blocks(page: str) -> dict[str, str]:
-    """Tables of a page by name."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+def read_blocks() -> dict[str, str]:
+    """Tables of the page by name."""
+    text = PAGE.read_text(encoding="utf-8")
     return {match["name"]: match["body"].rstrip("\n") for match in _BLOCK.finditer(text)}
 
 
 def write(made: dict[str, str]) -> None:
-    """Put fresh tables into the pages."""
-    for page in PAGES:
-        path = DOCS / page
-        text = path.read_text(encoding="utf-8")
-        new = _BLOCK.sub(
-            lambda m: f"<!-- table {m['name']} -->\n```text\n{made[m['name']]}\n```\n<!-- end -->", text
-        )
-        path.write_text(new, encoding="utf-8")
+    """Put fresh tables into the page."""
+    new = _BLOCK.sub(
+        lambda m: f"<!-- table {m['name']} -->\n```text\n{made[m['name']]}\n```\n<!-- end -->",
+        PAGE.read_text(encoding="utf-8"),
+    )
+    PAGE.write_text(new, encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/accuracy.md")
     parser.add_argument("--only", choices=list(TABLES), help="one table")
     options = parser.parse_args()
     if options.write and options.only:

@@ -26,18 +26,16 @@ from perfmodel.model.access import zipf_popularity
 from perfmodel.model.dense import step_time
 from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import table
 from perfmodel.resources import data_path
 from perfmodel.schema.priors import ANY, load_dense, load_rates
 from perfmodel.schema.workload import UNIFORM, Distribution
-from perfmodel.units import format_count, format_fraction, format_time
+from perfmodel.units import format_count, format_fraction
 
 _LEAST, _MOST, _TOLERANCE = 0.05, 2.0, 1e-5
 _KINDS_LOG_SD = 0.12
 """Root mean square of ln(predicted / measured) of Hopper's kinds at their share (docs/accuracy.md)."""
 _FAR_GPUS = 64
-_NAME = 20
 
 Shares = Mapping[str, float]
 
@@ -283,46 +281,6 @@ def far_steps() -> pd.DataFrame:
     return rows[rows["gpus"] >= _FAR_GPUS]
 
 
-def steps_text() -> str:
-    """A line for each step; ``left out``, and ``!`` outside the band, without its machine in the fits."""
-    lines = []
-    unseen = predicted(left_out_shares()).to_dict("records")
-    for row, other in zip(predicted().to_dict("records"), unseen, strict=True):
-        lines.append(
-            [
-                _short(str(row["system"])),
-                *(format_count(row[name]) for name in ("gpus", "nodes", "global_batch")),
-                *(format_time(row[name]) for name in ("measured_s", "predicted_s")),
-                band(row["low_s"], row["high_s"]),
-                f"{row['ratio']:.2f}",
-                f"{other['ratio']:.2f}",
-                "" if other["inside"] else "!",
-            ]
-        )
-    headers = [
-        "system",
-        "GPUs",
-        "nodes",
-        "batch",
-        "measured",
-        "predicted",
-        "95 % band",
-        "ratio",
-        "left out",
-        "",
-    ]
-    return table(headers, lines, left=(0, 9))
-
-
-def _short(system: str) -> str:
-    """The name of a system without its maker, at most 20 characters: ``v4.0 DGX H100``."""
-    words = system.split()
-    name = " ".join(words[:1] + words[2:] if len(words) > 2 else words)
-    for maker in ("xFusion FusionServer ", "GIGABYTE ", "NVIDIA "):
-        name = name.replace(maker, "")
-    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
-
-
 def left_out_text() -> str:
     """Errors of steps whose machine was left out of the fits: by machine, then over all."""
     rows = predicted(left_out_shares())
@@ -344,5 +302,5 @@ if __name__ == "__main__":
     for generation, fitted in shares_by_generation().items():
         print(f"{generation}: products reach {fitted:.3f} of the datasheet's rate")
     print()
-    print(f"{steps_text()}\n\n{left_out_text()}\n\nNot predicted, for want of a shipped machine:")
+    print(f"{predicted().to_string()}\n\n{left_out_text()}\n\nNot predicted, for want of a shipped machine:")
     print(", ".join(sorted({step.gpu for step in steps() if step.case is None})))

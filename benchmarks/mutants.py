@@ -1,7 +1,7 @@
 """Single-token mutants of the product, and which test kills each of them.
 
-    python benchmarks/mutants.py draw --count 40 --seed 56 --exclude 'service|traces' > tests/mutants.csv
-    python benchmarks/mutants.py run tests/mutants.csv --out killed.csv
+    python benchmarks/mutants.py draw --count 40 --seed 56 > mutants.csv
+    python benchmarks/mutants.py run mutants.csv --out killed.csv
 
 A mutant is a line of a file with one token replaced. It is killed if one of the test files that import its
 module, or a module that imports it, fails. Where ``killed_by`` names a test, that test alone is run.

@@ -1,11 +1,8 @@
-"""Every command in README.md, CONTRIBUTING.md and docs/ runs and succeeds; the set-up commands exist.
+"""Every command in README.md, CONTRIBUTING.md and docs/ runs once and succeeds.
 
 Commands are lines that start with ``$ perfmodel`` in console blocks and with ``perfmodel`` in sh blocks, and
-all lines of CONTRIBUTING.md's sh blocks.
-A block after ``<!-- not-run: reason -->`` is left out (it needs a GPU, or the reader's own logs).
-The output shown after ``<!-- checked-output -->`` is compared with what the command prints; ``python
-tests/test_docs.py`` writes it anew. Links to ``reference/`` lead to pages that the build of the site makes
-and checks (``tests/browser/test_site.py``). A command that several pages show runs once.
+all lines of CONTRIBUTING.md's sh blocks. A block after ``<!-- not-run: reason -->`` is left out. The output
+shown after ``<!-- checked-output -->`` is compared; ``python tests/test_docs.py`` writes it anew.
 """
 
 from __future__ import annotations
@@ -172,25 +169,18 @@ def test_one_example_everywhere() -> None:
     answer = printed(job).splitlines()[0]
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert {command for _, command, *_ in outputs(text) if " project " in command} <= {job}, page.name
+        assert all(command.startswith(job) for _, command, *_ in outputs(text) if " project " in command)
         assert set(re.findall(r"^10 TB on .*$", text, re.MULTILINE)) <= {answer}, page.name
 
 
 def test_readme_leads_to_every_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
-    assert pages <= set(re.findall(r"\]\(([^)#]+)", text))
+    linked = set(re.findall(r"\]\(([^)#]+)", text))
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
+    (picture,) = (ROOT / name for name in linked if name.endswith(".png"))
+    assert picture.stat().st_size <= 150_000 and len(text.splitlines()) <= 120
     assert text.index("× one GPU (") < text.index("## ")
     assert len(text.partition("× one GPU (")[0].splitlines()) < 25, "the answer is on the first screen"
-
-
-def test_the_pictures_of_readme_are_small() -> None:
-    import report_picture  # of benchmarks/, which only pytest has on its path
-
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for picture in (report_picture.PICTURE, report_picture.LIVE):
-        assert picture.stat().st_size <= report_picture.MOST_BYTES
-        assert f"](docs/{picture.relative_to(ROOT / 'docs')})" in readme
 
 
 def refresh() -> None:
@@ -229,7 +219,7 @@ def anchors(page: Path) -> set[str]:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]:
         links = re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
-        here = [link for link in links if "://" not in link[0] and not link[0].startswith("reference/")]
+        here = [link for link in links if "://" not in link[0]]
         for name, section in here:
             to = page.parent / name if name else page
             assert to.exists(), f"{page.name}: {name}"
@@ -249,28 +239,16 @@ def test_sections_of_the_model_that_code_and_data_name_are_there() -> None:
     assert not named
 
 
-def test_history_and_the_pages_of_today_lead_to_each_other() -> None:
-    """What was tried has a date, and one line each way; the page of the equations stays short."""
+def test_what_was_tried_has_a_date() -> None:
     history = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
-    sections = history.split("\n## ")[1:]
-    assert len(sections) > 8
-    for section in sections:
-        title, today = (
-            section.splitlines()[0],
-            re.search(r"^Today: .*\(([\w-]+\.md)#([\w-]+)\)\.$", section, re.M),
-        )
-        assert today and title.lower().replace(" ", "-") == today[2], title
-        assert f"(history.md#{today[2]})" in (ROOT / "docs" / today[1]).read_text(encoding="utf-8"), title
-        tried = re.findall(r"^- (.*)$", section, re.MULTILINE)
-        assert tried and all(re.match(r"\*\*2\d{3}-\d\d-\d\d, ", entry) for entry in tried), title
-    assert len((ROOT / "docs" / "model.md").read_text(encoding="utf-8").splitlines()) <= 1100
+    tried = re.findall(r"^- (.*)$", history, re.MULTILINE)
+    assert len(tried) > 8 and all(re.match(r"\*\*2\d{3}-\d\d-\d\d, ", entry) for entry in tried)
 
 
-def test_files_that_the_pages_of_the_model_name_are_there() -> None:
-    pages = (ROOT / "docs").glob("model*.md")
-    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+def test_files_that_the_model_names_are_there() -> None:
+    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", text))
-    assert len(named) > 20
+    assert len(named) > 10
     assert not [
         name for name in named if not ((ROOT / name).exists() or (ROOT / "perfmodel" / name).exists())
     ]
@@ -316,7 +294,7 @@ def test_one_version_everywhere() -> None:
 
 def test_every_extra_is_described() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(project["optional-dependencies"])
 
 

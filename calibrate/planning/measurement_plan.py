@@ -367,5 +367,5 @@ def _nothing_left(left_out: Sequence[NotMeasured]) -> NoHardwareError:
     install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
     return NoHardwareError(
         f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
-        install or "docs/installing.md says what to install.",
+        install or "docs/tutorial.md says what to install.",
     )

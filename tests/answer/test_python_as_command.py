@@ -1,4 +1,4 @@
-"""One question has one answer: Python's functions give the numbers of the commands, as README shows them."""
+"""Python's functions give the numbers of the commands, as docs/python.md shows them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import perfmodel
 from perfmodel.errors import BadInputError
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 NAMES = {"table_bytes": "--table-size", "table_count": "--tables", "tables": "--model"}
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12},
@@ -69,8 +69,8 @@ def test_what_python_refuses(asked: dict[str, Any], message: str) -> None:
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Any]:
-    """What README's lines of Python give: values by their text, and names that they bind."""
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    """What the page's lines of Python give: values by their text, and names that they bind."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     found: dict[str, Any] = {}
     for line in ast.parse(block).body:
         if isinstance(line, ast.Expr):
@@ -80,7 +80,7 @@ def shown() -> dict[str, Any]:
     return found
 
 
-def test_readmes_collective_is_that_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
+def test_the_pages_collective_is_that_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
     words = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "128")
     said = json.loads(cli("collective", *words, "--json").out)
     (row,) = shown["perfmodel.predict_collectives"].to_dict(orient="records")
@@ -89,7 +89,7 @@ def test_readmes_collective_is_that_of_the_command(cli: Any, shown: dict[str, An
     )
 
 
-def test_readmes_projections_are_those_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
+def test_the_pages_projections_are_those_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
     words = ("--table-size", "10TB", "--batch", "1024,4096", "--tables", "8")
     said = pd.read_csv(io.StringIO(cli("sweep", *words, "--csv").out))
     frame = shown["perfmodel.project"]
@@ -97,7 +97,7 @@ def test_readmes_projections_are_those_of_the_command(cli: Any, shown: dict[str,
     assert frame["time_s"].tolist() == pytest.approx(said["time_s"].tolist())
 
 
-def test_readmes_plan_is_that_of_the_command(cli: Any, shown: dict[str, Any], tmp_path: Path) -> None:
+def test_the_pages_plan_is_that_of_the_command(cli: Any, shown: dict[str, Any], tmp_path: Path) -> None:
     file, plan = tmp_path / "tables.csv", shown["plan"]
     shown["tables"].to_csv(file, index=False)
     words = ("--gpus", "16", "--machine", "h200-sxm-ib", "--objective", "throughput", "--effort", "quick")

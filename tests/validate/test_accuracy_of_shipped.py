@@ -142,31 +142,14 @@ def test_rounding_is_told_from_change() -> None:
     assert not same_within_rounding("a 1.0", "b 1.0")
 
 
-@pytest.mark.parametrize(
-    "name", ["curve-family", "in-node", "other-clusters", "networks", "crossovers", "claims"]
-)
+@pytest.mark.parametrize("name", ["in-node", "other-clusters", "networks", "crossovers"])
 def test_tables_in_docs_are_fresh(name: str) -> None:
-    shown = {key: body for page in benchmark.PAGES for key, body in benchmark.blocks(page).items()}
-    assert same_within_rounding(shown[name], benchmark.TABLES[name][1]()), (
+    assert same_within_rounding(benchmark.read_blocks()[name], benchmark.TABLES[name][1]()), (
         "python benchmarks/accuracy.py --write"
     )
 
 
-def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
-    shown = benchmark.blocks("accuracy.md")["two-nodes-by-machine"].splitlines()
-    fresh = benchmark.two_nodes_by_machine(("gh200-slingshot",)).splitlines()
-    own = [line for line in shown if line.split()[0] == "gh200-slingshot"]
-    assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
-
-
-def test_table_of_nodes_left_out_is_fresh_for_one_machine() -> None:
-    shown = benchmark.blocks("accuracy.md")["nodes-left-out-by-machine"].splitlines()
-    own = [line for line in shown if line.strip().startswith("gh200-slingshot  2 ->")]
-    rest = benchmark.nodes_by_machine(FOUR_NODES).splitlines()[1:]
-    assert own and same_within_rounding("\n".join(own), "\n".join(rest)), "benchmarks/accuracy.py --write"
-
-
 def test_every_table_is_in_a_page_and_fits_it() -> None:
-    shown = {key: body for page in benchmark.PAGES for key, body in benchmark.blocks(page).items()}
+    shown = benchmark.read_blocks()
     assert set(shown) == set(benchmark.TABLES)
     assert max(len(line) for body in shown.values() for line in body.splitlines()) <= 100
