@@ -37,8 +37,7 @@ def all_readers() -> list[Reader]:
 
 def _of_our_files() -> list[Reader]:
     from perfmodel.schema.calibration import read_calibration
-    from perfmodel.schema.chip import read_chip
-    from perfmodel.schema.machine import read_machine
+    from perfmodel.schema.machine import read_chip, read_machine
     from perfmodel.schema.priors import load_dense
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples

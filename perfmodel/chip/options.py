@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.chip import equations
 from perfmodel.model.access import characteristic_draws, touched_fraction, unique_rows
 from perfmodel.model.popularity import popularity_bins
-from perfmodel.schema.chip import Chip
+from perfmodel.schema.machine import Chip
 from perfmodel.schema.workload import Distribution
 
 Array = NDArray[np.float64]

@@ -12,7 +12,7 @@ from perfmodel.chip.mapping import CoreMapping, Mapper
 from perfmodel.chip.options import GM, WAYS, LookUpOptions, TableOnChip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.schema.chip import Chip
+from perfmodel.schema.machine import Chip
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.question.chips import EXAMPLE, ChipPlanOptions
-from perfmodel.schema.chip import load_chip
+from perfmodel.schema.machine import load_chip
 from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import parse_count
 

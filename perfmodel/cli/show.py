@@ -84,7 +84,7 @@ def _show_models(options: ShowOptions) -> None:
 
 def _show_chips(options: ShowOptions) -> None:
     from perfmodel.report.chip_text import chip_text, chips_text
-    from perfmodel.schema.chip import chip_file, list_chips, load_chip
+    from perfmodel.schema.machine import chip_file, list_chips, load_chip
 
     name, settings = options.name, dict(settings_of(options.settings, EXAMPLE))
     if options.as_toml:

@@ -11,8 +11,8 @@ from typing import Any
 from perfmodel.chip.plan import ChipPlan
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, sides, table
-from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import CHIP_KEYS, Chip
 from perfmodel.units import (
     counted,
     format_bytes,

@@ -5,11 +5,12 @@ Ranges of physical values stand in one table, each with its source: ``data/limit
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -22,8 +23,9 @@ from pydantic import (
 )
 
 from perfmodel import resources, units
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.gate import read_toml
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
+OVERRIDE_SOURCE = "--set"
 FAR = 10.0
 """A value farther than this factor from every product on the market needs confirmation."""
 _LONG = 1e18  # above this, a number is written with its exponent
@@ -80,15 +83,15 @@ class Limit(Strict):
     """Range of allowed values (``least`` to ``most``), and range of products on the market (``sold_*``).
 
     unit  of all four ends, one of ``units.QUANTITY_UNITS``
-    source  of the lower and of the upper end of ``sold_*``, with a semicolon between
+    source  of the lower and of the upper end of ``sold_*``, with a semicolon between; "": none is known
     """
 
     unit: str
     least: float
     most: float
-    sold_least: float
-    sold_most: float
-    source: str
+    sold_least: float = 0.0
+    sold_most: float = math.inf
+    source: str = ""
 
     def refusal(self, value: float, *, zero: bool = False) -> str:
         """Why ``value`` is refused: the allowed range, for a message.
@@ -116,15 +119,15 @@ class Limit(Strict):
 
 
 @lru_cache(maxsize=3)
-def limits_of(group: Literal["machine", "memory", "sample"]) -> Mapping[str, Limit]:
+def limits_of(group: Literal["machine", "chip", "sample"]) -> Mapping[str, Limit]:
     """The limit of each value in a group, by its key."""
     text = resources.data_path("limits", "limits.toml").read_text(encoding="utf-8")
     return {key: Limit(**values) for key, values in tomllib.loads(text)[group].items()}
 
 
-def within(group: Literal["machine", "memory", "sample"], key: str) -> Any:
-    """The schema field for a value within its limit: for ``Annotated[float, …]``."""
-    limit = limits_of(group)[key]
+def within(key: str) -> Any:
+    """The schema field for a value of a sample within its limit: for ``Annotated[float, …]``."""
+    limit = limits_of("sample")[key]
     return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)
 
 
@@ -161,10 +164,10 @@ Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
-Seconds = Annotated[float, within("sample", "time_s")]
+Seconds = Annotated[float, within("time_s")]
 Span = Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
 """Seconds that may be 0."""
-Bytes = Annotated[float, within("sample", "payload_bytes")]
+Bytes = Annotated[float, within("payload_bytes")]
 
 
 class Interval(Strict):
@@ -224,12 +227,6 @@ class Quantity(Strict):
     def __str__(self) -> str:
         return units.format_quantity(self.value, self.unit)
 
-    @staticmethod
-    def what_if(number: float, unit: str, source: str, typed: str) -> Quantity:
-        """A value in place of that of a file. typed  as for ``--set``. Limits: impossible -> BadInputError"""
-        known = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
-        return validated(Quantity, {"value": float(number), **known}, source, typed)
-
 
 class ValueKey(NamedTuple):
     """What a value of a machine or chip must be.
@@ -243,11 +240,86 @@ class ValueKey(NamedTuple):
     meaning: str
     required: bool = True
 
-    def check(self, key: str, quantity: Quantity) -> None:
-        """Raises ValueError unless the value is allowed for ``key``."""
-        if quantity.unit != self.unit:
-            raise ValueError(f"values.{key}.unit: must be {self.unit!r}, not {quantity.unit!r}")
-        if quantity.value == 0 and not self.zero:
-            raise ValueError(f"values.{key}.value: must be more than 0")
-        if self.unit == "count" and not quantity.value.is_integer():
-            raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
+
+class Hardware(Strict):
+    """A validated, immutable set of values; ``machine.value("nic_bytes_per_s")`` is in SI units.
+
+    kind  machine or chip, for messages;  keys, limits  its values, and the range of each that is not 0
+    overrides  keys of values that were replaced
+    """
+
+    kind: ClassVar[str]
+    keys: ClassVar[Mapping[str, ValueKey]]
+    limits: ClassVar[Mapping[str, Limit]]
+
+    name: Name
+    title: Text
+    notes: str = ""
+    values: Mapping[str, Quantity]
+    overrides: frozenset[str] = Field(default=frozenset(), exclude=True, strict=True)  # no list of a file
+
+    @classmethod
+    def refusal(cls, key: str, number: float) -> str:
+        """Why a value cannot be: the allowed range, for a message. Limits: allowed -> "" """
+        known = cls.keys[key]
+        if number == 0:
+            return "" if known.zero else "must be more than 0"
+        if known.unit == "count" and math.isfinite(number) and not float(number).is_integer():
+            return f"must be a whole number, not {number:g}"
+        return cls.limits[key].refusal(number, zero=known.zero)
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        for key, quantity in self.values.items():
+            if key not in self.keys:
+                raise ValueError(f"values.{key}: not a {self.kind} value; known: {', '.join(self.keys)}")
+            if quantity.unit != self.keys[key].unit:
+                raise ValueError(f"values.{key}.unit: must be {self.keys[key].unit!r}, not {quantity.unit!r}")
+            if refused := self.refusal(key, quantity.value):
+                raise ValueError(f"values.{key}.value: {refused}")
+        if missing := [key for key in self.keys if self.keys[key].required and key not in self.values]:
+            raise ValueError(f"values: missing {', '.join(missing)}")
+        return self
+
+    def quantity(self, key: str) -> Quantity:
+        """The value ``key`` with its source and evidence."""
+        if key not in self.keys:
+            raise unknown_name(f"{self.kind} value", key, self.keys)
+        if key not in self.values:
+            raise BadInputError(
+                f"{self.kind} {self.name} does not say its {key}: {self.keys[key].meaning}.",
+                f"give it: --set {key}=…, or in a {self.kind} file.",
+            )
+        return self.values[key]
+
+    def value(self, key: str) -> float:
+        """The SI value of ``key``."""
+        return self.quantity(key).value
+
+    def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Self:
+        """The same with some values replaced: evidence ``assumed``, listed in ``overrides``.
+
+        values  SI numbers, or text with a unit (``"100GB/s"``)
+        Limits: unknown key, impossible value -> BadInputError; nothing replaced -> itself
+        """
+        if not values:
+            return self
+        replaced = {key: self._assume(key, value, source) for key, value in values.items()}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        fields |= self._replace(replaced) | {"overrides": self.overrides | set(replaced)}
+        return validated(type(self), fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
+
+    def _replace(self, replaced: Mapping[str, Quantity]) -> dict[str, Any]:
+        """The fields that change if these values are replaced."""
+        return {"values": {**self.values, **replaced}}
+
+    def _assume(self, key: str, value: float | str, source: str) -> Quantity:
+        if key not in self.keys:
+            raise unknown_name(f"{self.kind} value", key, self.keys)
+        unit, meaning = self.keys[key].unit, self.keys[key].meaning
+        number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
+        if refused := self.refusal(key, number):
+            here = f"; here {self.values[key]}" if key in self.values else ""
+            raise BadInputError(f"{source} {key}={value}: it {refused}.", f"{meaning}{here}.")
+        known = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
+        return validated(Quantity, {"value": float(number), **known}, source, f"{key}={value}")

@@ -60,6 +60,7 @@ _EXPECTED = {
 _REASONS = {
     "missing": "is missing",
     "extra_forbidden": "is not a field",
+    "frozen_set_type": "is not a field",  # what a file cannot say
     "greater_than": "must be more than {gt}",
     "less_than_equal": "must be at most {le}",
     "finite_number": "must be finite",

@@ -1,4 +1,4 @@
-"""A machine: values of one GPU, one node and one fabric, each with its source."""
+"""Hardware as data: machines (GPU, node and fabric) and chips of many cores, each value with its source."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from perfmodel import resources, units
+from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
-from perfmodel.schema.fields import Name, Quantity, Strict, Text, ValueKey, limits_of, validated
+from perfmodel.schema.fields import (
+    OVERRIDE_SOURCE,
+    Hardware,
+    Name,
+    Quantity,
+    Strict,
+    Text,
+    ValueKey,
+    limits_of,
+    read_as,
+)
 from perfmodel.schema.files import looks_like_path, unknown_name
-from perfmodel.schema.gate import read_toml
 
-OVERRIDE_SOURCE = "--set"
 FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
 """Kernel rates that are a share of the memory's rate."""
-_FOLDER = "machines"
 _SUFFIX = ".toml"
 _SAME = 1e-9
-_NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted", "successors")
+_LATENCIES = ("core_cache_latency_s", "cache_latency_s", "row_latency_s")  # from near to far
 
 KEYS: dict[str, ValueKey] = {
     "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
@@ -56,6 +63,30 @@ KEYS: dict[str, ValueKey] = {
 }
 """Values of a machine; a file gives all that are required."""
 
+CHIP_KEYS: dict[str, ValueKey] = {
+    "cores": ValueKey("count", False, "cores that work in parallel"),
+    "local_bytes": ValueKey("byte", False, "local buffer (L1) of a core, where rows stay"),
+    "vector_bytes": ValueKey("byte", False, "vector buffer (UB) of a core, where bags are summed"),
+    "core_bytes_per_s": ValueKey("byte/s", False, "from or to global memory, one core"),
+    "local_bytes_per_s": ValueKey("byte/s", False, "rows from the local buffer, or from a core's cache"),
+    "vector_bytes_per_s": ValueKey("byte/s", False, "rows from the vector buffer of a core"),
+    "local_to_vector_bytes_per_s": ValueKey("byte/s", True, "between a core's buffers; 0 = one memory"),
+    "row_issue_s": ValueKey("s", True, "time between two row requests of a core (GM, L1); 0 = in parallel"),
+    "id_s": ValueKey("s", True, "time to check one id in a pass over a table; 0 = ids are sorted by chunk"),
+    "row_latency_s": ValueKey("s", False, "time from a row request to its first byte, global memory"),
+    "rows_in_flight": ValueKey("count", False, "row requests of one core in flight"),
+    "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
+    "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
+    "gm_size_bytes": ValueKey("byte", True, "size of global memory; 0 = not given"),
+    "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = it keeps nothing"),
+    "cache_bytes_per_s": ValueKey("byte/s", False, "cache, all cores together"),
+    "cache_slices": ValueKey("count", False, "slices of the cache; a row is in one of them"),
+    "cache_latency_s": ValueKey("s", False, "time from a row request to its first byte, cache"),
+    "core_cache_bytes": ValueKey("byte", True, "cache of a core, for rows from global memory; 0 = none"),
+    "core_cache_latency_s": ValueKey("s", True, "time from a row request to its first byte, core's cache"),
+}
+"""Values of a chip, all of them required."""
+
 
 class Defaults(Strict):
     """Defaults of this machine."""
@@ -77,36 +108,26 @@ class Links(Strict):
     like: str = ""
 
 
-class Machine(Strict):
-    """A validated, immutable machine; ``machine.value("nic_bytes_per_s")`` is in SI units.
+class Machine(Hardware):
+    """A machine: one GPU, one node and one fabric.
 
     accepted   keys of values that are correct although far from every product on the market
     successors  shipped machines that a buyer would compare with it
     originals  values before overrides, by key
     """
 
-    name: Name
-    title: Text
-    notes: str = ""
+    kind = "machine"
+    keys = KEYS
+    limits = limits_of("machine")
+
     defaults: Defaults = Defaults()
     links: Links = Links()
     accepted: tuple[str, ...] = ()
     successors: tuple[Name, ...] = ()
-    values: Mapping[str, Quantity]
-    overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
     originals: Mapping[str, Quantity] = Field(default={}, exclude=True)
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        missing = [key for key in KEYS if KEYS[key].required and key not in self.values]
-        if missing:
-            raise ValueError(f"values: missing {', '.join(missing)}")
-        for key, quantity in self.values.items():
-            if key not in KEYS:
-                raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
-            KEYS[key].check(key, quantity)
-            if outside := limits_of("machine")[key].refusal(quantity.value, zero=KEYS[key].zero):
-                raise ValueError(f"values.{key}.value: {outside}")
+    def _check_links(self) -> Self:
         if unknown := [key for key in self.accepted if key not in KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         link, domain, node = self.links.scale_up, self.nvlink_domain_gpus, self.gpus_per_node
@@ -123,31 +144,16 @@ class Machine(Strict):
 
     def doubts(self) -> dict[str, str]:
         """Values more than ten times off every product: reason by key; ``accepted`` keys are left out."""
-        found = {
-            key: limits_of("machine")[key].doubt(quantity.value)
+        doubts = {
+            key: self.limits[key].doubt(quantity.value)
             for key, quantity in self.values.items()
             if quantity.value and key not in self.accepted
         }
-        return {key: text for key, text in found.items() if text}
-
-    def quantity(self, key: str) -> Quantity:
-        """The value ``key`` with its source and evidence."""
-        if key not in KEYS:
-            raise unknown_name("machine value", key, KEYS)
-        if key not in self.values:
-            raise BadInputError(
-                f"machine {self.name} does not say its {key}: {KEYS[key].meaning}.",
-                f"give it: --set {key}=…, or in a machine file.",
-            )
-        return self.values[key]
+        return {key: text for key, text in doubts.items() if text}
 
     def knows(self, *keys: str) -> bool:
         """Whether the machine has all of these values."""
         return all(key in self.values for key in keys)
-
-    def value(self, key: str) -> float:
-        """The SI value of ``key``."""
-        return self.quantity(key).value
 
     def original(self, key: str) -> float:
         """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
@@ -211,40 +217,50 @@ class Machine(Strict):
             values["nvlink_domain_gpus"] = float(self.domain_gpus_of(gpus_per_node))
         return values
 
-    def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
-        """This machine with some values replaced: evidence ``assumed``, listed in ``overrides``.
-
-        values  SI numbers, or text with a unit (``"100GB/s"``)
-        A domain that ends at the node still ends there if only ``gpus_per_node`` is replaced.
-        Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this machine
-        """
-        if not values:
-            return self
-        given = {key: self._given(key, value, source) for key, value in values.items()}
-        replaced: dict[str, Quantity] = {**self.values, **given}
+    def _replace(self, replaced: Mapping[str, Quantity]) -> dict[str, Any]:
+        """A domain that ends at the node still ends there if only ``gpus_per_node`` is replaced."""
+        values = {**self.values, **replaced}
         ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
-        if ends_at_node and "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
+        if ends_at_node and "gpus_per_node" in replaced and "nvlink_domain_gpus" not in replaced:
             why = f"the {self.links.scale_up} domain of this machine is one node"
-            replaced["nvlink_domain_gpus"] = given["gpus_per_node"].model_copy(update={"why": why})
-        changed = [key for key in self.values if replaced[key] is not self.values[key]]
-        own = [key for key in changed if key not in self.overrides]  # else an earlier override added it
-        before = {**{key: self.values[key] for key in own}, **self.originals}
-        fields = {name: getattr(self, name) for name in _NOT_VALUES}
-        fields |= {"values": replaced, "overrides": self.overrides | set(given), "originals": before}
-        return validated(Machine, fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
+            values["nvlink_domain_gpus"] = replaced["gpus_per_node"].model_copy(update={"why": why})
+        before = {
+            key: quantity
+            for key, quantity in self.values.items()
+            if values[key] is not quantity and key not in self.overrides  # else an earlier override added it
+        }
+        return {"values": values, "originals": {**before, **self.originals}}
 
-    def _given(self, key: str, value: float | str, source: str) -> Quantity:
-        if key not in KEYS:
-            raise unknown_name("machine value", key, KEYS)
-        unit, meaning = KEYS[key].unit, KEYS[key].meaning
-        number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
-        outside = limits_of("machine")[key].refusal(number, zero=KEYS[key].zero) if number else ""
-        if number == 0 and not KEYS[key].zero:
-            outside = "must be more than 0"
-        if outside:
-            here = f"; here {self.values[key]}" if key in self.values else ""
-            raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
-        return Quantity.what_if(number, unit, source, f"{key}={value}")
+
+class Buffers(Strict):
+    """persist  rows stay from one batch to the next: they are copied once, which a batch's time does not
+    include
+    """
+
+    persist: bool = Field(strict=True)
+    source: Text
+
+
+class Chip(Hardware):
+    """A chip of many cores: memory and rates of one core, and what all cores share."""
+
+    kind = "chip"
+    keys = CHIP_KEYS
+    limits = {key: limits_of("chip")[key if key == "cores" else CHIP_KEYS[key].unit] for key in CHIP_KEYS}
+
+    buffers: Buffers
+
+    @model_validator(mode="after")
+    def _check_latencies(self) -> Self:
+        latencies = [self.value(key) for key in _LATENCIES]
+        if latencies != sorted(latencies):
+            raise ValueError(f"a cache answers no later than what it spares: {' <= '.join(_LATENCIES)}")
+        return self
+
+    @property
+    def cores(self) -> int:
+        """Number of cores of the chip."""
+        return int(self.value("cores"))
 
 
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
@@ -255,7 +271,12 @@ def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInput
 
 def list_machines() -> list[str]:
     """Names of the shipped machines."""
-    return resources.data_names(_FOLDER, _SUFFIX)
+    return resources.data_names("machines", _SUFFIX)
+
+
+def list_chips() -> list[str]:
+    """Names of the shipped chips."""
+    return resources.data_names("chips", _SUFFIX)
 
 
 def machine_file(name: str) -> str:
@@ -263,11 +284,21 @@ def machine_file(name: str) -> str:
 
     Limits: unknown name -> BadInputError listing the known ones;  ``links.like`` -> the shipped machine
     """
-    if name not in list_machines():
-        raise unknown_name("machine", name, list_machines())
-    text = resources.data_path(_FOLDER, name + _SUFFIX).read_text(encoding="utf-8")
+    text = _find_shipped(Machine.kind, name).read_text(encoding="utf-8")
     alone = re.sub(r"^like = .*\n", "", text, flags=re.MULTILINE)
     return alone.replace("[links]\n", f'[links]\nlike = "{name}"\n', 1)
+
+
+def chip_file(name: str) -> str:
+    """The TOML of a shipped chip. Limits: unknown name -> BadInputError listing the known ones"""
+    return _find_shipped(Chip.kind, name).read_text(encoding="utf-8")
+
+
+def _find_shipped(kind: str, name: str) -> Path:
+    known = resources.data_names(f"{kind}s", _SUFFIX)
+    if name not in known:
+        raise unknown_name(kind, name, known, resources.DEFAULT_MACHINE)
+    return resources.data_path(f"{kind}s", name + _SUFFIX)
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
@@ -276,17 +307,21 @@ def load_machine(name_or_path: str | Path) -> Machine:
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, str) and (found := _shipped(text)) is not None:
-        return found
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
-    raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
+    return _load_shipped(text)
+
+
+def load_chip(name_or_path: str | Path) -> Chip:
+    """A shipped chip by name, or a user's own TOML file by path. Limits: as ``load_machine``"""
+    text = str(name_or_path)
+    is_path = isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX])
+    return read_chip(Path(text) if is_path else _find_shipped(Chip.kind, text))
 
 
 @lru_cache(maxsize=32)
-def _shipped(name: str) -> Machine | None:
-    known = name in list_machines()
-    return read_machine(resources.data_path(_FOLDER, name + _SUFFIX)) if known else None
+def _load_shipped(name: str) -> Machine:
+    return read_machine(_find_shipped(Machine.kind, name))
 
 
 def beside_shipped(machine: Machine) -> Machine:
@@ -296,12 +331,11 @@ def beside_shipped(machine: Machine) -> Machine:
     ``originals``: the shipped measurements are then rescaled as for ``--set``.
     Limits: a name of its own, or no different value -> the machine itself
     """
-    shipped = _shipped(machine.name)
-    if shipped is None or machine.originals:
+    if machine.name not in list_machines() or machine.originals:
         return machine
     originals = {
         key: quantity
-        for key, quantity in shipped.values.items()
+        for key, quantity in _load_shipped(machine.name).values.items()
         if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
     }
     if not originals:
@@ -311,75 +345,50 @@ def beside_shipped(machine: Machine) -> Machine:
 
 def read_machine(path: Path) -> Machine:
     """A machine from a TOML file, validated."""
-    document = read_toml(path, "machine file")
-    if "overrides" in document:
-        raise BadInputError(
-            f"machine file {path} has a field 'overrides'.", "overrides are given with --set."
-        )
-    machine = validated(Machine, document, "machine file", str(path))
-    if doubted := machine.doubts():
-        raise doubted_values(
-            f"machine file {path}: ", doubted, f"write accepted = {json.dumps([*machine.accepted, *doubted])}"
-        )
+    where = f"machine file {path}"
+    machine = read_as(Machine, path, "machine file")
+    if doubts := machine.doubts():
+        accepted = json.dumps([*machine.accepted, *doubts])
+        raise doubted_values(f"{where}: ", doubts, f"write accepted = {accepted}")
     if machine.links.like and machine.links.like not in list_machines():
-        raise unknown_name(f"machine file {path}: links.like", machine.links.like, list_machines())
-    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped machine
-        _check_memory_rates(machine, path)
+        raise unknown_name(f"{where}: links.like", machine.links.like, list_machines())
+    memory = machine.quantity("hbm_bytes_per_s")
+    faster = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
+    stated = memory.evidence is Evidence.DATASHEET or machine.links.like  # not: of a run, timed or assumed
+    if faster and stated and machine.name not in list_machines():  # else it is rescaled as a change
+        like, rates = copied_rates(machine)
+        hint = "".join(f" [values.{key}] value = {rate:g};" for key, rate in rates.items())
+        hint = f"the same part of it as on {like}:{hint}" if rates else "what they reach of this memory;"
+        words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
+        raise BadInputError(
+            f"{where}: {words}: more than the memory gives, hbm_bytes_per_s {memory}.",
+            f"correct hbm_bytes_per_s, or lower the rates of the kernels: {hint[:-1]}",
+        )
     return machine
 
 
-def _check_memory_rates(machine: Machine, path: Path) -> None:
-    """Refuse kernel rates above the memory's rate.
-
-    Limits: like no shipped machine, with timed or assumed memory rate (the file of a run) -> accepted
-    """
-    memory = machine.quantity("hbm_bytes_per_s")
-    faster = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
-    if not faster or not (memory.evidence is Evidence.DATASHEET or machine.links.like):
-        return
-    like = _shipped(machine.links.like)
-    if like is None:
-        hint = "write what the kernels reach of this memory."
-    else:
-        keys = dict.fromkeys((*faster, *_list_copied(machine, like)))
-        rates = "; ".join(f"[values.{key}] value = {_scale_rate(key, machine, like):g}" for key in keys)
-        hint = f"the same part of it as on {like.name}: {rates}"
-    words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
-    raise BadInputError(
-        f"machine file {path}: {words}: more than the memory gives, hbm_bytes_per_s {memory}.",
-        f"correct hbm_bytes_per_s, or lower the rates of the kernels: {hint}",
-    )
-
-
-def _list_copied(machine: Machine, like: Machine) -> list[str]:
-    """Kernel rates that equal another machine's, by value and source, although the memory's rate differs.
-
-    Limits: the same memory rate -> none;  a rate with a different value or source -> left out
-    """
-    own, other = machine.values, like.values
-    same = [
-        key for key in own if key in other and math.isclose(own[key].value, other[key].value, rel_tol=_SAME)
-    ]
-    if "hbm_bytes_per_s" in same:
-        return []
-    return [key for key in FOLLOW_MEMORY if key in same and own[key].source == other[key].source]
-
-
-def _scale_rate(key: str, machine: Machine, like: Machine) -> float:
-    """A kernel rate for a machine: the same share of its memory rate as on ``like`` [bytes/s], 4 digits."""
-    rate = like.value(key) / like.value("hbm_bytes_per_s") * machine.value("hbm_bytes_per_s")
-    return float(f"{rate:.4g}")
+def read_chip(path: Path) -> Chip:
+    """A chip from a TOML file, validated."""
+    return read_as(Chip, path, "chip file")
 
 
 def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
-    """(machine that a renamed copy is like, rates that it still shares with it).
+    """(machine that a renamed copy is like, kernel rates that are still that machine's, by value and source).
 
-    Each rate is rescaled to this machine's memory rate [bytes/s]; rates that the user set are left out.
-    Limits: a shipped name, a machine like none, the same memory rate -> no rates
+    Each rate is rescaled to this machine's memory rate [bytes/s, 4 digits]; rates that the user set are left
+    out.  Limits: a shipped name, a machine like none, the same memory rate -> no rates
     """
-    like = _shipped(machine.links.like)
-    if like is None or machine.name in list_machines():
+    if not machine.links.like or machine.name in list_machines():
         return "", {}
-    own = machine.unchanged()
-    keys = [key for key in _list_copied(own, like) if key not in machine.overrides]
-    return like.name, {key: _scale_rate(key, own, like) for key in keys}
+    like, own = _load_shipped(machine.links.like), machine.unchanged()
+    ratio = own.value("hbm_bytes_per_s") / like.value("hbm_bytes_per_s")
+    copied = [
+        key
+        for key in FOLLOW_MEMORY
+        if math.isclose(own.value(key), like.value(key), rel_tol=_SAME)
+        and own.quantity(key).source == like.quantity(key).source
+        and key not in machine.overrides
+    ]
+    if math.isclose(ratio, 1, rel_tol=_SAME):
+        copied = []
+    return like.name, {key: float(f"{like.value(key) * ratio:.4g}") for key in copied}

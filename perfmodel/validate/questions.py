@@ -23,8 +23,8 @@ from perfmodel.engine.grid import project_grid
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.bands import ratio_band
 from perfmodel.resources import DEFAULT_MACHINE
-from perfmodel.schema.chip import load_chip
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.machine import load_chip
 from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import format_bytes, format_count, format_ratio
 from perfmodel.validate import crossover, embark

@@ -14,7 +14,7 @@ from plotly import graph_objects as go
 from perfmodel.chip.plan import plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.report.figures.registry import CORES
-from perfmodel.schema.chip import load_chip
+from perfmodel.schema.machine import load_chip
 
 TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nmiddle,3000,16,1\nlarge,20000,16,2\n"
 

@@ -13,7 +13,7 @@ from perfmodel.chip.options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnC
 from perfmodel.chip.plan import tables_on_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.resources import data_path
-from perfmodel.schema.chip import load_chip
+from perfmodel.schema.machine import load_chip
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 
 

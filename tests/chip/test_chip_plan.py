@@ -11,7 +11,7 @@ from perfmodel.chip.options import GM
 from perfmodel.chip.plan import ChipPlan, best_ways, plan_chip, tables_on_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.schema.chip import load_chip
+from perfmodel.schema.machine import load_chip
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, parse_distribution
 
 

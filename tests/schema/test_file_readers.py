@@ -31,9 +31,8 @@ RAW = (
 """Functions of these that read, or parse, a file whatever it holds."""
 OWN = {
     "perfmodel/report/page/assemble.py": "files of the package",
-    "perfmodel/schema/chip.py": "a shipped chip",
     "perfmodel/schema/fields.py": "shipped limits",
-    "perfmodel/schema/machine.py": "a shipped machine",
+    "perfmodel/schema/machine.py": "a shipped machine or chip",
     "perfmodel/validate/accuracy.py": "shipped measurements",
     "perfmodel/explore/page.py": "files of the package",
     "perfmodel/engine/loads.py": "bytes of a row, by the equation of that name",
