@@ -123,14 +123,14 @@ def test_filters(shipped: pd.DataFrame) -> None:
 )
 def test_a_row_that_cannot_be_used_is_named_by_line(column: str, value: str) -> None:
     text = "\n".join([HEADER, GOOD, changed(column, value), changed("payload_bytes", "2097152")])
-    with pytest.raises(BadInputError, match=rf"mine\.csv, line 3: .*{column}[^(]*$"):
+    with pytest.raises(BadInputError, match=rf"mine\.csv.*line 3[:,] .*{column}"):
         parse_samples(text, "mine.csv")
 
 
 def test_duplicates_are_reported_and_repeats_are_kept() -> None:
     repeated = "\n".join([HEADER, GOOD, changed("time_s", "1.40e-05")])
     assert len(parse_samples(repeated, "f")) == 2
-    with pytest.raises(BadInputError, match=r"f, line 4: the same as an earlier line \(and 1 more lines\)"):
+    with pytest.raises(BadInputError, match=r"f, line 4: the same as an earlier line"):
         parse_samples(f"{repeated}\n{GOOD}\n{GOOD}", "f")
 
 
