@@ -30,7 +30,7 @@ def test_the_nearest_thing_to_latest(folder: Path) -> None:
     with pytest.raises(NoCalibrationError, match="nothing of gloo") as refused:
         calibration_in(folder, "gloo")
     assert "--backend mpi --clock eager" in refused.value.next_step
-    with pytest.raises(BadInputError, match=r"not a run, but holds 1 run"):
+    with pytest.raises(BadInputError, match="not a run"):
         calibration_in(folder.parent)
 
 
