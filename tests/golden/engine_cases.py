@@ -10,13 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from oracles.bound_cases import random_evaluator, random_tables
 from oracles.plan_files import Case, any_entry
 
 import perfmodel
 from perfmodel.answer import project_one
 from perfmodel.errors import PerfmodelError
-from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan import Evaluator, Plan, PlanTables
+from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
+
+_DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")
+_DIMS = (4, 8, 16, 33, 64, 100, 128, 192)
 
 _DRAWN = {
     "machine": ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72", "a100-sxm-ib"],
@@ -33,6 +36,39 @@ _DRAWN = {
     "gpus_per_node": [None, None, 4],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
+
+
+def random_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
+    """3 to 6 tables, with ids of their own popularity, or all with these."""
+    drawn = [
+        Table(
+            f"t{place}",
+            int(10 ** random.uniform(0.5, 7)),
+            int(random.choice(_DIMS)),
+            float(random.choice([1, 2, 4, 30, 100])),
+            str(random.choice(["fp32", "fp16"])),
+            distribution=ids or parse_distribution(str(random.choice(_DISTRIBUTIONS))),
+        )
+        for place in range(int(random.integers(3, 7)))
+    ]
+    return TableSet("random", tuple(drawn))
+
+
+def random_evaluator(random: np.random.Generator) -> Evaluator:
+    """3 to 6 tables on 4 to 8 GPUs."""
+    gpus, node = int(random.integers(4, 9)), int(random.choice([2, 4, 8]))
+    ids = parse_distribution(str(random.choice(_DISTRIBUTIONS)))
+    training = bool(random.integers(2))
+    return Evaluator.on(
+        "h100-sxm-ib",
+        PlanTables.of(random_tables(random, ids)),
+        int(random.choice([64, 1024, 8192])),
+        gpus,
+        gpus_per_node=node if node < gpus and gpus % node == 0 else None,
+        training=training,
+        optimizer=str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
+        payload=[None, "fp16"][int(random.integers(2))],
+    )
 
 
 def _line(case: int, of: Callable[[int], Any]) -> str:
@@ -83,7 +119,7 @@ def _told(evaluator: Evaluator, plan: Plan) -> Any:
 def _of_a_plan(case: int) -> Any:
     """A plan of a few tables in HBM, a sharding drawn for each."""
     random = np.random.default_rng(case)
-    asked = Case(random_evaluator(random), np.inf)
+    asked = Case(random_evaluator(random))
     plan = asked.plan([any_entry(asked, table, random) for table in range(len(asked.tables))])
     return _told(asked.evaluator, plan)
 

@@ -33,42 +33,30 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
 LINES = """
 project --table-size 10TB
 project --table-size 10TB --json
-project --table-size 10TB --csv
 -v project --table-size 10TB
-project --table-size 60GB
 project --table-size 10TB --batch 4096 --tables 8 --json
 project --table-size 10TB --machine h200-sxm-ib --backend best --json
-project --table-size 10TB --set nic_bytes_per_s=100GB/s --json
 project --table-size 10TB --set nvlink_domain_gpus=72 --set gpus_per_node=4 --json
 project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
-project --table-size 8TB --machine h100-paper --json
-project --table-size 10TB --sharding two-level --json
 project --table-size 10TB --sharding sparse --backend nvshmem --machine h200-sxm-ib --json
 project --table-size 10TB --sharding all
 project --table-size 10TB --sharding all --json
 project --table-size 10TB --sharding ub --distribution zipf:1.1 --json
-project --model mlperf-dlrm-dcnv2 --gpus 16
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json
 project --gpus 4 --id-dtype int32 --dtype fp16 --json
 project --table-size 10Tb
 collective --op all_to_all --size 1GiB --gpus 128
-collective --op all_to_all --size 1GiB --gpus 128 --json
 collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib --json
 collective --op all --size 16KiB..1GiB --gpus 2..1024 --csv
-collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
 collective --op all --size 64KiB --gpus 8 --machine h200-sxm-ib --backend nvshmem --json
 collective --op all_reduce --size 1MiB..64MiB --gpus 16,72 --machine gb200-nvl72 --json
-collective --op all_to_all --size 64 --gpus 8
 project --table-size 10TB --explain reduce-scatter
 project --table-size 10TB --sharding row-wise --explain reduce-scatter --json
-project --gpus 16 --machine h200-sxm-ib --sharding row-wise --explain all-to-all-ids --json
-project --table-size 10TB --sharding ub --explain all-to-all-rows --json
 project --table-size 10TB --payload fp16 --sharding row-wise --explain convert-out --json
 collective --op all_to_all --size 1GiB --gpus 128 --explain --json
 plan --model two.csv --batch 8192 --plan two.json --explain gather --json
 sweep --grid paper-1 --sharding row-wise --csv
-sweep --grid paper-2 --gpus 128 --machine h100-paper --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
 sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
 plan --model criteo-kaggle --gpus 8 --effort quick --json
@@ -77,37 +65,26 @@ plan --model criteo-kaggle --gpus 8,16,32 --effort quick
 plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --effort quick --json
 plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
-plan --model two.csv --batch 8192 --plan two.json --payload fp16
 plan --model two.csv --batch 8192 --plan ub.json --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
-chip plan --model criteo-kaggle --chip h100-sxm
-show chips
 show chips ascend-910 --json
-show chips a100-sxm --toml
 validate
-validate --json
 validate --paper
-validate --paper --json
 show calibrations
-show calibrations --json
 show h100-sxm-ib/nccl-2.29.2-stream --json
 show h100-sxm-ib/nccl-2.29.2-stream
 show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
 show machines
 show machines h100-sxm-ib --json
-show models --json
 report --out @page.html
 report --model mlperf-dlrm-dcnv2 --gpus 16 --out @gpus.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
-import all_gather.log --machine h200-sxm-ib --out @mine.json
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json
 import samples.csv --machine h200-sxm-ib --gpus-per-node 8 --out @mine.json
 check all_gather.log --machine h200-sxm-ib
-check all_gather.log --machine h200-sxm-ib --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --out @plan.json --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --format torchrec --out @torchrec.json --json
-plan --model two.csv --gpus 6 --batch 8192 --effort quick --only row-wise --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --only b=3d --json
 plan --model two.csv --gpus 8 --batch 8192 --effort quick --optimizer adam --objective throughput --json
 project --model two.csv --gpus 4 --batch 512 --objective training --json
@@ -120,10 +97,6 @@ PYTHON = {
     "plan_tables": (
         "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').tables"
     ),
-    "plan_steps": (
-        "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').steps"
-    ),
-    "plan_gpus": "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').gpus",
     "scale_tables": (
         "perfmodel.scale_tables(pandas.read_csv('two.csv'), gpus=[2, 4], batch=8192, effort='quick').table"
     ),
