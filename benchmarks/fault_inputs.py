@@ -151,7 +151,7 @@ def _of_logs() -> list[Reader]:
         Reader("log, nccl-tests, options", ".log", (_nccl_log(),), asked),
         Reader("log, nccl-tests JSON", ".json", (_nccl_json(),), lambda p: import_logs([p])),
         Reader("log, rccl-tests JSON", ".json", (_RCCL_JSON,), lambda p: import_logs([p], gpus_per_node=8)),
-        Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
+        Reader("log, NVSHMEM", ".log", (_NVSHMEM,), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
     ]
 
@@ -246,11 +246,4 @@ min_size: 4, max_size: 4194304, step_factor: 2, use_graph: 0, use_mmap: 0
 size(B)     count     type      scope     latency(us)       algbw(GB/s)   busbw(GB/s)
 32          8         32-bit    block     4.000000          0.008         0.007
 4000000     1000000   32-bit    block     40.000000         100.000       87.500
-""".encode()
-_NVSHMEM_OLD = f"""NVSHMEM v2.9.0
-{_PES}
-| alltoall_device        | 32-bit-block         |
-| size (Bytes)           | latency (us)         |
-| 4                      | 5.120000             |
-&&&& PERF alltoall_device___32-bit-block___size__32___latency 4.120000 -us
 """.encode()

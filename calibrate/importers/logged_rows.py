@@ -20,12 +20,12 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import limits_of
 
 US_PER_S = 1e6
-GB = 1e9
 MAX_TEXT = 160
 OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single-process"
 """Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
 CUT = "cut short?"
 """End of the reason for a line that ends early."""
+UNCHECKED = "result not checked"
 
 OPERATIONS = {
     **{name: name for name in SAMPLE_OPERATIONS},
@@ -41,39 +41,28 @@ _SUMS = {
 """Whether a collective reduces, from the operation in a log. Bus factors alone do not distinguish an
 all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which does not reduce.
 """
-_MOST_RANKS = 4096
-_HEAD = re.compile(
-    r"^(\S[^#|\n]{0,200}?(?:\| )?)(?:#\s+size\s.*\bbusbw\b|size\(B\)|\|\s*size \(Bytes\)|mype:)", re.MULTILINE
-)
+_HEAD = re.compile(r"^(\S[^#|\n]{0,200}?(?:\| )?)(?:#\s+size\s.*\bbusbw\b|size\(B\)|mype:)", re.MULTILINE)
 
 
-class UnreadLine(NamedTuple):
-    """A line of a log that looks like data but is not used.
+class LogLine(NamedTuple):
+    """A line of a log, without what a launcher printed before it.
 
-    file, line_no, text  its place, and its text;  reason  why it is not used
+    file, line_no, text  its place, and its text;  reason  why it is not used, if it looks like data
     """
 
     file: str
     line_no: int
     text: str
-    reason: str
+    reason: str = ""
 
     @property
     def place(self) -> str:
         """Where the line is, ``all_gather.log:12``; only the file if the reason concerns all of it."""
         return f"{self.file}:{self.line_no}" if self.line_no else self.file
 
-
-class Line(NamedTuple):
-    """A line of a log, without what a launcher printed before it."""
-
-    file: str
-    line_no: int
-    text: str
-
-    def refuse(self, reason: str) -> UnreadLine:
+    def refuse(self, reason: str) -> LogLine:
         """This line, with the reason why it is not used."""
-        return UnreadLine(self.file, self.line_no, clip(self.text), reason)
+        return self._replace(text=clip(self.text), reason=reason)
 
 
 class Printed(NamedTuple):
@@ -90,7 +79,7 @@ class LoggedRun:
     operation_text  the collective as the log names it, or ""
     gpus, gpus_per_node  number of ranks, and of those on a node; 0 if the log does not state it
     flag            why all its rows are doubtful;  trouble  why none of them can be used
-    boxed, min_size   of NVSHMEM: tables of 2.x, and the smallest size that was requested [bytes]
+    min_size        of NVSHMEM: the smallest size that was requested [bytes]
     number          keeps runs of one file apart, such as the line where it begins
     """
 
@@ -104,8 +93,6 @@ class LoggedRun:
     gpus_per_node: int = 0
     flag: str = OK
     trouble: str = ""
-    note: str = ""
-    boxed: bool = False
     min_size: int = 0
     number: int = 0
 
@@ -124,7 +111,7 @@ class LoggedRow:
     datatype, in_place, note  as in the log
     """
 
-    line: Line
+    line: LogLine
     run: LoggedRun
     payload_bytes: int
     datatype: str
@@ -146,19 +133,19 @@ class Reading:
     """
 
     rows: tuple[LoggedRow, ...] = ()
-    unread: tuple[UnreadLine, ...] = ()
+    unread: tuple[LogLine, ...] = ()
     cut: bool = False
 
 
-def collect(items: Iterable[LoggedRow | UnreadLine], *, cut: bool = False) -> Reading:
+def collect(items: Iterable[LoggedRow | LogLine], *, cut: bool = False) -> Reading:
     """Sort what a reader found into rows and unread lines. cut  whether a run has no end"""
-    found = list(items)
-    rows = tuple(item for item in found if isinstance(item, LoggedRow))
-    unread = tuple(item for item in found if isinstance(item, UnreadLine))
+    items = list(items)
+    rows = tuple(item for item in items if isinstance(item, LoggedRow))
+    unread = tuple(item for item in items if isinstance(item, LogLine))
     return Reading(rows, unread, cut or any(CUT in line.reason for line in unread))
 
 
-def split_labels(text: str, file: str) -> list[tuple[str, Line]]:
+def split_labels(text: str, file: str) -> list[tuple[str, LogLine]]:
     """(label, line without it) of each line of a log.
 
     A label is what launchers print before each line, such as a rank, a host or a time. What stands before the
@@ -173,7 +160,7 @@ def split_labels(text: str, file: str) -> list[tuple[str, Line]]:
     for number, raw in enumerate(text.splitlines(), start=1):
         match = label.match(raw)
         before = match.group() if match else ""
-        lines.append((before.strip(), Line(file, number, raw[len(before) :])))
+        lines.append((before.strip(), LogLine(file, number, raw[len(before) :])))
     return lines
 
 
@@ -183,19 +170,15 @@ def clip(text: str) -> str:
     return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
 
 
-def gpu_name(text: str) -> str:
-    """Short name of a GPU: ``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``."""
-    return clip(text).removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Instinct ")[:80]
-
-
 def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
     """A run of which only the GPUs of its ranks are known: their name, the library, trouble with several.
 
+    Names are shortened: ``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``.
     Limits: a GPU of AMD, which NCCL cannot use -> rccl;  no names -> the library alone
     """
-    full = sorted(set(names))
-    short = sorted({gpu_name(name) for name in full})
-    if any(clip(name).startswith("AMD ") for name in full):
+    full = sorted({clip(name) for name in names})
+    short = sorted({re.sub(r"^(NVIDIA |AMD )?(Instinct )?", "", name)[:80] for name in full})
+    if any(name.startswith("AMD ") for name in full):
         backend = "rccl"
     trouble = f"the ranks run on different GPUs ({'; '.join(short[:3])})" if len(short) > 1 else ""
     return LoggedRun(backend=backend, gpu=short[0] if short else "", trouble=trouble)
@@ -235,7 +218,7 @@ def parse_bytes(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def parse_row(run: LoggedRun, cells: Mapping[str, str], line: Line) -> LoggedRow | UnreadLine:
+def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> LoggedRow | LogLine:
     """The row with these texts, or the line with the reason why it is none.
 
     cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
@@ -260,15 +243,8 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: Line) -> LoggedRow
         algbw=parse_printed(cells.get("algbw", "")),
         busbw=parse_printed(cells.get("busbw", "")),
         flag=OK if unchecked else flag,
-        note="result not checked" if unchecked else "",
+        note=UNCHECKED if unchecked else "",
     )
-
-
-def bus_factor(operation: str, gpus: int) -> float:
-    """Bus bandwidth divided by algorithm bandwidth: 2(G-1)/G, (G-1)/G or 1 for G = ``gpus`` ranks [-]."""
-    if operation in ("broadcast", "sendrecv"):
-        return 1.0
-    return (2.0 if operation == "all_reduce" else 1.0) * (gpus - 1) / gpus
 
 
 def why_unusable(row: LoggedRow) -> str:
@@ -280,14 +256,12 @@ def why_unusable(row: LoggedRow) -> str:
         return f"the time is {row.time_us.value:g} µs: it must be positive"
     if row.payload_bytes <= 0:
         return "0 bytes: nothing was sent"
-    rate = row.payload_bytes / time_s
-    for what, name, value in (
-        ("the time", "time_s", time_s),
-        ("the size", "payload_bytes", row.payload_bytes),
-        ("size/time", "rate_bytes_per_s", rate),
+    limits, values = limits_of("sample"), (time_s, row.payload_bytes, row.payload_bytes / time_s)
+    for what, name, value in zip(
+        ("time", "size", "size/time"), ("time_s", "payload_bytes", "rate_bytes_per_s"), values, strict=True
     ):
-        if outside := limits_of("sample")[name].refusal(value):
-            return f"{what} {outside}"
+        if outside := limits[name].refusal(value):
+            return f"{'' if '/' in what else 'the '}{what} {outside}"
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
     sums = _SUMS.get(row.run.operation)
@@ -298,47 +272,28 @@ def why_unusable(row: LoggedRow) -> str:
 
 
 def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
+    """Bus over algorithm bandwidth must be 2(G-1)/G, (G-1)/G or 1 for G ranks, by the collective."""
     if row.algbw is None:
         return ""
-    expected = row.payload_bytes / time_s / GB
+    expected = row.payload_bytes / time_s / 1e9
     # the time is known to half a unit only: size/time lies between size/(t+h) and size/(t-h)
     slack = row.time_us.half_unit / row.time_us.value
     low, high = expected / (1.0 + slack), expected / max(1.0 - slack, 0.5)
     margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
     if not low - margin <= row.algbw.value <= high + margin:
-        return (
-            f"size/time is {expected:.3g} GB/s but algbw says {row.algbw.value:.3g}: the columns do not agree"
-        )
-    if row.busbw is None or row.run.gpus < 2:
+        rates = f"size/time is {expected:.3g} GB/s but algbw says {row.algbw.value:.3g}"
+        return f"{rates}: the columns do not agree"
+    operation, gpus = row.run.operation, row.run.gpus
+    if row.busbw is None or gpus < 2:
         return ""
-    factor = bus_factor(row.run.operation, row.run.gpus)
+    factor = (2.0 if operation == "all_reduce" else 1.0) * (gpus - 1) / gpus
+    if operation in ("broadcast", "sendrecv"):
+        factor = 1.0
     margin = 1.01 * (row.busbw.half_unit + factor * row.algbw.half_unit) + 1e-3 * row.busbw.value
     if abs(row.busbw.value - factor * row.algbw.value) > margin:
+        ratio = row.busbw.value / max(row.algbw.value, 1e-300)
         return (
-            f"busbw/algbw is {row.busbw.value / max(row.algbw.value, 1e-300):.3g}, but {row.run.operation} "
-            f"on {row.run.gpus} GPUs gives {factor:.3g}: wrong collective or wrong number of GPUs"
+            f"busbw/algbw is {ratio:.3g}, but {operation} on {gpus} GPUs gives {factor:.3g}: "
+            "wrong collective or wrong number of GPUs"
         )
     return ""
-
-
-def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:
-    """The number of ranks G that explains every printed busbw/algbw; 0 if several numbers do, or none.
-
-    The ratios 2(G-1)/G of all_reduce, and (G-1)/G, determine G if bandwidths have enough digits; the ratio of
-    broadcast is always 1.
-    """
-    lowest, highest = 0.0, math.inf
-    for row in rows:
-        if row.algbw is None or row.busbw is None or not row.algbw.value > row.algbw.half_unit:
-            continue
-        scale = 2.0 if operation == "all_reduce" else 1.0
-        low = (row.busbw.value - row.busbw.half_unit) / (row.algbw.value + row.algbw.half_unit) / scale
-        high = (row.busbw.value + row.busbw.half_unit) / (row.algbw.value - row.algbw.half_unit) / scale
-        if not low < 1.0:
-            continue  # no number of ranks gives such a ratio: the row is refused later
-        lowest = max(lowest, 1.0 / (1.0 - low))
-        highest = min(highest, 1.0 / (1.0 - high) if high < 1.0 else math.inf)
-    if operation in ("broadcast", "sendrecv") or not highest < _MOST_RANKS:
-        return 0
-    first, last = math.ceil(lowest - 1e-9), math.floor(highest + 1e-9)
-    return first if first == last and first >= 2 else 0

@@ -17,9 +17,8 @@ from calibrate.importers.logged_rows import (
     US_PER_S,
     LoggedRow,
     LoggedRun,
+    LogLine,
     Reading,
-    UnreadLine,
-    infer_gpus,
     operation_name,
     why_unusable,
 )
@@ -37,7 +36,7 @@ from calibrate.importers.tables import (
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import limits_of
-from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
+from perfmodel.schema.gate import MOST_LOG_BYTES, read_bounded
 from perfmodel.schema.samples import COLUMNS
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class ImportResult:
     """
 
     samples: pd.DataFrame
-    unread: list[UnreadLine]
+    unread: list[LogLine]
     stack: Stack
     cut: list[str]
     warnings: list[str]
@@ -102,19 +101,15 @@ def import_logs(
         gpus_per_node=gpus_per_node or 0,
         library_version=library_version or "",
     )
-    unread: list[UnreadLine] = []
-    cut: list[str] = []
-    said: list[str] = []
-    against: list[str] = []
+    unread: list[LogLine] = []
+    cut, said, against = list[str](), list[str](), list[str]()
     usable: list[LoggedRow] = []
-    for path in paths:
-        reading, lines = _read_file(Path(path))
+    for path in map(Path, paths):
+        reading, lines = _read_file(path)
         said.append(lines)
-        cut += [_log_name(Path(path))] if reading.cut else []
+        cut += [path.name] if reading.cut else []
         unread += reading.unread
-        rows, contradictions = _settle(reading.rows, given)
-        against += contradictions
-        for row in rows:
+        for row in _settle(reading.rows, given, against):
             if reason := _why_run_unusable(row.run) or why_unusable(row):
                 unread.append(row.line.refuse(reason))
             elif clock is None or row.run.clock == clock:
@@ -157,18 +152,11 @@ def _read_file(path: Path) -> tuple[Reading, str]:
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
     text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
-    reading = read_text(text, _log_name(path))
+    reading = read_text(text, path.name)
     if not reading.rows and not reading.unread:
         reason = "nothing in it is a known format" if text.strip() else "is empty"
-        reading = Reading(unread=(UnreadLine(_log_name(path), 0, "", reason),))
+        reading = Reading(unread=(LogLine(path.name, 0, "", reason),))
     return reading, "\n".join(line for line in text.splitlines() if _SAYS.search(line))
-
-
-def _log_name(path: Path) -> str:
-    """The file's name; ``pipe-63`` for ``/dev/fd/63``, into which a shell turns ``<(cat a.log)``."""
-    if path == STDIN:
-        return "stdin"
-    return f"pipe-{path.name}" if path.parent.name == "fd" else path.name
 
 
 def read_text(text: str, file: str) -> Reading:
@@ -181,74 +169,71 @@ def read_text(text: str, file: str) -> Reading:
     if looks_like_samples(text):
         return read_samples_csv(text, file)
     reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
-    if not reading.rows and (reason := why_not_samples(text, Path(file).suffix)):
-        return Reading(unread=(UnreadLine(file, 0, "", reason),))
+    if not reading.rows and (reason := why_not_samples(text, file)):
+        return Reading(unread=(LogLine(file, 0, "", reason),))
     name = file.lower().replace("-", "_")  # the last resort: all_gather_8x_h100.log
     named = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
-    if len(named) != 1:
-        return reading
     rows = [
-        row if row.run.operation_text else replace(row, run=replace(row.run, operation_text=min(named)))
+        replace(row, run=replace(row.run, operation_text=row.run.operation_text or "".join(named)))
+        if len(named) == 1
+        else row
         for row in reading.rows
     ]
     return replace(reading, rows=tuple(rows))
 
 
-def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> tuple[list[LoggedRow], list[str]]:
-    """(the rows of a file, with what their headers lack taken from ``given``; options against a header)."""
+def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> list[LoggedRow]:
+    """The rows of a file, with what their headers lack taken from ``given``.
+
+    against  gets the options that contradict a header
+    """
     by_run: dict[LoggedRun, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(row.run, []).append(row)
     settled: list[LoggedRow] = []
-    against: list[str] = []
-    for run, own in by_run.items():
-        where = f"{own[0].line.file}, line {own[0].line.line_no}"
-        known, contradictions = _settle_run(run, given, own, where)
-        against += contradictions
-        changed = [replace(row, run=known) for row in own]
-        settled += to_buffer_sizes(changed) if known.backend == "nvshmem" else changed
-    return sorted(settled, key=lambda row: row.line.line_no), against
+    for run, of_run in by_run.items():
+        whole = _settle_run(run, given, f"{of_run[0].line.file}, line {of_run[0].line.line_no}", against)
+        if not whole.operation_text and not whole.trouble:
+            whole = replace(whole, trouble=_UNNAMED + _possible(whole, of_run))
+        changed = [replace(row, run=whole) for row in of_run]
+        settled += to_buffer_sizes(changed) if whole.backend == "nvshmem" else changed
+    return sorted(settled, key=lambda row: row.line.line_no)
 
 
-def _settle_run(
-    run: LoggedRun, given: LoggedRun, rows: Sequence[LoggedRow], where: str
-) -> tuple[LoggedRun, list[str]]:
-    """(the run with what it lacks, the options of ``given`` that contradict it). where  its first row"""
-    against = []
+def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]) -> LoggedRun:
+    """The run with what it lacks. where  its first row, for ``against``"""
     wanted = operation_name(given.operation_text)
     if run.operation_text and wanted and run.operation != wanted:
         against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
-    run = replace(
+    gpus = run.gpus or given.gpus
+    per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
+    for option, value, stated in (
+        ("--gpus", given.gpus, run.gpus),
+        ("--gpus-per-node", per_node, run.gpus_per_node),
+    ):
+        if value and stated and value != stated:
+            against.append(f"{option} {value}, but the log says {stated} ({where})")
+    return replace(
         run,
         operation_text=run.operation_text or given.operation_text,
         clock=run.clock or "stream",
         library_version=run.library_version or given.library_version,
+        gpus=gpus,
+        gpus_per_node=run.gpus_per_node or per_node,
     )
-    if run.gpus and given.gpus and run.gpus != given.gpus:
-        against.append(f"--gpus {given.gpus}, but the log says {run.gpus} ({where})")
-    counted = 0 if run.gpus or given.gpus else infer_gpus(run.operation, rows)
-    note = run.note or ("GPUs counted from busbw/algbw" if counted else "")
-    gpus = run.gpus or given.gpus or counted
-    per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
-    if run.gpus_per_node and per_node and run.gpus_per_node != per_node:
-        against.append(f"--gpus-per-node {per_node}, but the log says {run.gpus_per_node} ({where})")
-    run = replace(run, gpus=gpus, gpus_per_node=run.gpus_per_node or per_node, note=note)
-    if not run.operation_text and not run.trouble:
-        run = replace(run, trouble=_UNNAMED + " or ".join(_possible(run, rows)))
-    return run, against
 
 
 _UNNAMED = "the log does not say which collective it is: give --op "
 
 
-def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
+def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> str:
     """The operations that may have run: all rows' bandwidths fit them. Limits: none fits -> all"""
     fitting = []
     for name in SAMPLE_OPERATIONS:
         renamed = replace(run, operation_text=name)
         if not any(why_unusable(replace(row, run=renamed)) for row in rows):
             fitting.append(name)
-    return fitting or list(SAMPLE_OPERATIONS)
+    return " or ".join(fitting or SAMPLE_OPERATIONS)
 
 
 def _why_run_unusable(run: LoggedRun) -> str:
@@ -259,7 +244,7 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if run.gpus == 1:
         return "one rank: nothing was sent (were there more, the tests were built without MPI=1)"
     if not run.gpus:
-        return "the log does not say how many GPUs (no 'Rank' lines or some, too few digits): give --gpus"
+        return "the log does not say how many GPUs (no 'Rank' lines, or some): give --gpus"
     if not run.gpus_per_node:
         return "the log does not say how many nodes: give --gpus-per-node"
     if outside := limits_of("sample")["gpus"].refusal(run.gpus):
@@ -269,32 +254,26 @@ def _why_run_unusable(run: LoggedRun) -> str:
     return ""
 
 
-def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:
+def reasons_of(unread: Iterable[LogLine], most: int = 5) -> list[str]:
     """Why lines were not used, one line per reason, with the number of such lines."""
     places: dict[str, list[str]] = {}
     for line in sorted(set(unread)):
         places.setdefault(line.reason, []).append(line.place)
-    found = []
+    texts = []
     for reason, where in places.items():
         first = where[0] if len(where) == 1 else f"{len(where)} lines, {where[0]} the first"
-        found.append(f"  {first}: {reason}")
-    return found if len(found) <= most else [*found[:most], f"  and {len(found) - most} other reasons"]
+        texts.append(f"  {first}: {reason}")
+    return texts if len(texts) <= most else [*texts[:most], f"  and {len(texts) - most} other reasons"]
 
 
-def _nothing_usable(
-    paths: Sequence[str | Path], unread: list[UnreadLine], clock: str | None
-) -> BadInputError:
+def _nothing_usable(paths: Sequence[str | Path], unread: list[LogLine], clock: str | None) -> BadInputError:
     names = ", ".join(Path(path).name for path in paths[:3]) + (" …" if len(paths) > 3 else "")
     lines = reasons_of(unread)
     with_clock = f" taken with the clock {clock}" if clock else ""
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
-    if unread and all(line.reason.startswith(_UNNAMED) for line in unread):
-        only = {line.reason.removeprefix(_UNNAMED) for line in unread} & set(SAMPLE_OPERATIONS)
-        why = "no other collective has such sums and bandwidths" if only else "it is the test that was run"
-        return BadInputError("\n".join([message, *lines]), f"give --op {', '.join(only) or '…'}: {why}.")
     return BadInputError(
         "\n".join([message, *lines]),
-        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON or CSV, "
+        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON, "
         "NVSHMEM perftest text, "
         f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )
@@ -304,41 +283,36 @@ def _frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
-    warnings: list[str] = []
-    seen: dict[tuple[object, ...], set[float]] = {}
+    cells: set[tuple[object, ...]] = set()
     records: list[dict[str, object]] = []
     for row in rows:
-        record = _record(row)
-        key = tuple(record[name] for name in COLUMNS if name not in ("source_id", "time_s", "flag", "note"))
-        times = seen.setdefault(key, set())
+        run = row.run
+        record: dict[str, object] = {
+            "source_id": Path(row.line.file).stem,
+            "backend": run.backend,
+            "library_version": run.library_version,
+            "gpu": run.gpu,
+            "machine": "",
+            "collective": run.operation,
+            "clock": run.clock,
+            "variant": run.variant,
+            "payload_bytes": row.payload_bytes,
+            "gpus": run.gpus,
+            "nodes": run.gpus // run.gpus_per_node,
+            "gpus_per_node": run.gpus_per_node,
+            "datatype": row.datatype,
+            "in_place": row.in_place,
+            "time_s": row.time_us.value / US_PER_S,
+            "flag": run.flag if row.flag == OK else row.flag,
+            "note": row.note,
+        }
+        cell = tuple(record[name] for name in COLUMNS if name not in ("source_id", "flag", "note"))
         if record["flag"] == OK:
-            record["flag"] = "duplicate" if record["time_s"] in times else OK
-            times.add(row.time_us.value / US_PER_S)
+            record["flag"] = "duplicate" if cell in cells else OK
+            cells.add(cell)
         records.append(record)
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
+    warnings = []
     for flag, count in frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False).items():
         warnings.append(f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration")
     return frame, warnings
-
-
-def _record(row: LoggedRow) -> dict[str, object]:
-    run = row.run
-    return {
-        "source_id": Path(row.line.file).stem,
-        "backend": run.backend,
-        "library_version": run.library_version,
-        "gpu": run.gpu,
-        "machine": "",
-        "collective": run.operation,
-        "clock": run.clock,
-        "variant": run.variant,
-        "payload_bytes": row.payload_bytes,
-        "gpus": run.gpus,
-        "nodes": run.gpus // run.gpus_per_node,
-        "gpus_per_node": run.gpus_per_node,
-        "datatype": row.datatype,
-        "in_place": row.in_place,
-        "time_s": row.time_us.value / US_PER_S,
-        "flag": run.flag if row.flag == OK else row.flag,
-        "note": "; ".join(filter(None, (row.note, run.note))),
-    }

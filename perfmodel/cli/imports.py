@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
+from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.options import split_values
@@ -157,9 +157,9 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
     return accepted
 
 
-def unread_text(unread: list[UnreadLine]) -> list[str]:
+def unread_text(unread: list[LogLine]) -> list[str]:
     """Warnings for lines of logs that were not used, one for each reason."""
-    groups: dict[str, list[UnreadLine]] = {}
+    groups: dict[str, list[LogLine]] = {}
     for line in unread:
         groups.setdefault(numberless(line.reason), []).append(line)
     texts = []

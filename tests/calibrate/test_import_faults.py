@@ -21,10 +21,9 @@ ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
     ("name", "options", "said"),
     [
         ("infinite_time.csv", H200, "the time is not a finite number"),
-        ("nvshmem_without_title.log", (*H200, "--op", "all_to_all"), ""),
         (
             "bus_above_algorithm.log",
-            (*H200, "--op", "all_gather", "--gpus-per-node", "8"),
+            (*H200, "--op", "all_gather", "--gpus", "8", "--gpus-per-node", "8"),
             "busbw/algbw is 1.13",
         ),
         ("huge_times.csv", H200, "the time must be from 1.00 ns to 100 000 s, not 1e+300 s"),

@@ -69,10 +69,6 @@ RECORDS = [
 """As rccl-tests write them with MPI: what they call ranks per node are all of the communicator."""
 RUN_KEYS = ("name", "nodes", "ranks", "ranksPerNode", "gpusPerRank")
 KEYS = [*RUN_KEYS, "size", "type", "redop", "inPlace", "time", "algBw", "busBw", "wrong"]
-OLD_HEAD = (
-    "collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time, algbw, busbw, #wrong"
-)
-NEW_HEAD = f"numCycle,collective,{','.join(KEYS[1:8])},inplace,time,algbw,busbw,#wrong"
 
 
 def quoted(values: tuple[Any, ...], sign: str) -> str:
@@ -88,10 +84,8 @@ def as_json(values: tuple[Any, ...]) -> str:
 FILES = {
     "lines.json": "\n".join(map(as_json, RECORDS)) + "\n",
     "list.json": "[\n" + ",\n".join(map(as_json, RECORDS)) + "\n]\n",
-    "old.csv": "\n".join([OLD_HEAD, *(quoted(each, ", ") for each in RECORDS)]) + "\n",
-    "new.csv": "\n".join([NEW_HEAD, *(quoted((0, *each), ",") for each in RECORDS)]) + "\n",
 }
-"""Files of ``-x FILE -Z json`` and ``-Z csv``, of older and newer versions (src/common.cu, Reporter)."""
+"""Files of ``-x FILE -Z json`` (src/common.cu, Reporter)."""
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -378,7 +378,6 @@ def test_a_log_without_its_collective_says_which_it_may_be(
     refused = called("check", timed_log(tmp_path, HALF_OF_THE_LINKS, redop, factor))
     text = " ".join(refused.err.split())
     assert refused.code == 2 and f"which collective it is: give --op {ops}" in text
-    assert (f"give --op {ops}: no other collective" in text) == (" or " not in ops)
 
 
 def test_ranks_that_ran_alone_are_said(tmp_path: Path) -> None:
