@@ -24,7 +24,7 @@ def row_terms(rows: Any) -> tuple[Any, Any]:
 
 
 def column_term(columns: Any) -> Any:
-    """v of each column; ``columns``  numbers of columns, int64."""
+    """v of the pattern, 0 to 3, for each column; ``columns``  numbers of columns, int64."""
     return (columns * 5 + columns // 4) % 4
 
 

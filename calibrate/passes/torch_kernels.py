@@ -297,7 +297,11 @@ class TorchKernels(Provider):
 
 
 def bucketized(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> tuple[Any, Any]:
-    """Ids [n] and lengths [owners, T B] by owner, as ``lookup.bucketize`` returns them, by masks."""
+    """Ids [n] sorted by the rank that owns their row, and the length of each bag at each rank [owners, T B].
+
+    ids, lengths  of T tables, table by table;  block  rows of a table that each of ``owners`` ranks has
+    The same result as ``lookup.bucketize``, from one mask for each rank.
+    """
     import torch
 
     bags = lengths.numel()

@@ -158,7 +158,7 @@ class Cuda(Cpu):
         return replay
 
     def conditions(self) -> DeviceConditions | None:
-        """As in ``Cpu``. Conditions of a batch are returned once; afterwards the present ones are read."""
+        """Clock and limits of the GPU in the last timed batch; if they were returned already, those of now."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
 

@@ -102,7 +102,10 @@ def curve_errors(curve: Curve) -> Floats:
 def widen_band(
     machine: Machine, calibration: Calibration, *, borrowed: bool, changed: bool
 ) -> list[BandPart]:
-    """What links that nobody measured add: of another machine, of another library, or typed (``--set``)."""
+    """Parts that make a band wider because nobody measured these links.
+
+    borrowed  whether the calibration is of another machine;  changed  whether rates were typed (``--set``)
+    """
     noise, parts = load_priors().uncertainty, []
     if borrowed or changed:
         what = "links that nobody measured" if changed else f"links of {calibration.machine} for these"

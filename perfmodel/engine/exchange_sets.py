@@ -150,11 +150,12 @@ class LookUpGroups:
         return tuple(range(WIDTH, self.width))
 
     def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
-        """The loads [..., K] with the groups' resources appended.
+        """The loads [..., K] with a column for each launched group of tables: what the group's kernel moves.
 
-        everywhere  True: ``loads`` are what every rank has, and are copied to the resource of their table's
-                    group;
-                    False: they are loads of shards, and the groups' resources stay 0
+        A group is the tables of one sharding type and one data type, which TorchRec looks up in one launch.
+        table       indices of the tables whose loads these are
+        everywhere  True: every rank has these loads, so they count for the group of their table as well;
+                    False: they are of shards, which are counted elsewhere; the groups' columns are 0
         """
         if not self._several:
             return loads

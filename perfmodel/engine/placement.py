@@ -336,7 +336,11 @@ def deal_shards(
 
 
 def find_lightest(sharding: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
-    """Ranks of a table's shards: the ranks, or domains, that hold the least weight so far [shards]."""
+    """Ranks for the shards of the next table: those, or the scale-up domains, that hold the least so far.
+
+    held  weight that each rank has been given so far, in any unit [gpus];  domain  GPUs of a domain
+    Returns the rank of each shard [shards]. A table over all ranks has them in order.
+    """
     if scheme.parts == gpus and scheme.col_parts == 1:
         return np.arange(gpus)
     if scheme.by_domain:

@@ -102,9 +102,10 @@ class Series:
 
     @cached_property
     def stretches(self) -> tuple[Stretch, ...]:
-        """Ranges of sizes where it is outside the band by more than chance; one size inside does not end one.
+        """Ranges of sizes whose times are outside the band on one side, at two sizes at least.
 
-        A single size is a first call or noise, but for the largest, by twice the width of the band.
+        A single size inside the band does not end a range. A single size outside may be a first call or
+        noise, so it is none; only the largest size is one by itself, if it is off by twice the band's width.
         """
         sizes, ratios, places = self.payload_bytes, self.time_s / self.expected_s, np.flatnonzero(self.side)
         far = abs(float(self.deviations(self.expected_s)[-1])) > 2 * Z95

@@ -56,7 +56,11 @@ class Descent:
         return float(time + _TOO_MUCH_S * over)
 
     def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
-        """Better options of all tables than ``option``, within ``mask``. until  returns whether to stop"""
+        """Improve the choice of one option for each table, until no change of a table helps.
+
+        option  index of the option of each table [tables];  mask  options that may be chosen [options]
+        until   returns whether to stop early
+        """
         option, value = option.copy(), self.value(option)
         for _ in range(_ROUNDS):
             if until():

@@ -31,8 +31,9 @@ class Subject:
         return replace(self.base.question, **changes)
 
     def ask(self, **changes: Any) -> Answer:
-        """The answer on top of the question with other values: with its sharding, else with the fastest.
+        """The answer to this page's question with some values changed (fields of ``Question`` by name).
 
+        It keeps the sharding of the page; without one, the fastest sharding answers.
         Limits: as ``answer_question``
         """
         return answer_question(self.change(**changes))
