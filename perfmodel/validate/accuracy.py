@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.curves import CurveFit, fit_curve, local_spread
@@ -162,31 +161,6 @@ def other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFra
         two = points[points["nodes"] >= _TWO]
         parts.append(measured.predicted(two, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
-
-
-def sizes_left_out(machine: str) -> pd.DataFrame:
-    """``leave_one_size_out`` on 8 GPUs of one machine, as stored in data/validation.
-
-    Columns machine, collective, gpus, payload_bytes, sources, time_s (measured), predicted_s, low_s, high_s,
-    error, inside, size
-    Limits: a machine without such cells -> no row
-    """
-    points = measured.judged(_stored("sizes_left_out.csv"))
-    return points[points["machine"] == machine].reset_index(drop=True)
-
-
-def nodes_left_out() -> pd.DataFrame:
-    """Groups with many nodes, predicted by a fit to the fewest nodes of the same cluster (``seen_nodes``)."""
-    points = measured.judged(_stored("nodes_left_out.csv"))
-    fewest = points.groupby("machine")["seen_nodes"].transform("min")
-    return points[points["seen_nodes"] == fewest].reset_index(drop=True)
-
-
-def _stored(name: str) -> pd.DataFrame:
-    """Points that take a minute of fits: ``python benchmarks/accuracy.py --write`` writes them."""
-    import pandas as pd
-
-    return pd.read_csv(resources.data_path("validation", name))
 
 
 @lru_cache(maxsize=64)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import PLAN, Figure
+from perfmodel.report.figures.registry import PLAN
 from perfmodel.report.page.plan_page import plan_blocks
-
-FIGURES = [value for value in vars(registry).values() if isinstance(value, Figure)]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +26,6 @@ def _answer() -> Any:
 
 def test_names_are_those_of_the_pages(blocks: dict[str, Block | Missing]) -> None:
     assert list(blocks) == [figure.name for figure in PLAN]
-    names = [figure.name for figure in FIGURES]
-    assert len(set(names)) == len(names) > 15, "a name stands twice"
 
 
 def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
@@ -44,11 +38,3 @@ def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
         assert all(bar.name and bar.showlegend is not False for bar in hatched)
         assert not hatched or len(bars) > 1
     assert seen > 2
-
-
-def test_each_is_drawn_by_a_function_of_its_own() -> None:
-    """The registry names functions as text: each is there."""
-    makers = [figure.maker.rpartition(".")[::2] for figure in FIGURES]
-    assert len(set(makers)) == len(makers)
-    for module, function in makers:
-        assert callable(getattr(importlib.import_module(module, "perfmodel.report.figures"), function))

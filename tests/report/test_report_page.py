@@ -23,6 +23,7 @@ from perfmodel.report.figures import Block, Missing, style
 from perfmodel.report.page import assemble
 from perfmodel.report.page.assemble import block_data, block_html, page_markdown, script_safe
 from perfmodel.report.page.parts import Card, Page
+from perfmodel.units import format_time
 
 WORDS = ("report", "--table-size", "10TB")
 LARGEST = 5_300_000
@@ -101,7 +102,7 @@ def test_a_set_of_tables_has_its_gpus_beside_its_steps(cli: Callable[..., Outcom
     out = tmp_path / "p.html"
     assert cli("report", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--out", str(out)).code == 0
     assert sections(out)[:4] == ["breakdown", "over-gpus", "changes", "shardings"]
-    assert "Left out: batch-pooling: the tables of a set" in out.read_text()
+    assert "Left out: shapes: the tables of a set" in out.read_text()
     assert "perfmodel report --gpus 16 --model mlperf-dlrm-dcnv2</code>" in out.read_text()
 
 
@@ -159,7 +160,7 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert done.code == 0, done.err
     blocks = {block["name"]: block for block in json.loads(done.out)["blocks"]}
     assert "3 points" in blocks["validation"]["title"]  # its own passes
-    assert "on 4 GPUs" in blocks["all-to-all"]["title"] and blocks["shardings"]["title"]
+    assert "On 4 GPUs" in blocks["collectives"]["title"] and blocks["shardings"]["title"]
     assert " on 4 GPUs (" in out.read_text()  # the most that it measured, filled
     far = ("report", "--calibration", str(folder), "--table-size", "10TB", "--out", str(out), "--force")
     is_an_error(cli(*far), 3, "G = 2, 4")
@@ -198,7 +199,7 @@ def test_markdown_has_the_sentences_and_the_numbers(cli: Callable[..., Outcome],
     done = cli(*WORDS, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
     assert done.code == 0 and text.startswith("# 10 TB on 144 GPUs (")
-    assert f"| row-wise | {answer.steps[0].name} | {answer.steps[0].time_s!r} |" in text
+    assert f"| row-wise | {answer.steps[0].name} | {format_time(answer.steps[0].time_s)} |" in text
     assert text.count("\n## ") > 8 and "rows are in the HTML page" in text and "\n- Memory: " in text
     assert "    perfmodel report --table-size 10TB" in text
     is_an_error(cli("report", "--format", "doc"), 2, "doc", "markdown")

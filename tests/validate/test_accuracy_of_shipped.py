@@ -13,6 +13,7 @@ import pytest
 import rival
 
 from perfmodel.fit.shipped import fit_entry, load_plan
+from perfmodel.resources import data_path
 from perfmodel.validate import accuracy, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
@@ -73,10 +74,14 @@ def test_an_operator_that_is_left_out_informs_nothing() -> None:
     assert left_out.without_sources(rest, {s for c in rest.cells for s in c.sources}).cells == []
 
 
+def read_stored(kind: str) -> pd.DataFrame:
+    return pd.read_csv(data_path("validation", f"{kind}_left_out.csv"))
+
+
 def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
     """Within the file's five digits: OpenBLAS's kernels for Haswell and Prescott say the same to 2e-15."""
     fresh = left_out.large_left_out(FOUR_NODES)
-    stored = accuracy.nodes_left_out()
+    stored = read_stored("nodes")
     own = stored[(stored["machine"] == "gh200-slingshot") & stored["nodes"].isin(fresh["nodes"])]
     own = own[own["seen_nodes"] == 2].reset_index(drop=True)
     assert set(fresh["seen_nodes"]) == {2} and len(fresh) == len(own) > 20
@@ -89,13 +94,21 @@ def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
 def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
     """Solvers of fits stop at 1e-8: OpenBLAS's kernels for Haswell and Prescott say the same to 2e-8."""
     fresh = left_out.stored_sizes()
-    stored = pd.concat([accuracy.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
+    stored = read_stored("sizes")
     for name in ("machine", "collective", "gpus", "payload_bytes", "sources"):
         assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
     for name in ("time_s", "predicted_s", "low_s", "high_s"):
         assert stored[name].tolist() == pytest.approx(fresh[name].tolist(), rel=1e-5), (
             "benchmarks/accuracy.py --write"
         )
+
+
+def test_clusters_left_out_are_those_of_a_fresh_prediction() -> None:
+    fresh, stored = accuracy.other_clusters(), read_stored("clusters")
+    for name in ("machine", "collective", "gpus", "payload_bytes"):
+        assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
+    for name in ("time_s", "predicted_s", "low_s", "high_s"):
+        assert stored[name].tolist() == pytest.approx(fresh[name].tolist(), rel=1e-4)
 
 
 def test_the_rival_takes_what_others_measured_and_knows_nothing_of_its_own() -> None:

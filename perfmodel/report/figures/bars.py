@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.answer import Answer
@@ -21,23 +20,10 @@ from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_time
 
+Row = Mapping[str, Any]
 _ROW, _ROW_MORE, _LINE = 40, 18, 52
 """Pixels of a row with its label, of each further line of it, and characters of a line."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A row of a figure: its label, its value with the ends of its band, and its evidence.
-
-    data  its values in the figure's data
-    """
-
-    label: str
-    value: float
-    low: float
-    high: float
-    evidence: Evidence
-    data: Mapping[str, Any]
+_LOOKS = "coloured by their weakest evidence; whiskers are 95 % bands."
 
 
 def changes(subject: Subject) -> Block | Missing:
@@ -51,32 +37,25 @@ def changes(subject: Subject) -> Block | Missing:
     helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
     if not helping:
         return CHANGES.missing("none of the changes tried makes it at least 2 % faster.")
-    factor, unit = style.time_unit(max(answer.time_s, *(item.after_s for item in helping)))
-    ends = answer.totals["low_s"], answer.totals["high_s"]
-    rows = [_describe_change("now", answer.time_s, *ends, answer.main_evidence, "", factor)]
-    for item in helping:
-        times = item.after_s, item.low_s, item.high_s
-        label = f"{item.label} ({item.option})"
-        rows.append(_describe_change(label, *times, item.evidence, item.option, factor))
+    rows = [{"change": "now", "option": "", **_read_times(answer)}]
+    rows += [
+        {
+            "change": f"{item.label} ({item.option})", "option": item.option, "time_s": item.after_s,
+            "low_s": item.low_s, "high_s": item.high_s, "evidence": str(item.evidence),
+        }
+        for item in helping
+    ]  # fmt: skip
     now, best = format_time(answer.time_s), min(helping, key=lambda item: item.after_s)
     title = f"What would help: {best.label}, {format_time(best.after_s)} instead of {now}: {best.option}."
     if best.after_s >= answer.time_s:
         title = f"None of the changes tried takes less than {now}."
-    figure = _draw_bars(rows, style.axis(f"time of a batch ({unit})", rangemode="tozero"), factor)
     how = f"One thing is changed at a time, and each bar is an answer in full. Bars are {_LOOKS}"
-    return CHANGES.block(title, how, figure, subject.source, [dict(row.data) for row in rows])
+    return CHANGES.block(title, how, _draw_bars(rows, "change"), subject.source, rows)
 
 
-def _describe_change(
-    label: str, time_s: float, low_s: float, high_s: float, evidence: Evidence, option: str, factor: float
-) -> Bar:
-    """The row of a change. factor  units of the axis in a second"""
-    data = {
-        "change": label, "option": option, "time_s": time_s, "low_s": low_s, "high_s": high_s,
-        "evidence": str(evidence),
-    }  # fmt: skip
-    label = f"{format_time(time_s)} {label}"
-    return Bar(label, factor * time_s, factor * low_s, factor * high_s, evidence, data)
+def _read_times(answer: Answer) -> dict[str, Any]:
+    times = {name: answer.totals[name] for name in ("time_s", "low_s", "high_s")}
+    return {**times, "evidence": str(answer.main_evidence)}
 
 
 def shardings(subject: Subject) -> Block | Missing:
@@ -95,17 +74,17 @@ def shardings(subject: Subject) -> Block | Missing:
     if not possible:
         return SHARDINGS.missing("no sharding of all tables fits these GPUs.")
     never = [item.sharding for item in answers if item not in possible]
-    factor, unit = style.time_unit(max(item.time_s for item in possible))
-    rows = [_describe_sharding(item, factor) for item in possible]
-    axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
-    figure = _draw_bars(rows, axis, factor)
+    rows = [
+        {
+            "sharding": item.sharding, "gpus": item.gpus, "slowdown": item.slowdown,
+            "memory_bytes": item.gpu_count.memory_bytes, **_read_times(item),
+        }
+        for item in possible
+    ]  # fmt: skip
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
     how += f" Not possible or too large here: {', '.join(never)}." if never else ""
     title = _entitle_shardings(subject.answer, possible[0])
-    return SHARDINGS.block(title, how, figure, subject.source, [dict(row.data) for row in rows])
-
-
-_LOOKS = "coloured by their weakest evidence; whiskers are 95 % bands."
+    return SHARDINGS.block(title, how, _draw_bars(rows, "sharding"), subject.source, rows)
 
 
 def _entitle_shardings(answer: Answer, first: Answer) -> str:
@@ -114,50 +93,38 @@ def _entitle_shardings(answer: Answer, first: Answer) -> str:
     if first.sharding == answer.sharding:
         return f"{where} {first.sharding} is the fastest of all shardings: {time}."
     words = f"{answer.sharding} takes {format_time(answer.time_s)}"
-    return f"{where} {words}; the fastest is {first.sharding}{_name_owner(first)}: {time}."
+    return f"{where} {words}; the fastest is {_name_owner(first.sharding)}: {time}."
 
 
-def _describe_sharding(answer: Answer, factor: float) -> Bar:
-    """The row of a sharding. factor  units of the axis in a second"""
-    totals = answer.totals
-    data = {
-        "sharding": answer.sharding, "gpus": answer.gpus, "slowdown": answer.slowdown,
-        "memory_bytes": answer.gpu_count.memory_bytes, "evidence": str(answer.main_evidence),
-        **{name: totals[name] for name in ("time_s", "low_s", "high_s")},
-    }  # fmt: skip
-    label = f"{format_time(answer.time_s)} {answer.sharding}{_name_owner(answer)}"
-    time, low, high = (factor * totals[name] for name in ("time_s", "low_s", "high_s"))
-    return Bar(label, time, low, high, answer.main_evidence, data)
+def _name_owner(sharding: str) -> str:
+    """The sharding; with a note if TorchRec does not run it. Other labels stay as they are."""
+    way = WAYS.get(sharding)
+    return sharding if way is None or way.torchrec else f"{sharding}, which {TORCHREC} does not run"
 
 
-def _name_owner(answer: Answer) -> str:
-    """A note on a sharding that TorchRec does not run. Limits: it runs -> empty"""
-    return "" if WAYS[answer.sharding].torchrec else f", which {TORCHREC} does not run"
+def _draw_bars(rows: Sequence[Row], name: str) -> Any:
+    """A plotly figure of horizontal bars of times, the first on top, each below its label.
 
-
-def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], factor: float) -> Any:
-    """A plotly figure of horizontal bars, the first on top, each below its label.
-
-    factor  units of the axis in a second
+    name  of the column with the labels
     """
+    factor, unit = style.time_unit(max(row["time_s"] for row in rows))
+    texts = [textwrap.wrap(f"{format_time(row['time_s'])} {_name_owner(row[name])}", _LINE) for row in rows]
     traces = []
-    for kind in sorted({row.evidence for row in rows}, key=lambda kind: kind.rank):
-        mine = [(place, row) for place, row in enumerate(rows) if row.evidence is kind]
+    for kind in sorted({Evidence(row["evidence"]) for row in rows}, key=lambda kind: kind.rank):
+        places = [place for place, row in enumerate(rows) if row["evidence"] == kind]
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36,
-                "y": [place for place, _ in mine], "x": [row.value for _, row in mine],
-                "hoverinfo": "text", "showlegend": True,
-                "hovertext": [_hover(row, factor) for _, row in mine],
-                "marker": {"color": style.EVIDENCE_COLOURS[kind]},
+                "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36, "y": places,
+                "x": [factor * rows[place]["time_s"] for place in places], "showlegend": True,
+                "hoverinfo": "text", "marker": {"color": style.EVIDENCE_COLOURS[kind]},
+                "hovertext": [_describe(rows[place], " ".join(texts[place])) for place in places],
             }
         )  # fmt: skip
-    middle, low, high = ([getattr(row, name) for row in rows] for name in ("value", "low", "high"))
+    middle, low, high = ([factor * row[name] for row in rows] for name in ("time_s", "low_s", "high_s"))
     ends = whiskers(middle, low, high, thickness=1.5, width=5, color=style.RULE)
     look = {"error_x": ends, "hoverinfo": "skip", "showlegend": False}
     marker = {"color": style.RULE, "size": 4}
     traces.append(scatter(middle, range(len(rows)), "", "95 % band", marker, **look))
-    texts = [textwrap.wrap(row.label, _LINE) for row in rows]
     labels = [
         {
             "x": 0, "xref": "paper", "xanchor": "left", "y": place - 0.2, "yanchor": "bottom",
@@ -165,23 +132,17 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], factor: float) -> A
         }
         for place, text in enumerate(texts)
     ]  # fmt: skip
-    hidden: dict[str, Any] = {
-        "showticklabels": False,
-        "showgrid": False,
-        "showline": False,
-        "zeroline": False,
-    }
+    hidden = dict.fromkeys(("showticklabels", "showgrid", "showline", "zeroline"), False)
     return style.new_figure(
         traces,
         height=100 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),
         margin={"l": 16, "r": 16, "t": 32, "b": 52},
-        xaxis=axis,
+        xaxis=style.axis(f"time of a batch ({unit})", rangemode="tozero"),
         yaxis=style.axis(range=[len(rows) - 0.6, -0.8], **hidden),
         annotations=labels,
     )
 
 
-def _hover(row: Bar, factor: float) -> str:
-    time, low, high = (format_time(value / factor) for value in (row.value, row.low, row.high))
-    band = f"{time}, band {low} – {high}"
-    return hover([safe(row.label), band, f"evidence: {row.evidence}"])
+def _describe(row: Row, label: str) -> str:
+    time, low, high = (format_time(row[name]) for name in ("time_s", "low_s", "high_s"))
+    return hover([safe(label), f"{time}, band {low} – {high}", f"evidence: {row['evidence']}"])

@@ -1,119 +1,133 @@
-"""Figures of collectives: times of samples with the fitted curve, bus bandwidth, residuals, crossover."""
+"""Figures of collectives: medians with the fitted curve, bus bandwidth, what is off the curve, crossover."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, pane, panes, rule, scatter, whiskers
-from perfmodel.report.figures.registry import ALL_TO_ALL, LIBRARIES, REDUCE_SCATTER, Figure
+from perfmodel.report.figures.marks import in_pane, pane, panes, rule, scatter
+from perfmodel.report.figures.registry import COLLECTIVES, PAPER_COLLECTIVES
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence, signed
+from perfmodel.report.figures.verdicts import count_verdicts, describe_verdicts, judge
+from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_time
+from perfmodel.validate.crossover import COLLECTIVES as PAPERS
 from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, common_sizes
-from perfmodel.validate.points import curve_samples
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
 _BEYOND = 4.0
 """The curve is drawn up to this factor beyond its samples."""
 _PER_OCTAVE = 2
-_HEIGHT = 780
+_PAPER_CLOCKS = ((Backend.NCCL, Clock.STREAM), (Backend.NVSHMEM, Clock.DEVICE))
+_CLAIMS = ("2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c")
+_ROWS = {"time_s": "time", "busbw_bytes_per_s": "bus bandwidth", "residual": "off the curve (%)"}
+"""Panes of a collective, from above, by the value that they show."""
 
 
 @dataclass(frozen=True)
-class MeasuredLibrary:
-    """A calibration's library on a machine.
+class MeasuredCurve:
+    """The curve of a collective with a library, and its colour's number."""
 
-    model    predicts its collectives
-    samples  that were measured; None: the files are not available
-    """
-
+    number: int
     model: CollectiveModel
-    samples: pd.DataFrame | None
+    curve: Curve
 
     @property
     def label(self) -> str:
         """The library in words: ``NCCL 2.29.2 (stream)``."""
         c = self.model.calibration
-        return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
+        return safe(f"{library_name(str(c.backend))} {c.library_version} ({c.clock})")
 
-    def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
-        """The curve for a collective on these ranks; None if it was not measured on this very machine."""
-        return None if self.model.borrowed else self.model.calibration.curve(collective, gpus, domain_gpus)
+    def estimate(self, sizes: npt.ArrayLike) -> Floats:
+        """Times as a projection has them, by measured medians where there are any [s]."""
+        return self.model.estimate(self.curve.collective, sizes, self.curve.gpus).time_s
 
-
-def measured(
-    machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
-) -> MeasuredLibrary | None:
-    """A library (with the preferred clock if None) and its samples; None: it has no calibration here."""
-    try:
-        model = CollectiveModel.load(machine, backend, clock, calibration)
-    except NoCalibrationError:
-        return None
-    try:
-        return MeasuredLibrary(model, curve_samples(model.calibration, machine, calibration or ""))
-    except BadInputError:
-        return MeasuredLibrary(model, None)
-
-
-@dataclass(frozen=True)
-class _Series:
-    """A library in the figure: its number (for the colour), its curve, and its points.
-
-    points  as ``list_medians`` returns them
-    """
-
-    index: int
-    source: MeasuredLibrary
-    curve: Curve
-    points: list[dict[str, Any]]
+    def fit(self, sizes: Floats) -> dict[str, Floats]:
+        """The fitted curve at these sizes: its times [s] and its bus bandwidth [byte/s]."""
+        c = self.curve
+        times = hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
+        return {"time_s": times, "busbw_bytes_per_s": sizes / times * bus_factor(c.collective, c.gpus)}
 
     @property
-    def label(self) -> str:
-        return self.source.label
-
-    def read(self, name: str) -> Floats:
-        """A column of the points."""
-        return np.array([point[name] for point in self.points], float)
-
-
-def all_to_all(subject: Subject) -> Block | Missing:
-    """All-to-all on the most ranks of a node that were measured, by the answer's library and the other."""
-    return collectives(list_measured(subject), "all_to_all", ALL_TO_ALL)
-
-
-def reduce_scatter(subject: Subject) -> Block | Missing:
-    """Reduce-scatter, otherwise as ``all_to_all``."""
-    return collectives(list_measured(subject), "reduce_scatter", REDUCE_SCATTER)
+    def rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each measured size: its median, and how far that is from the fitted time [-]."""
+        c, sizes = self.curve, np.array(self.curve.anchor_bytes)
+        times, fitted = np.array(c.anchor_times_s), self.fit(sizes)["time_s"]
+        rates = sizes / times * bus_factor(c.collective, c.gpus)
+        calibration = self.model.calibration
+        same = {
+            "calibration": calibration.calibration_id, "backend": str(calibration.backend),
+            "clock": str(calibration.clock), "collective": c.collective, "gpus": c.gpus,
+        }  # fmt: skip
+        names = ("payload_bytes", "time_s", "fitted_s", "residual", "busbw_bytes_per_s")
+        numbers = zip(sizes, times, fitted, times / fitted - 1, rates, strict=True)
+        return [same | dict(zip(names, map(float, row), strict=True)) for row in numbers]
 
 
-def libraries(subject: Subject) -> Block | Missing:
-    """All-to-all of NCCL and NVSHMEM on the shipped machine on which both were measured."""
-    pair = load_machine(MACHINE)
-    both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
-    return collectives([library for library in both if library is not None], "all_to_all", LIBRARIES)
+def collectives(subject: Subject) -> Block | Missing:
+    """All-to-all and reduce-scatter on the most ranks of a node that were measured, by each library.
+
+    Limits: no library has measured them here -> Missing
+    """
+    models = list_measured(subject)
+    curves = [curve for model in models[:1] for curve in model.calibration.curves]
+    gpus = max((c.gpus for c in curves if c.domain_gpus >= c.gpus), default=GPUS)
+    columns = {name: list_series(models, name, gpus) for name in ("all_to_all", "reduce_scatter")}
+    columns = {name: series for name, series in columns.items() if series}
+    if not columns:
+        only = sorted({str(model.calibration.backend) for model in models}) or ["nccl"]
+        line = ",".join(f"{backend}:all_to_all" for backend in only)
+        return COLLECTIVES.missing(
+            f"no collective on {counted(gpus, 'GPU')} was measured on this machine: "
+            f"perfmodel calibrate --only {line} --ranks {gpus}"
+        )
+    title = sentence(
+        f"on {counted(gpus, 'GPU')}, " + "; ".join(describe_series(series) for series in columns.values())
+    )
+    return COLLECTIVES.block(title, _HOW, _draw(columns, list(_ROWS)), *_list_data(columns))
 
 
-def list_measured(subject: Subject) -> list[MeasuredLibrary]:
+_HOW = (
+    "Marks are medians. Lines are fitted curves: dashed inside the measured sizes, dotted outside. "
+    "A vertical rule is where the faster library changes."
+)
+
+
+def paper_collectives(subject: Subject) -> Block | Missing:
+    """Figure 1 of the paper: four collectives by NCCL and NVSHMEM, with the paper's clocks.
+
+    On the answer's machine if both were measured there, else on the shipped machine where both were.
+    """
+    models: list[CollectiveModel] = []
+    for machine in (subject.answer.setting.machine.unchanged(), load_machine(MACHINE)):
+        pair = [load_measured(machine, str(backend), str(clock)) for backend, clock in _PAPER_CLOCKS]
+        models = models or [model for model in pair if model is not None and None not in pair]
+    columns = {name: list_series(models, name, GPUS) for name in PAPERS}
+    columns = {name: series for name, series in columns.items() if series}
+    verdicts = judge(_CLAIMS)
+    machine_name = models[0].machine.name
+    title = f"Figure 1 of the paper, on {machine_name}: {count_verdicts(verdicts)}."
+    how = f"{_HOW}{describe_verdicts(verdicts)}"
+    return PAPER_COLLECTIVES.block(title, how, _draw(columns, ["time_s"]), *_list_data(columns))
+
+
+def list_measured(subject: Subject) -> list[CollectiveModel]:
     """The libraries measured on the answer's machine: its own first, and the other of NCCL and NVSHMEM.
 
     Limits: the user's own calibration -> its library alone;  not measured on this machine -> left out
@@ -122,90 +136,35 @@ def list_measured(subject: Subject) -> list[MeasuredLibrary]:
     machine, backend = setting.machine.unchanged(), setting.backend
     both = [str(Backend.NCCL), str(Backend.NVSHMEM)]
     names = both if backend == BEST else [backend] if setting.calibration is not None else [backend, *both]
-    candidates = [
-        measured(machine, name, setting.clock if name == backend else None, setting.calibration)
+    models = [
+        load_measured(machine, name, setting.clock if name == backend else None, setting.calibration)
         for name in dict.fromkeys(names)
     ]
-    return [library for library in candidates if library is not None]
+    return [model for model in models if model is not None]
 
 
-def collectives(
-    libraries: Sequence[MeasuredLibrary], collective: str, named: Figure, gpus: int | None = None
-) -> Block | Missing:
-    """Time, bus bandwidth and residuals of a collective over payload, a line for each library.
-
-    libraries  at most 8, whose lines a reader can distinguish
-    gpus       None: the most ranks of a node that the first library was measured on
-    The curves are the fit (``hockney_time``); between its samples, a projection uses the medians.
-    Limits: no library has measured it -> Missing;  no samples available -> medians of the fit
-    """
-    if gpus is None:
-        curves = [curve for library in libraries[:1] for curve in library.model.calibration.curves]
-        ranks = [c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus]
-        gpus = max(ranks, default=GPUS)
-    series = list(_list_series(libraries, collective, gpus))
-    what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
-    if not series:
-        only = sorted({str(library.model.calibration.backend) for library in libraries}) or ["nccl"]
-        line = f"perfmodel calibrate --only {','.join(f'{b}:{collective}' for b in only)} --ranks {gpus}"
-        return named.missing(f"no {what} was measured on this machine: {line}")
-    crossing = _compare(series, collective, gpus)
-    return named.block(
-        _entitle(series, what, crossing),
-        "Marks are medians of samples, with the range of their times. Lines are fitted curves: dashed inside "
-        "the measured sizes, dotted outside. The lowest strip shows how far the medians are from the curve.",
-        _draw(series, crossing.crossover_bytes if crossing else None),
-        _describe_sources(series),
-        [point for line in series for point in line.points],
-    )
+def load_measured(
+    machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
+) -> CollectiveModel | None:
+    """A library with the preferred clock if None. Limits: not measured on this very machine -> None"""
+    try:
+        model = CollectiveModel.load(machine, backend, clock, calibration)
+    except NoCalibrationError:
+        return None
+    return None if model.borrowed else model
 
 
-def _list_series(libraries: Sequence[MeasuredLibrary], collective: str, gpus: int) -> Iterator[_Series]:
-    for index, library in enumerate(libraries):
-        domain = library.model.machine.nvlink_domain_gpus
-        curve = library.curve(collective, gpus, min(gpus, domain) if domain > 1 else gpus)
-        if curve is not None:
-            yield _Series(index, library, curve, list_medians(library, curve))
+def list_series(models: Sequence[CollectiveModel], collective: str, gpus: int) -> list[MeasuredCurve]:
+    """The curves of a collective on so many GPUs of a node. models  at most 8, as there are colours"""
+    series = []
+    for number, model in enumerate(models):
+        domain = model.machine.nvlink_domain_gpus
+        curve = model.calibration.curve(collective, gpus, min(gpus, domain) if domain > 1 else gpus)
+        series += [MeasuredCurve(number, model, curve)] if curve is not None else []
+    return series
 
 
-def list_medians(library: MeasuredLibrary, curve: Curve) -> list[dict[str, Any]]:
-    """A dictionary for each size: payload_bytes, time_s (median), low_s, high_s, samples, fitted_s, residual,
-    busbw_bytes_per_s, and whose it is.
-
-    residual  the median over the fitted time, less 1
-    Limits: no samples available -> the times that a projection uses, with 0 samples
-    """
-    times_of_sizes: list[tuple[Any, ...]]
-    if library.samples is None:
-        anchors = zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)
-        times_of_sizes = [(size, time, time, time, 0) for size, time in anchors]
-    else:
-        rows = library.samples
-        cell = (rows["collective"] == curve.collective) & (rows["gpus"] == curve.gpus)
-        cell &= rows["domain_gpus"] == min(curve.domain_gpus, curve.gpus)
-        groups = rows[cell].groupby("payload_bytes")["time_s"]
-        times_of_sizes = [(size, g.median(), g.min(), g.max(), len(g)) for size, g in groups]
-    calibration = library.model.calibration
-    whose = {"backend": str(calibration.backend), "clock": str(calibration.clock)}
-    points = []
-    for size, time, low, high, samples in times_of_sizes:
-        fitted = float(_fit_times(curve, np.array(size, float)))
-        points.append(
-            {
-                "calibration": calibration.calibration_id, **whose, "collective": curve.collective,
-                "gpus": curve.gpus, "payload_bytes": size, "time_s": float(time), "low_s": float(low),
-                "high_s": float(high), "samples": samples, "fitted_s": fitted, "residual": time / fitted - 1,
-                "busbw_bytes_per_s": size / time * bus_factor(curve.collective, curve.gpus),
-            }
-        )  # fmt: skip
-    return points
-
-
-def _fit_times(curve: Curve, sizes: Floats) -> Floats:
-    return hockney_time(sizes, curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value)
-
-
-def _compare(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
+def compare_series(series: Sequence[MeasuredCurve]) -> Comparison | None:
     """Two libraries' times at the sizes that both measured; first the faster at the smallest size.
 
     Limits: not two libraries, or no size in common -> None
@@ -214,118 +173,107 @@ def _compare(series: Sequence[_Series], collective: str, gpus: int) -> Compariso
     if len(series) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in series):
         return None
     sizes = common_sizes([line.curve for line in series])
-    times = [line.source.model.estimate(collective, sizes, gpus).time_s for line in series]
-    return Comparison(sizes, *sorted(times, key=lambda values: float(values[0])))
+    times = sorted((line.estimate(sizes) for line in series), key=lambda values: float(values[0]))
+    return Comparison(sizes, *times)
 
 
-def _entitle(series: Sequence[_Series], what: str, crossing: Comparison | None) -> str:
-    if crossing is not None:
-        size = max(line.curve.anchor_bytes[0] for line in series)
-        first, second = sorted(series, key=lambda line: float(_estimate_time(line, size)))
-        switch = crossing.crossover_bytes
+def describe_series(series: Sequence[MeasuredCurve]) -> str:
+    """What the curves of a collective say: which library is faster where; of one, its floor and its rate."""
+    what, comparison = collective_name(series[0].curve.collective), compare_series(series)
+    if comparison is not None:
+        start = float(comparison.payload_bytes[0])
+        first, second = sorted(series, key=lambda line: float(line.estimate(start)))
+        switch = comparison.crossover_bytes
         if switch is not None:
-            where = f"below {format_bytes(switch)}, {second.label} at larger sizes"
-        else:
-            where = f"than {second.label} at every size that both measured"
-        return sentence(f"{what}: {first.label} is faster {where}")
-    floor = min(float(line.read("time_s").min()) for line in series)
-    rate = max(float(line.read("busbw_bytes_per_s").max()) for line in series)
-    missed = float(np.median(np.abs(np.concatenate([line.read("residual") for line in series]))))
-    return sentence(
-        f"{what} takes at least {format_time(floor)} and reaches {format_rate(rate)} of bus bandwidth; "
-        f"half of the medians are within {format_fraction(missed)} of the curve"
+            return f"{what}: {first.label} is faster below {format_bytes(switch)}, {second.label} above"
+        return f"{what}: {first.label} is faster than {second.label} at every size that both measured"
+    rows = [row for line in series for row in line.rows]
+    half = format_fraction(float(np.median([abs(row["residual"]) for row in rows])))
+    return (
+        f"{what} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
+        f"{format_rate(max(row['busbw_bytes_per_s'] for row in rows))} of bus bandwidth, half of the medians "
+        f"within {half} of the curve"
     )
 
 
-def _estimate_time(series: _Series, size: float) -> Floats:
-    return series.source.model.estimate(series.curve.collective, size, series.curve.gpus).time_s
+def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], names: Sequence[str]) -> Any:
+    """A plotly figure: a column for each collective, and a row of panes for each value in ``names``."""
+    traces, rules = [], []
+    labels = set[str]()
+    for place, series in enumerate(columns.values()):
+        for line in series:
+            for row, trace in _list_traces(line, names):
+                shown = row == 0 and trace["mode"] == "markers" and line.label not in labels
+                labels |= {line.label} if shown else set()
+                traces.append(in_pane({**trace, "showlegend": shown}, row, place, len(columns)))
+        comparison = compare_series(series)
+        switch = comparison.crossover_bytes if comparison else None
+        if switch is not None:
+            axes = [pane(row, place, len(columns)) for row in range(len(names))]
+            rules += [rule(f"x{axis}", switch, f"y{axis} domain", dash="dot") for axis in axes]
+    every = [line for series in columns.values() for line in series]
+    rows = [row for line in every for row in line.rows]
+    ends = [end for line in every for end in (line.curve.anchor_bytes[0], line.curve.anchor_bytes[-1])]
+    x = style.binary_bytes_axis(min(ends) / _BEYOND, max(ends) * _BEYOND, "payload of one GPU")
+    axes = {
+        "time_s": style.time_axis,
+        "busbw_bytes_per_s": style.rate_axis,
+        "residual": lambda low, high, title: style.axis(title, zeroline=True, zerolinecolor=style.RULE),
+    }
+    lines = []
+    for name in names:
+        values = [row[name] for row in rows]
+        y = axes[name](min(values) / 1.5, max(values) * 1.5, _ROWS[name])
+        lines.append([y if place == 0 else {**y, "title": {"text": ""}} for place in range(len(columns))])
+    layout = panes([x] * len(columns), lines, (2, 1.5, 1)[: len(names)], list(map(collective_name, columns)))
+    return style.new_figure(
+        traces, height=120 + 230 * len(names), shapes=rules, meta={"min_width": 260 * len(columns)},
+        legend={**style.LEGEND, "y": 1.0 + 0.12 / len(names)},
+        margin={"l": 72, "r": 24, "t": 76, "b": 56}, **layout,
+    )  # fmt: skip
 
 
-def _draw(series: Sequence[_Series], crossover_bytes: float | None) -> Any:
-    traces = [in_pane(trace, row) for line in series for trace, row in _list_traces(line)]
-    sizes = np.concatenate([_grid(line.curve) for line in series])
-    times = np.concatenate([line.read(end) for line in series for end in ("low_s", "high_s")])
-    rates = np.concatenate([line.read("busbw_bytes_per_s") for line in series])
-    below = style.binary_bytes_axis(float(sizes.min()), float(sizes.max()), "payload of one GPU")
-    above = {**below, "title": {"text": ""}, "showticklabels": False, "matches": "x3"}
-    layout = panes(
-        [
-            (above, style.time_axis(times.min() / 1.5, times.max() * 1.5), _PANES[0]),
-            (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth"), _PANES[1]),
-            (below, style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE), _PANES[2]),
-        ]
-    )
-    if crossover_bytes is not None:
-        layout["shapes"] = [
-            rule(f"x{pane(row)}", crossover_bytes, f"y{pane(row)} domain", dash="dot") for row in (1, 2, 3)
-        ]
-        layout["annotations"] = [
-            {"x": float(np.log10(crossover_bytes)), "xref": "x", "y": 0, "yref": "y2 domain",
-             "yanchor": "bottom", "xanchor": "left", "xshift": 4, "showarrow": False,
-             "text": f"crossover {format_bytes(crossover_bytes)}"}
-        ]  # fmt: skip
-    return style.new_figure(traces, height=_HEIGHT, **layout)
-
-
-_PANES = ((0.604, 1.0), (0.248, 0.554), (0.0, 0.198))
-"""Panes of times, bandwidths and residuals: lower and upper end of each, as shares of the height."""
-
-
-def _grid(curve: Curve) -> Floats:
+def _list_traces(series: MeasuredCurve, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Plotly traces of a library, each with the number of its row of panes."""
+    curve, colour = series.curve, style.colour(series.number)
     low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    steps = round(float(np.log2(high / low)) * _PER_OCTAVE)
-    inside = np.geomspace(low, high, max(steps, 1) + 1)
-    more = np.geomspace(1, _BEYOND, 2 * _PER_OCTAVE + 1)[1:]
-    return np.concatenate([low / more[::-1], inside, high * more])
-
-
-def _list_traces(series: _Series) -> Iterator[tuple[dict[str, Any], int]]:
-    """Plotly traces of a library, each with the number of its pane (1 time, 2 bandwidth, 3 residual).
-
-    The fitted line has other dashes beyond the measured sizes.
-    """
-    curve, colour, label = series.curve, style.colour(series.index), safe(series.label)
-    grid, low, high = _grid(curve), curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    factor = bus_factor(curve.collective, curve.gpus)
-    hidden: dict[str, Any] = {"legendgroup": label, "showlegend": False}
-    for sizes, evidence in (
-        (grid[(grid >= low) & (grid <= high)], Evidence.INTERPOLATED),
-        (grid[grid <= low], Evidence.EXTRAPOLATED),
-        (grid[grid >= high], Evidence.EXTRAPOLATED),
+    steps = max(round(float(np.log2(high / low)) * _PER_OCTAVE), 1)
+    same = {"legendgroup": series.label, "hoverinfo": "skip", "mode": "lines"}
+    for start, end, count, evidence in (
+        (low, high, steps, Evidence.INTERPOLATED),
+        (low / _BEYOND, low, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
+        (high, high * _BEYOND, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
     ):
-        times = _fit_times(curve, sizes)
+        sizes = np.geomspace(start, end, count + 1)
         line = {"color": colour, "width": 2, "dash": style.DASHES[evidence]}
-        for row, values in ((1, times), (2, sizes / times * factor)):
-            yield scatter(sizes, values, label, label, mode="lines", line=line, **hidden), row
-    sizes, times, slow, fast = map(series.read, ("payload_bytes", "time_s", "high_s", "low_s"))
-    marker = {"color": colour, "symbol": style.symbol(series.index), "size": 7}
-    words = [_point_text(series, point) for point in series.points]
-    ends = whiskers(times, fast, slow, thickness=1, width=3)
-    yield scatter(sizes, times, words, label, marker, legendgroup=label, error_y=ends), 1
-    rates = sizes / times * factor
-    ends = whiskers(rates, sizes / slow * factor, sizes / fast * factor, thickness=1, width=3)
-    yield scatter(sizes, rates, words, label, marker, error_y=ends, **hidden), 2
-    yield scatter(sizes, 100 * series.read("residual"), words, label, marker, **hidden), 3
+        for row, name in enumerate(names[:2]):
+            yield row, scatter(sizes, series.fit(sizes)[name], "", series.label, line=line, **same)
+    marker = {"color": colour, "symbol": style.symbol(series.number), "size": 7}
+    sizes, words = [row["payload_bytes"] for row in series.rows], list(map(_describe, series.rows))
+    for row, name in enumerate(names):
+        values = [item[name] * (100 if name == "residual" else 1) for item in series.rows]
+        trace = scatter(sizes, values, words, series.label, marker, legendgroup=series.label)
+        yield row, trace
 
 
-def _point_text(series: _Series, point: Mapping[str, Any]) -> str:
-    time, low, high = (format_time(point[name]) for name in ("time_s", "low_s", "high_s"))
-    missing = "median from the fit; its samples are not available"
+def _describe(row: Mapping[str, Any]) -> str:
     return hover(
         [
-            safe(series.label),
-            f"{format_bytes(point['payload_bytes'])}: {time}, {format_rate(point['busbw_bytes_per_s'])} bus",
-            f"{low} – {high}, n = {point['samples']}" if point["samples"] else missing,
-            f"{signed(point['residual'])} from the fit",
-            f"measured: {safe(', '.join(series.curve.sources))}",
+            f"{safe(row['calibration'])}, {collective_name(row['collective'])}",
+            f"{format_bytes(row['payload_bytes'])}: {format_time(row['time_s'])}, "
+            f"{format_rate(row['busbw_bytes_per_s'])} bus",
+            f"fitted {format_time(row['fitted_s'])}",
         ]
     )
 
 
-def _describe_sources(series: Sequence[_Series]) -> str:
-    parts = []
-    for line in series:
-        count = int(line.read("samples").sum())
-        seen = f": {counted(count, 'sample')} of {', '.join(line.curve.sources)}" if count else ""
-        parts.append(f"{line.source.model.calibration.calibration_id}{seen}, fitted {line.curve.formula()}")
-    return "Measured. " + "; ".join(parts) + "."
+def _list_data(columns: Mapping[str, Sequence[MeasuredCurve]]) -> tuple[str, list[dict[str, Any]]]:
+    """(The line below the figure, the figure's data)."""
+    every = [line for series in columns.values() for line in series]
+    samples: dict[str, int] = {}
+    for line in every:
+        name = line.model.calibration.calibration_id
+        samples[name] = samples.get(name, 0) + line.curve.sample_count
+    parts = [f"{name}, {counted(count, 'sample')}" for name, count in samples.items()]
+    formula = f"fitted {every[0].curve.formula()}"
+    return f"Measured: {'; '.join(parts)}; {formula}.", [row for line in every for row in line.rows]

@@ -1,12 +1,10 @@
-"""Figures of lines with bands: the slowdown over table sizes, and time and GPU-hours over GPUs."""
+"""Line charts: the slowdown over table sizes, and time and GPU-hours over GPUs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -33,40 +31,30 @@ _STEPS = (1.0, 2.0, 5.0)
 _LESS, _MORE = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
 _ONE_DOMAIN = 2.0**17
 """GPUs of a scale-up domain that holds all others."""
-_PAPER_BYTES, _PAPER = 10e12, ("10a", "10b")
+_PAPER_BYTES, _PAPER_CLAIMS = 10e12, ("10a", "10b")
 """Table size, and ids of the claims, of the smallest and the largest slowdown in the paper's Fig 9."""
-_OF_THE_PAPER = (DEFAULT_MACHINE, "h100-paper")
+_PAPER_MACHINES = (DEFAULT_MACHINE, "h100-paper")
 _TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 _SAMPLES = 1e9
-_NEAR = 1.4
+_RATIOS = ("slowdown", "slowdown_low", "slowdown_high")
+_TIME, _HOURS = (
+    ("time_s", "low_s", "high_s"),
+    ("gpu_hours", "gpu_hours_low", "gpu_hours_high"),
+)
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnLine:
-    """A line of a figure: a label, and its answers in the order of the axis."""
-
-    label: str
-    answers: Sequence[Answer]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """A dictionary for each answer, in SI units."""
-        return [{"line": self.label, **_list_values(answer)} for answer in self.answers]
-
-
-def _list_values(answer: Answer) -> dict[str, Any]:
-    names = ("slowdown", "slowdown_low", "slowdown_high", "time_s", "low_s", "high_s", "baseline_time_s")
-    hours = {
-        end: _SAMPLES * answer.gpus * answer.totals[time] / (answer.time_s * answer.samples_per_s * 3600)
-        for end, time in (("gpu_hours", "time_s"), ("gpu_hours_low", "low_s"), ("gpu_hours_high", "high_s"))
-    }
+def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
+    """An answer as a point of ``line``: a row of the figure's data, in SI units."""
+    totals = answer.totals
+    hours = _SAMPLES * answer.gpus / (answer.time_s * answer.samples_per_s * 3600)
     return {
+        "line": line,
         "table_bytes": answer.gpu_count.table_bytes,
         "gpus": answer.gpus,
         "sharding": answer.sharding,
-        **{name: answer.totals[name] for name in names},
+        **{name: totals[name] for name in (*_RATIOS, *_TIME, "baseline_time_s")},
         "samples_per_s": answer.samples_per_s,
-        **hours,
+        **{name: hours * totals[time] for name, time in zip(_HOURS, _TIME, strict=True)},
         "evidence": str(answer.evidence),
         "main_evidence": str(answer.main_evidence),
     }
@@ -80,71 +68,68 @@ def slowdown(subject: Subject) -> Block | Missing:
     answer = subject.answer
     if subject.base.question.model is not None:
         return SLOWDOWN.missing("a set of tables has one size.")
-    lines = [line for line in _list_lines(subject) if any(point.gpus > 1 for point in line.answers)]
+    lines = [line for line in _list_lines(subject) if any(row["gpus"] > 1 for row in line)]
     if not lines:
         return SLOWDOWN.missing("no size beyond one GPU is covered by the calibration.")
-    rows = [row for line in lines for row in line.rows]
-    marks = _list_published(subject)
+    rows = [row for line in lines for row in line]
+    published = _list_published(subject)
     left, right = (end(row["table_bytes"] for row in rows) for end in (min, max))
-    top = max([row["slowdown_high"] for row in rows] + marks)
+    top = 1.2 * max([row["slowdown_high"] for row in rows] + published)
     traces = [
         trace
         for number, line in enumerate(lines)
-        for trace in line_traces(line.rows, ("table_bytes", *_RATIOS), number, _hover)
+        for trace in line_traces(line, ("table_bytes", *_RATIOS), number, _describe)
     ]
-    if marks:
-        words = [
-            f"{mark:g}×, arXiv 2512.05831, Fig 9: 10 TB on 128 GPUs, NVLink between all" for mark in marks
-        ]
+    if published:
+        words = [f"{ratio:g}×, arXiv 2512.05831, Fig 9: 128 GPUs, NVLink between all" for ratio in published]
         marker = {"symbol": "star-diamond", "size": 12, "color": style.RULE}
-        traces.append(
-            scatter([_PAPER_BYTES] * len(marks), marks, words, "the paper's least and most", marker)
-        )
+        sizes = [_PAPER_BYTES] * len(published)
+        traces.append(scatter(sizes, published, words, "the paper's least and most", marker))
     borders = list(_list_borders(answer, left, right))
+    labels = [
+        {
+            "x": math.log10(size), "y": math.log10(top), "yanchor": "top", "xanchor": "right",
+            "showarrow": False, "text": words, "font": {"size": 11}, "textangle": -90,
+        }
+        for size, words in borders
+    ]  # fmt: skip
     figure = style.new_figure(
         traces,
         height=style.FIRST_HEIGHT,
         margin={"l": 64, "r": 16, "t": 16, "b": 56},
         xaxis=style.bytes_axis(left, right, "bytes of all tables"),
-        yaxis=style.ratio_axis(0.8, 1.2 * top, "slowdown (×)"),
+        yaxis=style.ratio_axis(0.8, top, "slowdown (×)"),
         shapes=[rule("x", size, dash="dot") for size, _ in borders],
-        annotations=[_border_words(size, words, 1.2 * top) for size, words in borders],
+        annotations=labels,
     )
     how = (
         f"Against one GPU that holds all tables. Ribbons are 95 % bands; "
         f"{dash_words(row['main_evidence'] for row in rows)}."
     )
-    return SLOWDOWN.block(_slowdown_title(lines, subject), how, figure, subject.source, rows)
+    return SLOWDOWN.block(_entitle_slowdown(rows, answer), how, figure, subject.source, rows)
 
 
-_RATIOS = ("slowdown", "slowdown_low", "slowdown_high")
+def _list_lines(subject: Subject) -> Iterator[list[dict[str, Any]]]:
+    question, sizes = subject.base.question, list_sizes(subject.base)
 
-
-def _list_lines(subject: Subject) -> Iterator[DrawnLine]:
-    base, question = subject.base, subject.base.question
-    sizes = list_sizes(base)
-    free: dict[str, Any] = {"gpus": None, "total": None}
-
-    def answers(ask: Callable[..., Answer | None], **changes: Any) -> list[Answer]:
-        answers_of_sizes = []
+    def draw(label: str, ask: Callable[..., Answer | None], **changes: Any) -> list[dict[str, Any]]:
+        answers = []
         for size in sizes:
             with suppress(PerfmodelError):
-                answer = ask(table_bytes=size, **free, **changes)
-                answers_of_sizes += [answer] if answer is not None and answer.fits else []
-        return answers_of_sizes
+                answers.append(ask(table_bytes=size, gpus=None, total=None, **changes))
+        return [describe_answer(label, answer) for answer in answers if answer is not None and answer.fits]
 
     fixed = subject.fix_setting()
-    first = answers(fixed.ask)
-    yield DrawnLine(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, first)
+    yield draw(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, fixed.ask)
     if subject.lead:
-        yield DrawnLine("with unique rows (EMBark)", answers(lambda **c: rank(fixed.change(**c)).unique_rows))
+        yield draw("with unique rows (EMBark)", lambda **c: rank(fixed.change(**c)).unique_rows)
     elif subject.answer.sharding != ROW_WISE:
-        yield DrawnLine(ROW_WISE, answers(lambda **c: answer_row_wise(fixed.change(sharding=None, **c))))
+        yield draw(ROW_WISE, lambda **c: answer_row_wise(fixed.change(sharding=None, **c)))
     machine = question.machine
     if machine.nvlink_domain_gpus > 1:
         with suppress(PerfmodelError):
             wide = subject.fix_setting(machine=machine.with_overrides({"nvlink_domain_gpus": _ONE_DOMAIN}))
-            yield DrawnLine(f"if one {machine.links.scale_up} domain held all GPUs", answers(wide.ask))
+            yield draw(f"if one {machine.links.scale_up} domain held all GPUs", wide.ask)
 
 
 def list_sizes(base: Answer) -> list[float]:
@@ -161,85 +146,54 @@ def list_sizes(base: Answer) -> list[float]:
 def _list_published(subject: Subject) -> list[float]:
     """The paper's slowdowns of 10 TB. Limits: training, or another machine than the paper's kind -> none"""
     question = subject.base.question
-    if question.training or question.machine.name not in _OF_THE_PAPER:
+    if question.training or question.machine.name not in _PAPER_MACHINES:
         return []
-    return [claim.published for claim in _load_published() if claim.published]
-
-
-@lru_cache(maxsize=1)
-def _load_published() -> tuple[Any, ...]:
-    return tuple(claim for claim in load_claims().claim if claim.id in _PAPER)
+    claims = {claim.id: claim.published for claim in load_claims().claim}
+    return [ratio for name in _PAPER_CLAIMS if (ratio := claims[name])]
 
 
 def _list_borders(answer: Answer, left: float, right: float) -> Iterator[tuple[float, str]]:
     """Table sizes that fill a node, and a scale-up domain if that is larger, each with its label."""
-    node, machine, usable = (
-        answer.gpu_count.gpus_per_node,
-        answer.setting.machine,
-        answer.gpu_count.usable_bytes,
-    )
-    ends = {node: f"node of {node} ends"}
-    ends.setdefault(
-        machine.nvlink_domain_gpus, f"{machine.links.scale_up} domain of {machine.nvlink_domain_gpus} ends"
-    )
-    for gpus, words in ends.items():
+    node, usable = answer.gpu_count.gpus_per_node, answer.gpu_count.usable_bytes
+    machine = answer.setting.machine
+    domain = machine.nvlink_domain_gpus
+    ends = {domain: f"{machine.links.scale_up} domain of {domain} ends", node: f"node of {node} ends"}
+    for gpus, words in sorted(ends.items()):
         if gpus > 1 and left < gpus * usable < right:
             yield gpus * usable, words
 
 
-def _border_words(x: float, words: str, top: float) -> dict[str, Any]:
-    return {
-        "x": math.log10(x), "y": math.log10(top), "yanchor": "top", "xanchor": "right", "text": words,
-        "showarrow": False, "font": {"size": 11}, "textangle": -90,
-    }  # fmt: skip
-
-
-def _slowdown_title(lines: Sequence[DrawnLine], subject: Subject) -> str:
-    answer = subject.answer
+def _entitle_slowdown(rows: Sequence[Row], answer: Answer) -> str:
     size = answer.gpu_count.table_bytes
-    here = [
-        (point.slowdown, line.label)
-        for line in lines
-        for point in line.answers
-        if point.gpu_count.table_bytes == size
-    ]
-    words = [f"; {label} {format_ratio(ratio)}" for ratio, label in here[1:]]
     if answer.gpus == 1:
         return f"Tables of {size_words(size)} fit on one GPU, so nothing is slower there."
+    others = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
+    words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in others]
     return f"Slowdown at {size_words(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
 
 
 def over_gpus(subject: Subject) -> Block | Missing:
     """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
     answer = subject.answer
-    line = DrawnLine(
-        answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest", list(_list_scaled(subject))
-    )
-    rows = line.rows
+    line = answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest"
+    rows = [describe_answer(line, item) for item in _list_scaled(subject)]
     if len(rows) < 2:
         return OVER_GPUS.missing("no other number of GPUs is covered by the calibration.")
-    left, right = rows[0]["gpus"], rows[-1]["gpus"]
-    both = (("time_s", "low_s", "high_s"), ("gpu_hours", "gpu_hours_low", "gpu_hours_high"))
     traces = [
-        in_pane(trace, pane)
-        for pane, names in enumerate(both, 1)
-        for trace in line_traces(rows, ("gpus", *names), 0, _hover)
+        in_pane(trace, row)
+        for row, names in enumerate((_TIME, _HOURS))
+        for trace in line_traces(rows, ("gpus", *names), 0, _describe)
     ]
-    ends = [
-        (min(row[low] for row in rows) / 1.2, 1.2 * max(row[high] for row in rows)) for _, low, high in both
+    spans = [
+        (min(row[low] for row in rows) / 1.2, 1.2 * max(row[high] for row in rows))
+        for _, low, high in (_TIME, _HOURS)
     ]
-    numbers = [row["gpus"] for row in rows]
-    ticks = [gpus for gpus in numbers if gpus == answer.gpus or not _is_near(gpus, answer.gpus)]
-    gpus = style.log_axis(
-        left, right, format_count, "GPUs", tickvals=ticks, ticktext=list(map(format_count, ticks)), minor={}
-    )
-    above = {**gpus, "title": {"text": ""}, "showticklabels": False, "matches": "x2"}
-    hours = style.log_axis(*ends[1], lambda value: f"{value:g}", "GPU-hours for 10⁹ samples")
+    gpus = style.log_axis(rows[0]["gpus"] / 1.05, 1.05 * rows[-1]["gpus"], format_count, "GPUs")
+    hours = style.log_axis(*spans[1], lambda value: f"{value:g}", "GPU-hours for 10⁹ samples")
+    axes = [[style.time_axis(*spans[0], "time of a batch")], [hours]]
+    shapes = [rule("x2", answer.gpus, dash="dot")]
     figure = style.new_figure(
-        traces,
-        height=480,
-        showlegend=False,
-        **panes([(above, style.time_axis(*ends[0], "time of a batch"), (0.55, 1)), (gpus, hours, (0, 0.45))]),
+        traces, height=480, showlegend=False, shapes=shapes, **panes([gpus], axes, gaps=(0, 0.1))
     )
     here = next(row for row in rows if row["gpus"] == answer.gpus)
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
@@ -250,15 +204,10 @@ def over_gpus(subject: Subject) -> Block | Missing:
     )
     batch = "on all of them together" if subject.base.question.total else "on each"
     how = (
-        f"The same tables on other numbers of GPUs, with as many samples {batch}. Ribbons are 95 % bands; "
-        f"{dash_words(row['main_evidence'] for row in rows)}."
+        f"The same tables on other numbers of GPUs, with as many samples {batch}; the rule is the question. "
+        f"Ribbons are 95 % bands; {dash_words(row['main_evidence'] for row in rows)}."
     )
     return OVER_GPUS.block(title, how, figure, subject.source, rows)
-
-
-def _is_near(gpus: float, here: float) -> bool:
-    """Whether the labels of two numbers of GPUs would touch."""
-    return 1 / _NEAR < gpus / here < _NEAR
 
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:
@@ -293,9 +242,9 @@ def line_traces(
     for kind, members in groupby(rows, key=lambda row: row["main_evidence"]):
         stop = start + len(list(members))
         part = slice(max(start - 1, 0), stop)  # from the last point before, so that the line has no gaps
-        said = [hover([label, *words(row), _evidence_words(row)]) for row in rows[part]]
+        texts = [hover([label, *words(row), _describe_evidence(row)]) for row in rows[part]]
         yield {
-            **same, "x": x[part], "y": y[part], "hovertext": said, "hoverinfo": "text",
+            **same, "x": x[part], "y": y[part], "hovertext": texts, "hoverinfo": "text",
             "mode": "lines+markers", "showlegend": start == 0,
             "line": {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]},
             "marker": {"symbol": style.symbol(number), "size": 6, "color": colour, "maxdisplayed": 9},
@@ -316,12 +265,12 @@ _DASH_WORDS = {
 }  # fmt: skip
 
 
-def _evidence_words(row: Row) -> str:
+def _describe_evidence(row: Row) -> str:
     main, weakest = row["main_evidence"], row["evidence"]
     return f"evidence: {main if main == weakest else f'{main}; in part {weakest}'}"
 
 
-def _hover(row: Row) -> list[str]:
+def _describe(row: Row) -> list[str]:
     middle, low, high = (format_ratio(row[name]) for name in _RATIOS)
     return [
         f"{size_words(row['table_bytes'])} on {counted(row['gpus'], 'GPU')}, {row['sharding']}",

@@ -1,8 +1,8 @@
-"""Drawing functions that figures share: points, whiskers, bars, heat maps, rules, panes."""
+"""Drawing functions that figures share: points, whiskers, bars, rules, panes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from perfmodel.report.figures.style import RULE
@@ -18,10 +18,10 @@ def scatter(
 ) -> dict[str, Any]:
     """A plotly trace of points. words  hover text, for each or for all;  more  settings of the trace"""
     drawn = {"type": "scatter", "mode": "markers", "x": list(x), "y": list(y), "name": name}
-    return {**drawn, **({"marker": marker} if marker else {}), **_said(words), **more}
+    return {**drawn, **({"marker": marker} if marker else {}), **_describe(words), **more}
 
 
-def _said(words: Sequence[str] | str) -> dict[str, Any]:
+def _describe(words: Sequence[str] | str) -> dict[str, Any]:
     return {"hovertext": words if isinstance(words, str) else list(words), "hoverinfo": "text"}
 
 
@@ -31,77 +31,82 @@ def blocks(
     """A plotly trace of bars that the figure stacks. words  hover text;  marker  its looks"""
     look = {"line": {"color": "rgba(255,255,255,0.7)", "width": 0.5}, **marker}
     drawn = {"x": list(x), "y": list(heights), "width": 0.9, "name": name, "marker": look}
-    return {"type": "bar", **drawn, **_said(words)}
+    return {"type": "bar", **drawn, **_describe(words)}
 
 
 def whiskers(
     middle: Iterable[float], low: Iterable[float], high: Iterable[float], **look: Any
 ) -> dict[str, Any]:
     """Plotly's ``error_x`` or ``error_y``: a whisker from low to high at each value. look  its looks"""
-    sides = [(end - at, at - start) for at, start, end in zip(middle, low, high, strict=True)]
-    up, down = ([side[which] for side in sides] for which in (0, 1))
-    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}
+    spans = [(end - value, value - start) for value, start, end in zip(middle, low, high, strict=True)]
+    above, below = ([span[side] for span in spans] for side in (0, 1))
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **look}
 
 
-def heat_cells(
-    columns: Sequence[str],
-    rows: Sequence[str],
-    cells: Sequence[Sequence[Any]],
-    heat: Callable[[Any], float | None],
-    text: Callable[[Any], str],
-    words: Callable[[Any], str],
-    **more: Any,
-) -> dict[str, Any]:
-    """A plotly heat map of ``cells``, with a text in each.
-
-    heat   returns the number behind the colour of a cell; None: the cell stays empty
-    text, words  return the text in a cell, and its hover text;  more  settings of the trace
-    """
-    drawn = {
-        name: [[of(cell) for cell in row] for row in cells]
-        for name, of in (("z", heat), ("text", text), ("hovertext", words))
-    }
-    look = {"textfont": {"color": NUMBERS}, "hoverinfo": "text", "showscale": False, "xgap": 2, "ygap": 2}
-    return {
-        "type": "heatmap", "x": list(columns), "y": list(rows), "texttemplate": "%{text}",
-        **drawn, **look, **more,
-    }  # fmt: skip
-
-
-def rule(axis: str, at: float, across: str = "paper", **line: Any) -> dict[str, Any]:
-    """A plotly shape: a line at the value ``at`` of ``axis`` (x, y2), across the whole figure.
+def rule(axis: str, value: float, across: str = "paper", **line: Any) -> dict[str, Any]:
+    """A plotly shape: a line at ``value`` of ``axis`` (x, y2), across the whole figure.
 
     across  the other axis, if the line shall span only its part of the figure
     """
     along, other = ("x", "y") if axis[0] == "x" else ("y", "x")
-    place = {f"{along}ref": axis, f"{along}0": at, f"{along}1": at}
+    place = {f"{along}ref": axis, f"{along}0": value, f"{along}1": value}
     whole = {f"{other}ref": across, f"{other}0": 0, f"{other}1": 1}
     return {"type": "line", **place, **whole, "line": {"color": RULE, "width": 1, **line}}
 
 
-def panes(axes: Sequence[tuple[dict[str, Any], dict[str, Any], Sequence[float]]]) -> dict[str, Any]:
-    """Plotly settings of panes, one below the other.
+def panes(
+    columns: Sequence[dict[str, Any]],
+    rows: Sequence[Sequence[dict[str, Any]]],
+    heights: Sequence[float] = (),
+    titles: Sequence[str] = (),
+    gaps: tuple[float, float] = (0.08, 0.05),
+) -> dict[str, Any]:
+    """Plotly settings of panes in rows and columns; panes of a column share their x axis.
 
-    axes  for each pane: its x axis, its y axis, and the part of the height (0 to 1) that it takes
+    columns  the x axis of each column, which the lowest pane shows;  rows  the y axes of each row
+    heights  of the rows, relative to each other; (): equal;  titles  above the columns
+    gaps     between columns and between rows, as shares of the figure
     """
-    layout: dict[str, Any] = {}
-    for row, (x, y, domain) in enumerate(axes, 1):
-        layout[f"xaxis{pane(row)}"] = {**x, "anchor": f"y{pane(row)}", "domain": [0, 1]}
-        layout[f"yaxis{pane(row)}"] = {**y, "anchor": f"x{pane(row)}", "domain": list(domain)}
+    layout: dict[str, Any] = {"annotations": []}
+    count, parts = len(columns), heights or [1.0] * len(rows)
+    width = (1 - gaps[0] * (count - 1)) / count
+    unit = (1 - gaps[1] * (len(rows) - 1)) / sum(parts)
+    above = {"title": {"text": ""}, "showticklabels": False}
+    for row, axes in enumerate(rows):
+        top = 1 - sum(parts[:row]) * unit - gaps[1] * row
+        height = [max(top - parts[row] * unit, 0.0), top]
+        for column, (x, y) in enumerate(zip(columns, axes, strict=True)):
+            name, lowest = pane(row, column, count), pane(len(rows) - 1, column, count)
+            left = column * (width + gaps[0])
+            own = {} if name == lowest else {**above, "matches": f"x{lowest}"}
+            layout[f"xaxis{name}"] = {
+                **x,
+                **own,
+                "anchor": f"y{name}",
+                "domain": [left, min(left + width, 1.0)],
+            }
+            layout[f"yaxis{name}"] = {**y, "anchor": f"x{name}", "domain": height}
+            if row == 0 and titles:
+                layout["annotations"].append(
+                    {
+                        "text": f"<b>{titles[column]}</b>", "showarrow": False, "xref": "paper",
+                        "yref": "paper", "x": left, "xanchor": "left", "y": 1, "yanchor": "bottom",
+                    }
+                )  # fmt: skip
     return layout
 
 
-def in_pane(trace: dict[str, Any], row: int) -> dict[str, Any]:
-    """The trace, to be drawn in pane number ``row``; the upper pane is 1."""
-    return {**trace, "xaxis": f"x{pane(row)}", "yaxis": f"y{pane(row)}"}
+def in_pane(trace: dict[str, Any], row: int, column: int = 0, columns: int = 1) -> dict[str, Any]:
+    """The trace, to be drawn in a pane of ``panes``, counted from 0."""
+    name = pane(row, column, columns)
+    return {**trace, "xaxis": f"x{name}", "yaxis": f"y{name}"}
 
 
-def pane(row: int) -> str:
-    """What plotly appends to the names of the axes of pane number ``row``: "", "2", "3"."""
-    return "" if row == 1 else str(row)
+def pane(row: int, column: int = 0, columns: int = 1) -> str:
+    """What plotly appends to the names of the axes of a pane: "", "2", "3"."""
+    number = row * columns + column + 1
+    return "" if number == 1 else str(number)
 
 
 NAMED = "<b>%{fullData.name}</b><br>%{hovertext}<extra></extra>"
 """Template of hover text that begins with the name of its trace."""
-NUMBERS = "#1a1a1a"
-"""Colour of the text in the cells of heat maps, which are all light."""

@@ -51,19 +51,18 @@ SLOWDOWN = Figure("slowdown", ".lines.slowdown")
 OVER_GPUS = Figure("over-gpus", ".lines.over_gpus")
 CHANGES = Figure("changes", ".bars.changes")
 SHARDINGS = Figure("shardings", ".bars.shardings")
-BATCHES = Figure("batch-pooling", ".heat_maps.batches")
-SHAPES = Figure("tables-dim", ".heat_maps.shapes")
-ALL_TO_ALL = Figure("all-to-all", ".collective_curves.all_to_all")
-REDUCE_SCATTER = Figure("reduce-scatter", ".collective_curves.reduce_scatter")
-LIBRARIES = Figure("libraries", ".collective_curves.libraries")
+SHAPES = Figure("shapes", ".heat_maps.shapes")
+COLLECTIVES = Figure("collectives", ".collective_curves.collectives")
 ROOFLINE = Figure("roofline", ".roofline.roofline")
-PAPER_1 = Figure("paper-1", ".heat_maps.paper_1")
-PAPER_2 = Figure("paper-2", ".heat_maps.paper_2")
 VALIDATION = Figure("validation", ".validation.validation")
-QUESTION = (
-    SHARDINGS, OVER_GPUS, BATCHES, SHAPES, ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, ROOFLINE,
-    PAPER_1, PAPER_2, VALIDATION,
-)  # fmt: skip
+PAPER_COLLECTIVES = Figure("paper-collectives", ".collective_curves.paper_collectives")
+PAPER_STAGES = Figure("paper-stages", ".paper.stages")
+PAPER_GRIDS = Figure("paper-grids", ".heat_maps.grids")
+PAPER_LINKS = Figure("paper-links", ".paper.links")
+PAPER_SLOWDOWN = Figure("paper-slowdown", ".paper.slowdown")
+PAPER = (PAPER_COLLECTIVES, PAPER_STAGES, PAPER_GRIDS, PAPER_LINKS, PAPER_SLOWDOWN)
+"""Figures of arXiv 2512.05831: 1, 6 to 8, the two grids, its links, and 9."""
+QUESTION = (SHARDINGS, OVER_GPUS, SHAPES, COLLECTIVES, ROOFLINE, *PAPER, VALIDATION)
 """Figures of a question below its first screen, in the order of its page; each is drawn of a ``Subject``."""
 
 PLACEMENTS = Figure("placements", ".placements.placements")

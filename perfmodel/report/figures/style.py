@@ -39,8 +39,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "
 """Markers of series, in the order of ``PALETTE``."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-INK, GRID, MARK = "#444444", "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
-"""Colours of text, grid and ticks of a figure outside a page."""
+GRID, MARK = "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
 RULE = PALETTE[7]
 """Colour of lines that are not data: ceilings, 1×, the question's value."""
 
@@ -64,7 +63,7 @@ def symbol(index: int) -> str:
 
 def faded(colour: str, opacity: float = 0.15) -> str:
     """A transparent colour for ribbons: ``#2b7bba`` -> ``rgba(43,123,186,0.15)``."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
@@ -75,24 +74,14 @@ def new_figure(traces: Sequence[dict[str, Any]] = (), **layout: Any) -> Any:
     """
     import plotly.graph_objects as go
 
-    return go.Figure(
-        {"data": list(traces), "layout": {**_base(), "template": _NONE, **layout}}, _validate=False
-    )
-
-
-_NONE = {"data": {"scatter": [{"type": "scatter"}]}}
-"""The template that plotly names ``none``."""
-
-
-def _base() -> dict[str, Any]:
-    return {
-        "template": "none",
+    style = {
+        "template": {"data": {"scatter": [{"type": "scatter"}]}},  # the one that plotly names ``none``
         "height": HEIGHT,
         "autosize": True,
         "margin": {"l": 72, "r": 24, "t": 56, "b": 56},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": FONT, "size": 13, "color": INK},
+        "font": {"family": FONT, "size": 13},
         "colorway": list(PALETTE),
         "hoverlabel": {"bgcolor": "#1d232b", "bordercolor": "#1d232b", "font": {"color": "#ffffff"}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7d7d7d", "activecolor": "#2b7bba"},
@@ -100,6 +89,7 @@ def _base() -> dict[str, Any]:
         "xaxis": axis(),
         "yaxis": axis(),
     }
+    return go.Figure({"data": list(traces), "layout": {**style, **layout}}, _validate=False)
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
@@ -116,30 +106,36 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def log_axis(
-    low: float, high: float, form: Callable[[float], str], title: str, **more: Any
+    low: float,
+    high: float,
+    form: Callable[[float], str],
+    title: str,
+    base: int = 10,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Plotly settings of a logarithmic axis from ``low`` to ``high``; ticks at 1, 2 and 5, or at decades.
+    """Plotly settings of a logarithmic axis from ``low`` to ``high``, with marks between its ticks.
 
-    form  writes a tick as text;  more  further settings
+    form  writes a tick as text;  base  10: ticks at 1, 2 and 5, or at decades; 2: at powers of two
+    more  further settings
     Limits: low = high -> extended on both sides
     """
     low, high = min(low, high), max(low, high)
     if high < 1.02 * low:
         low, high = low / 1.5, high * 1.5
-    ticks = log_ticks(low, high)
-    words = {"tickmode": "array", "tickvals": ticks, "ticktext": [form(value) for value in ticks]}
-    reach = [math.log10(low), math.log10(high)]
-    between = minor_ticks(log_minor(low, high))
-    return axis(title, **{"type": "log", "range": reach, "minor": between, **_MARKS, **words, **more})
-
-
-def minor_ticks(values: Sequence[float]) -> dict[str, Any]:
-    """Plotly settings of short marks without labels at ``values``; they show that the axis is logarithmic."""
-    return {"tickmode": "array", "tickvals": list(values), **_MARKS, "ticklen": 4}
-
-
-_MARKS = {"ticks": "outside", "ticklen": 7, "tickcolor": MARK}
-"""Ticks of a logarithmic axis."""
+    ticks, between = (log_ticks, log_minor) if base == 10 else (_list_binary_ticks, _list_octaves)
+    marks = {"ticks": "outside", "tickcolor": MARK}
+    values = ticks(low, high)
+    settings = {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickmode": "array",
+        "tickvals": values,
+        "ticktext": [form(value) for value in values],
+        "minor": {"tickmode": "array", "tickvals": between(low, high), **marks, "ticklen": 4},
+        **marks,
+        "ticklen": 7,
+    }
+    return axis(title, **{**settings, **more})
 
 
 _NARROW, _WIDE = 0.9, 6.0
@@ -153,10 +149,7 @@ def log_minor(low: float, high: float) -> list[float]:
     """
     decades = math.log10(high / low)
     steps = [k / 10 for k in range(10, 100)] if decades < _NARROW else [1.0 * k for k in range(1, 10)]
-    steps = steps if decades <= _WIDE else [1.0]
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    return _list_steps(low, high, steps if decades <= _WIDE else [1.0])
 
 
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
@@ -168,34 +161,34 @@ def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
     Limits: less than a decade -> more values in it
     """
     decades = math.log10(high / low)
-    steps = _STEPS if decades < 0.9 else (1.0, 2.0, 5.0) if decades <= most else (1.0,)
-    stride = 1 if decades <= 10 else 3
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    values = [step * 10.0**power for power in range(first, last + 1, stride) for step in steps]
+    steps = _STEPS if decades < _NARROW else (1.0, 2.0, 5.0) if decades <= most else (1.0,)
+    return _list_steps(low, high, steps, 1 if decades <= 10 else 3)
+
+
+def _list_steps(low: float, high: float, steps: Sequence[float], stride: int = 1) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1, stride)
+    values = [step * 10.0**power for power in powers for step in steps]
     return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+
+
+def _list_octaves(low: float, high: float, step: int = 1) -> list[float]:
+    first, last = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
+    return [2.0 ** (step * power) for power in range(first, last + 1) if low <= 2.0 ** (step * power) <= high]
+
+
+def _list_binary_ticks(low: float, high: float) -> list[float]:
+    """Powers of two that are 32 or 1024 times apart."""
+    return _list_octaves(low, high, 5 if high <= 2.0**25 * low else 10)
 
 
 def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of memory sizes with ticks like ``10 TB``."""
-    return log_axis(low, high, bytes_tick, title, **more)
-
-
-def bytes_tick(value: float) -> str:
-    """A memory size as ``10 TB``."""
-    return _short(format_bytes(value, binary=False))
+    return log_axis(low, high, lambda value: _short(format_bytes(value, binary=False)), title, **more)
 
 
 def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of message sizes with ticks like ``32 KiB``, 32 or 1024 times apart."""
-    step = 5 if high <= 2.0**25 * low else 10
-    first, last = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
-    powers = [2.0 ** (step * power) for power in range(first, last + 1)]
-    ticks = [value for value in powers if low <= value <= high]
-    words = {"tickmode": "array", "tickvals": ticks, "ticktext": [format_bytes(value) for value in ticks]}
-    octaves = [2.0**power for power in range(step * first, step * last + 1)]
-    between = minor_ticks([value for value in octaves if low <= value <= high])
-    reach = [math.log10(low), math.log10(high)]
-    return axis(title, **{"type": "log", "range": reach, "minor": between, **_MARKS, **words, **more})
+    return log_axis(low, high, format_bytes, title, 2, **more)
 
 
 def time_axis(low: float, high: float, title: str = "time", **more: Any) -> dict[str, Any]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from perfmodel.answer import Answer, Question, answer_on
-from perfmodel.answer.answers import note_idle
+from perfmodel.answer.answers import note_idle, prepare
 from perfmodel.answer.ranking import Ranking, answer_question, rank
+from perfmodel.engine.grid import project_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.report.ranking_text import headline
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +55,15 @@ class Subject:
         return replace(self, base=replace(self.base, question=question))
 
     @property
+    def run(self) -> Path | None:
+        """The folder of the run behind the user's own calibration; None: there is none."""
+        if self.answer.setting.calibration is None:
+            return None
+        from perfmodel.validate.points import run_of  # it imports what fits, which takes a second
+
+        return run_of(self.answer.setting.calibration)
+
+    @property
     def source(self) -> str:
         """The line below a figure of this answer: machine and calibrations."""
         names = ", ".join(dict.fromkeys(self.answer.calibrations)) or "none"
@@ -71,3 +87,19 @@ def find_subject(question: Question, lead: Ranking | None = None) -> Subject:
         raise BadInputError(f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}.", "use more GPUs.")
     base = answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus)
     return Subject(base, answer)
+
+
+def project_rows(values: Mapping[str, Any], machine: str | Machine, **options: Any) -> list[dict[str, Any]]:
+    """Row-wise answers of many configurations: a dictionary of ``values`` and of ``project_grid`` for each.
+
+    values  arrays by name (batch, table_count, gpus ...);  machine, options  as of ``perfmodel.project``
+    Limits: as ``perfmodel.project``
+    """
+    basis, work = prepare(values, machine, **options)
+    columns = {name: np.broadcast_to(column, len(work)) for name, column in values.items()}
+    columns |= project_grid(basis, work)
+    for name in ("evidence", "main_evidence"):
+        columns[name] = np.array([str(Evidence.from_rank(int(rank))) for rank in columns[name]])
+    names = list(columns)
+    lists = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in lists]

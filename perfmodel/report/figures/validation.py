@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures import style
@@ -15,194 +15,146 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import in_pane, panes, scatter
 from perfmodel.report.figures.registry import VALIDATION
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
-from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import accuracy
-from perfmodel.validate.own import compare_run, judged
-from perfmodel.validate.points import run_of
+from perfmodel.report.figures.words import collective_name, hover, safe, sentence
+from perfmodel.resources import data_path
+from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
-
-
+Row = Mapping[str, Any]
 _BANDS = (0.25, 0.10)
-_COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
-_LEFT_OUT, _CLUSTERS = "a size left out of the fit", "a cluster left out of the fit"
-_LARGE = "more nodes than in the fit"
-_MANY_GPUS = 40
-"""Points with at least this many GPUs, beyond the nodes of the fit, have a separate marker."""
+_STORED = {
+    "a size left out of the fit": "sizes_left_out.csv",
+    "a cluster left out of the fit": "clusters_left_out.csv",
+    "more nodes than in the fit": "nodes_left_out.csv",
+}
+"""Files of data/validation by the kind of their points; the first is of one machine, inside a node."""
 _PASSES = "whole passes of this run"
 
 
-def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
-    """Predictions of points that no fit used, without fitting now: frames for ``compare_points``, by kind.
-
-    across  whether the answer leaves a scale-up domain; else points between nodes are left out
-    Kinds: sizes of this machine on 8 GPUs, left out of their curve; two-node clusters that no fit used; more
-    nodes than in the fit, of all machines. All kinds except the clusters are stored in data/validation.
-    Limits: a machine without a preferred calibration -> without its sizes
-    """
-    frames = {}
-    if machine in accuracy.IN_NODE_MACHINES:
-        frames[_LEFT_OUT] = accuracy.sizes_left_out(machine)
-    if not across:
-        return frames
-    frames[_CLUSTERS] = accuracy.other_clusters()
-    large = accuracy.nodes_left_out()
-    many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
-    frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
-    return frames
-
-
-def _gpus_of(points: pd.DataFrame) -> str:
-    """The least and the largest number of GPUs in words: ``8 to 32 GPUs``."""
-    return f"{points['gpus'].min():g} to {counted(int(points['gpus'].max()), 'GPU')}"
-
-
-def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
-    """The held-out whole passes of a user's own run, for ``compare_points``.
-
-    Limits: no pass, or no calibration of its library -> NoCalibrationError
-    """
-    passes = judged(compare_run(folder))
-    names = {"projected_s": "predicted_s", "projected_low_s": "low_s", "projected_high_s": "high_s"}
-    kept = passes.drop(columns=["low_s", "high_s"]).rename(columns=names)
-    return {_PASSES: kept}
-
-
 def validation(subject: Subject) -> Block | Missing:
-    """Predicted against measured: the passes of the answer's run if it has any, else public measurements."""
+    """Predicted against measured: the passes of the answer's run if it has any, else public measurements.
+
+    Of these, sizes of the answer's machine; where the answer leaves a scale-up domain, also clusters.
+    """
     answer = subject.answer
-    calibration = answer.setting.calibration
-    folder = run_of(calibration) if calibration is not None else None
-    with suppress(NoCalibrationError):
-        if folder is not None:
-            return compare_points(own_run_points(folder))
-    across = answer.domain < answer.gpus
-    return compare_points(held_out_points(answer.setting.machine.name, across=across))
+    rows = list(_read_run(subject.run)) if subject.run is not None else []
+    if not rows:
+        rows = list(read_held_out(answer.setting.machine.name, across=answer.domain < answer.gpus))
+    return compare_points(rows)
 
 
-def compare_points(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
+def read_held_out(machine: str, *, across: bool) -> Iterator[dict[str, Any]]:
+    """Predictions of points that no fit used, as ``benchmarks/accuracy.py --write`` has stored them.
+
+    across  whether points between nodes are wanted too, of all machines
+    """
+    for number, (kind, name) in enumerate(_STORED.items()):
+        if number and not across:
+            return
+        with data_path("validation", name).open(encoding="utf-8") as stream:
+            for row in csv.DictReader(stream):
+                if number or row["machine"] == machine:
+                    numbers = ("gpus", "payload_bytes", "time_s", "predicted_s", "low_s", "high_s")
+                    values = {name: float(row[name]) for name in numbers}
+                    yield {"kind": kind, "machine": row["machine"], "collective": row["collective"], **values}
+
+
+def _read_run(folder: Path) -> Iterator[dict[str, Any]]:
+    """The held-out whole passes of a user's own run. Limits: no pass, or no calibration for it -> nothing"""
+    from perfmodel.validate.own import compare_run, judged  # with pandas, and what fits
+
+    try:
+        passes = judged(compare_run(folder))
+    except NoCalibrationError:
+        return
+    names = {"time_s": "time_s", "predicted_s": "projected_s", "low_s": "projected_low_s",
+             "high_s": "projected_high_s", "gpus": "gpus"}  # fmt: skip
+    for row in passes.to_dict(orient="records"):
+        yield {"kind": _PASSES, **{name: float(row[column]) for name, column in names.items()}}
+
+
+def compare_points(points: Sequence[Row]) -> Block | Missing:
     """Predicted against measured times on logarithmic axes, and their ratio below.
 
-    frames  by kind of points: time_s (measured), predicted_s, low_s, high_s, error, inside; further columns
-            (machine, collective, payload_bytes, gpus) are in the hover text
+    points  each with kind, time_s (measured), predicted_s, low_s, high_s and gpus
     Limits: no point -> Missing
     """
-    kinds = {label: frame for label, frame in frames.items() if len(frame)}
-    if not kinds:
+    if not points:
         return VALIDATION.missing("no measurement has a prediction: perfmodel validate --run latest")
-    errors = np.concatenate([f["error"].to_numpy(float) for f in kinds.values()])
-    inside = np.concatenate([f["inside"].to_numpy(bool) for f in kinds.values()])
-    size = np.abs(errors)
-    half, most = (format_fraction(float(np.quantile(size, share))) for share in (0.5, 0.9))
-    return VALIDATION.block(
-        sentence(
-            f"of {counted(size.size, 'point')} left out of the fits{_name_largest(kinds)}, half are "
-            f"predicted within {half} and 90 % within {most}; "
-            f"{format_fraction(float(inside.mean()))} are inside their 95 % band"
-        ),
+    rows = [
+        {
+            **row,
+            "error": row["predicted_s"] / row["time_s"] - 1,
+            "inside": row["low_s"] <= row["time_s"] <= row["high_s"],
+        }
+        for row in points
+    ]
+    errors = [abs(row["error"]) for row in rows]
+    half, most = (format_fraction(float(np.quantile(errors, share))) for share in (0.5, 0.9))
+    inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
+    gpus = counted(int(max(row["gpus"] for row in rows)), "GPU")
+    title = sentence(
+        f"of {counted(len(rows), 'point')} left out of the fits, on up to {gpus}, half are predicted within "
+        f"{half} and 90 % within {most}; {inside} are inside their 95 % band"
+    )
+    how = (
         "On the line, a prediction is exact; the dark band is ±10 %, the light band ±25 %. "
-        "Below: predicted divided by measured.",
-        _draw(kinds),
-        _describe_points(kinds),
-        tuple(row for label, frame in kinds.items() for row in _list_rows(label, frame)),
+        "Below: predicted divided by measured."
     )
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(row["kind"], []).append(row)
+    parts = [
+        f"{kind}, {counted(len(part), 'point')}, median error "
+        + format_fraction(float(np.median([abs(row["error"]) for row in part])))
+        for kind, part in kinds.items()
+    ]
+    source = f"Predicted and measured: {'; '.join(parts)}."
+    return VALIDATION.block(title, how, _draw(kinds), source, rows)
 
 
-def _name_largest(kinds: Mapping[str, pd.DataFrame]) -> str:
-    """``, on up to 80 GPUs``, the most GPUs of any point; no column gpus -> "" """
-    most = [int(frame["gpus"].max()) for frame in kinds.values() if "gpus" in frame.columns]
-    return f", on up to {counted(max(most), 'GPU')}" if most else ""
+def _draw(kinds: Mapping[str, Sequence[Row]]) -> Any:
+    rows = [row for part in kinds.values() for row in part]
+    times = [row[name] for row in rows for name in ("time_s", "predicted_s")]
+    ratios = [1 + row["error"] for row in rows]
+    low, high = min(times) / 1.3, max(times) * 1.3
+    ends = min(*ratios, 1 - _BANDS[0]) / 1.1, max(*ratios, 1 + _BANDS[0]) * 1.1
+    traces = list(_list_guides(low, high))
+    for number, (kind, part) in enumerate(kinds.items()):
+        marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 6, "opacity": 0.75}
+        measured = [row["time_s"] for row in part]
+        predicted, words = [row["predicted_s"] for row in part], list(map(_describe, part))
+        upper = scatter(measured, predicted, words, kind, marker, legendgroup=kind)
+        lower = {**upper, "y": [1 + row["error"] for row in part], "showlegend": False}
+        traces += [in_pane(upper, 0), in_pane(lower, 1)]
+    measured_axis = style.time_axis(low, high, "measured time")
+    axes = [[style.time_axis(low, high, "predicted time")], [style.ratio_axis(*ends, "over measured (×)")]]
+    return style.new_figure(traces, height=680, **panes([measured_axis], axes, (2, 1), gaps=(0, 0.06)))
 
 
-def _describe_points(kinds: Mapping[str, pd.DataFrame]) -> str:
-    parts = []
-    for label, frame in kinds.items():
-        error = format_fraction(float(frame["error"].abs().median()))
-        parts.append(f"{label}, {counted(len(frame), 'point')}, median error {error}")
-    return "Predicted and measured: " + "; ".join(parts) + "."
-
-
-def _draw(kinds: Mapping[str, pd.DataFrame]) -> Any:
-    import pandas as pd
-
-    points = pd.concat(kinds.values())
-    times, over = points[["time_s", "predicted_s"]].to_numpy(float), _divide(points)
-    low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
-    ends = min(over.min(), 1 - _BANDS[0]) / 1.1, max(over.max(), 1 + _BANDS[0]) * 1.1
-    above = style.time_axis(low, high, "", showticklabels=False, matches="x2")
-    below, up = (style.time_axis(low, high, f"{what} time") for what in ("measured", "predicted"))
-    marks = (_list_marks(*kind, index) for index, kind in enumerate(kinds.items()))
-    pairs = [*_list_guides(low, high), *marks]
-    return style.new_figure(
-        [in_pane(trace, row) for pair in pairs for row, trace in enumerate(pair, 1)],
-        height=680,
-        **panes([(above, up, _PANES[0]), (below, style.ratio_axis(*ends, "over measured (×)"), _PANES[1])]),
-    )
-
-
-_PANES = ((0.3608, 1.0), (0.0, 0.3008))
-BothPanes = tuple[dict[str, Any], dict[str, Any]]
-"""A trace for the upper pane and a trace for the lower."""
-
-
-def _list_guides(low: float, high: float) -> Iterator[BothPanes]:
+def _list_guides(low: float, high: float) -> Iterator[dict[str, Any]]:
     """Plotly traces for both panes: the line of equal times, and bands of ±10 and ±25 % around it."""
     quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
-    ends = [low, high, high, low]
-    fill: dict[str, Any] = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22)}
-    for share in _BANDS:
-        up, down = 1 + share, 1 - share
-        upper, lower = [low * up, high * up, high * down, low * down], [up] * 2 + [down] * 2
-        one, two = (
-            scatter(ends, y, "", f"±{share:.0%}", line={"width": 0}, **fill, **quiet) for y in (upper, lower)
-        )
-        yield one, two
-    line = {"color": style.RULE, "width": 1}
-    one, two = (scatter(ends[:2], y, "", "equal", line=line, **quiet) for y in ([low, high], [1.0, 1.0]))
-    yield one, two
+    fill = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22), "line": {"width": 0}}
+    for row, scale in enumerate(([low, high], [1.0, 1.0])):
+        for share in _BANDS:
+            up, down = ([end * factor for end in scale] for factor in (1 + share, 1 - share))
+            x = [low, high, high, low]
+            yield in_pane(scatter(x, [*up, *reversed(down)], "", f"±{share:.0%}", **fill, **quiet), row)
+        line = {"color": style.RULE, "width": 1}
+        yield in_pane(scatter([low, high], scale, "", "equal", line=line, **quiet), row)
 
 
-def _list_marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
-    marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 6, "opacity": 0.75}
-    words = [_point_text(label, row) for row in frame.to_dict(orient="records")]
-    upper = scatter(frame["time_s"], frame["predicted_s"], words, label, marker, legendgroup=label)
-    return upper, {**upper, "y": _divide(frame).tolist(), "showlegend": False}
-
-
-def _divide(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Each point's predicted time divided by its measured time."""
-    return 1 + frame["error"].to_numpy(float)
-
-
-def _point_text(label: str, row: Mapping[Any, Any]) -> str:
-    names = ("predicted_s", "time_s", "low_s", "high_s")
-    predicted, measured, low, high = (format_time(float(row[name])) for name in names)
-    what = [safe(str(row["machine"]))] if "machine" in row else []
-    if "collective" in row:
-        size = format_bytes(float(row["payload_bytes"]))
-        what.append(f"{collective_name(str(row['collective']))} of {size}")
-    what += [counted(int(row["gpus"]), "GPU")] if "gpus" in row else []
+def _describe(row: Row) -> str:
+    predicted, measured, low, high = (
+        format_time(row[name]) for name in ("predicted_s", "time_s", "low_s", "high_s")
+    )
+    names = [safe(row["machine"]), collective_name(row["collective"])] if "machine" in row else []
+    names += [format_bytes(row["payload_bytes"])] if "payload_bytes" in row else []
     return hover(
         [
-            ", ".join(what),
-            f"{predicted} predicted, {measured} measured ({signed(float(row['error']))})",
+            ", ".join([*names, counted(int(row["gpus"]), "GPU")]),
+            f"{predicted} predicted, {measured} measured: {format_ratio(1 + row['error'])}",
             f"band {low} – {high}{'' if row['inside'] else ', left'}",
-            label,
+            row["kind"],
         ]
     )
-
-
-def _list_rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    words = [name for name in ("machine", "collective", "sources") if name in frame.columns]
-    counts = [name for name in ("gpus", "payload_bytes") if name in frame.columns]
-    for row in frame.to_dict(orient="records"):
-        yield {
-            "kind": label,
-            **{name: str(row[name]) for name in words},
-            **{name: float(row[name]) for name in (*counts, *_COLUMNS)},
-            "inside": bool(row["inside"]),
-        }

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perfmodel.report.columns import Column
-from perfmodel.units import format_bytes, format_fraction
+from perfmodel.units import format_bytes
 
 _LIBRARIES = {
     "nccl": "NCCL",
@@ -38,11 +38,6 @@ def size_words(size: float) -> str:
     return format_bytes(size, binary=False)
 
 
-def signed(share: float) -> str:
-    """A signed percentage: ``+2.1 %``, ``−3.0 %``."""
-    return ("+" if share >= 0 else "−") + format_fraction(abs(share))
-
-
 def safe(text: str) -> str:
     """The text with < > & escaped, because figures interpret tags; for text from files."""
     return html.escape(text, quote=False)
@@ -50,7 +45,7 @@ def safe(text: str) -> str:
 
 def told(columns: Iterable[Column], row: Any) -> str:
     """The hover text of a row: a line for each column that has a text."""
-    return hover(each.text(row) for each in columns if each.text is not None)
+    return hover(column.text(row) for column in columns if column.text is not None)
 
 
 def hover(lines: Iterable[str]) -> str:

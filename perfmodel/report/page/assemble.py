@@ -15,6 +15,7 @@ from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.page.parts import Card, Page
+from perfmodel.units import format_bytes, format_count, format_rate, format_time
 
 _PACKAGE = "perfmodel.report.page"
 _DIGITS = 6
@@ -227,15 +228,26 @@ def _write_card(card: Card, alerts: Iterable[str]) -> Iterator[str]:
 
 def _write_block(block: Block) -> Iterator[str]:
     yield f"## {_write(block.title)}"
-    yield _write(block.how_to_read)
-    data = block_data(block)
-    if len(data["rows"]) > LARGEST_TABLE:
-        yield f"Its {len(data['rows'])} rows are in the HTML page."
+    yield "  \n".join(map(_write, block.how_to_read.splitlines()))
+    if len(block.data) > LARGEST_TABLE:
+        yield f"Its {len(block.data)} rows are in the HTML page."
     else:
-        table = [data["columns"], ["---"] * len(data["columns"]), *data["rows"]]
-        yield "\n".join(f"| {' | '.join(map(_write_cell, row))} |" for row in table)
+        columns = list(dict.fromkeys(name for row in block.data for name in row))
+        heads = [name.removesuffix("_per_s").removesuffix("_s").removesuffix("_bytes") for name in columns]
+        rows = [[_write_cell(name, row.get(name)) for name in columns] for row in block.data]
+        table = [heads, ["---"] * len(columns), *rows]
+        yield "\n".join(f"| {' | '.join(row)} |" for row in table)
     yield _write(block.source)
 
 
-def _write_cell(value: Any) -> str:
-    return "" if value is None else _write(str(value))
+def _write_cell(name: str, value: Any) -> str:
+    """A value to three digits with its unit, which the end of its column's name says; None: empty."""
+    if value is None or isinstance(value, str):
+        return _write(value or "")
+    if name.endswith("_bytes_per_s"):
+        return format_rate(value)
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return format_time(value)
+    if name.endswith("_bytes"):
+        return format_bytes(value, binary=False)
+    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
