@@ -26,8 +26,8 @@ from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.figures.validation import compare_points, read_held_out, validation
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.machine import load_machine, read_machine
+from perfmodel.schema.files import SAMPLES_NAME
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, Status, Visit
 from perfmodel.units import format_ratio, format_time
 from perfmodel.validate import accuracy
@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def own_subject(folder: Path, **options: Any) -> Subject:
     values = {
-        "machine": read_machine(folder / "machine.toml"),
+        "machine": load_machine(folder / "machine.toml"),
         "backend": "mpi",
         "table_bytes": 1e8,
         "gpus": 2,
