@@ -1,27 +1,37 @@
-"""Small files that would take all memory, or no end of time: refused in words, within 1 GB and few seconds.
-
-Each is read in a process of its own, which may use 40 s of a CPU and whose peak of memory is looked at.
-"""
+"""The gate: all that is read goes through it, and small files take little; ``-`` is stdin; whole files."""
 
 from __future__ import annotations
 
+import ast
+import io
+import json
+import os
 import re
-from collections.abc import Callable
+import resource
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from cli_calls import called
 from fault_damages import limited
 from fault_inputs import all_readers
 
+from perfmodel.errors import BadInputError
 from perfmodel.schema import gate
+from perfmodel.schema.files import write_whole_text
+from perfmodel.schema.gate import STDIN, read_bounded
+from perfmodel.schema.table_files import load_tables
 from perfmodel.units import format_count
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "formats.md"
+EXAMPLES = ROOT / "docs" / "examples"
 READERS = {reader.name: reader for reader in all_readers()}
-PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 A_GB = 0.9e9  # beside the program
 LARGE = 2_900_000
 """Bytes: what is below 3 MB takes at most 1 GB."""
-
 
 _ROWS = b"rows,dim\n"
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
@@ -87,3 +97,216 @@ def test_the_page_has_the_limits() -> None:
         (gate.MOST_GPUS, "ranks"),
     ):
         assert f" {format_count(count)} {noun}" in said
+
+
+ASKS = {
+    *("read_bounded", "read_text", "read_toml", "read_json", "load_json", "decode_json", "read_yaml"),
+    *("read_csv_lines", "csv_lines", "read_as"),
+}
+"""Functions by which files are read, of which all callers are tried."""
+LIBRARIES = ("json", "tomllib", "yaml", "pd", "np", "pickle")
+RAW = (
+    "load",
+    "loads",
+    "read_csv",
+    "read_parquet",
+    "fromfile",
+    "loadtxt",
+    "open",
+    "parse",
+)
+"""Functions of these that read, or parse, a file whatever it holds."""
+OWN = {
+    "perfmodel/report/page/assemble.py": "files of the package",
+    "perfmodel/schema/fields.py": "shipped limits",
+    "perfmodel/schema/machine.py": "a shipped machine or chip",
+    "perfmodel/validate/accuracy.py": "shipped measurements",
+    "perfmodel/explore/page.py": "files of the package",
+    "perfmodel/engine/loads.py": "bytes of a row, by the equation of that name",
+    "perfmodel/cli/imports.py": "samples that it is about to replace",
+}
+"""Files with such a call of their own, and what it reads."""
+MEASURES = (
+    "calibrate/cuda",
+    "calibrate/machine",
+    "calibrate/ranks",
+    "calibrate/running",
+    "calibrate/providers",
+)
+SHIPPED = {
+    *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
+    *(
+        "load_claims",
+        "load_bands",
+        "load_run_bands",
+        "read_table",
+        "parse_samples",
+        "_machine",
+        "load_reasons",
+        "_describe_host",
+    ),
+    *("_read_token", "reply"),  # of the live page, which its own tests try
+}
+"""Functions that ask for what is shipped, was measured or written here, or is copied as it is."""
+
+
+def calls(path: Path) -> Iterator[tuple[str, ast.expr]]:
+    """Of each call in a file: the function that it stands in, and what is called."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call):
+                    yield function.name, node.func
+
+
+def sources() -> list[Path]:
+    paths = [path for room in ("perfmodel", "calibrate") for path in (ROOT / room).rglob("*.py")]
+    return [path for path in paths if path.name != "gate.py"]
+
+
+def test_nothing_reads_past_the_gate() -> None:
+    past = set()
+    for path in sources():
+        where = str(path.relative_to(ROOT))
+        if not where.startswith(MEASURES):
+            past |= {where for _, called in calls(path) if _reads(called)}
+    assert past == set(OWN)
+
+
+def _reads(called: ast.expr) -> bool:
+    """Whether that is a function of a library, or a method of a path."""
+    if not isinstance(called, ast.Attribute):
+        return getattr(called, "id", "") == "open"
+    of = getattr(called.value, "id", "")
+    return called.attr in ("read_text", "read_bytes") or (of in LIBRARIES and called.attr in RAW)
+
+
+def test_every_reader_is_in_the_registry(tmp_path: Path) -> None:
+    """What asks the gate runs when the registry's whole files are read."""
+    asking = {
+        (str(path), function)
+        for path in sources()
+        for function, called in calls(path)
+        if getattr(called, "id", "") in ASKS
+    }
+    ran: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            ran.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    sys.setprofile(note)
+    try:
+        for reader in all_readers():
+            for content in reader.whole:
+                reader.read(reader.written(content, tmp_path))
+    finally:
+        sys.setprofile(None)
+    left = {function for path, function in asking - ran if function not in SHIPPED}
+    assert not left, f"readers that benchmarks/fault_inputs.py does not try: {sorted(left)}"
+    assert len(READERS) == len(all_readers()), "two readers of one name"
+
+
+# --- stdin -----------------------------------------------------------------------------------------------
+
+CSV = b"name,rows,dim,pooling\nusers,1000,64,2\nitems,2000,32,1\n"
+Pipe = Callable[[bytes], None]
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
+    def fill(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return fill
+
+
+@pytest.mark.parametrize(
+    "content",
+    [CSV, b'[{"rows": 1000, "dim": 64, "pooling": 2, "name": "users"}, {"rows": 2000, "dim": 32}]'],
+)
+def test_tables_are_csv_or_json(pipe: Pipe, content: bytes, tmp_path: Path) -> None:
+    pipe(content)
+    found = load_tables("-")
+    assert [(table.rows, table.dim, table.pooling) for table in found.tables] == [
+        (1000, 64, 2),
+        (2000, 32, 1),
+    ]
+    assert found.name == found.source == "stdin"
+
+
+def test_a_command_that_asks_twice_reads_once(pipe: Pipe, tmp_path: Path) -> None:
+    """A projection looks at the tables before it, and may plan them after it; a plan names no file."""
+    (tmp_path / "stdin.csv").write_bytes(CSV)
+    from_file = called("project", "--model", str(tmp_path / "stdin.csv"), "--gpus", "8")
+    pipe(CSV)
+    piped = called("project", "--model", "-", "--gpus", "8")
+    assert piped.out.splitlines()[0] == from_file.out.splitlines()[0], piped.err
+    pipe(CSV.replace(b"2000", b"bad"))
+    assert "table file - is not valid: line 3" in called("project", "--model", "-", "--gpus", "8").err
+    pipe(CSV)
+    out = tmp_path / "plan.json"
+    assert called("plan", "--model", "-", "--gpus", "8", "--effort", "quick", "--out", str(out)).code == 0
+    assert json.loads(out.read_text())["made_for"]["model_file"] is None
+
+
+def test_logs(pipe: Pipe) -> None:
+    log = EXAMPLES / "alltoall.log"
+    options = ("--machine", "h200-sxm-ib", "--json")
+    named = json.loads(called("import", str(log), *options).out)
+    pipe(log.read_bytes())
+    outcome = called("import", "-", *options)
+    assert outcome.code == 0, outcome.err
+    piped = json.loads(outcome.out)
+    assert piped["samples"] == named["samples"]
+    anchors = [[curve["anchor_times_s"] for curve in x["calibration"]["curves"]] for x in (piped, named)]
+    assert anchors[0] == anchors[1]
+
+
+def test_two_things_cannot_both_come_from_it(pipe: Pipe) -> None:
+    pipe((EXAMPLES / "criteo-kaggle.plan.json").read_bytes())
+    found = called("plan", "--model", "-", "--plan", "-")
+    assert found.code == 2 and "cannot both be read from stdin" in " ".join(found.err.split()), found.err
+
+
+def test_the_limits_of_a_file_are_its_limits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    for content, why in (
+        (CSV * 2**15, "too large"),
+        (b"", "empty"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"a\0b", "NUL"),
+    ):
+        pipe(content)
+        with pytest.raises(BadInputError, match=why):
+            gate.read_text(STDIN, "table file", 2**20)
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(BadInputError, match="stdin is closed"):
+        read_bounded(STDIN, "log")
+
+
+def test_a_file_is_written_whole_beside_links_and_under_a_random_name(tmp_path: Path) -> None:
+    mine, target = tmp_path / "mine", tmp_path / "machine.toml"
+    mine.write_text("mine")
+    target.symlink_to(mine)
+    for name in (f".machine.toml.{os.getpid()}.tmp", f".machine.toml.{os.getpid()}.part", "machine.toml.new"):
+        (tmp_path / name).symlink_to(mine)
+    write_whole_text(target, "ours")
+    assert mine.read_text() == "mine" and target.read_text() == "ours" and not target.is_symlink()
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "machine.toml"
+    target.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(BadInputError, match=r"machine file .* cannot be written: file too large") as full:
+            write_whole_text(target, "new" * 100, "machine file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "free some space" in full.value.next_step and "another" not in full.value.next_step
+    assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["machine.toml"]

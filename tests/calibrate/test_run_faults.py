@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from test_calibrate_session import CURVE, recorded, run, team
 from calibrate.operations import RankTimes
 from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, RankLostError
-from perfmodel.schema.files import write_whole_text
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Point, PointLine, Status
 
@@ -66,33 +64,6 @@ def test_a_pipe_in_the_place_of_a_file_stops_nothing(tmp_path: Path, name: str) 
     os.mkfifo(tmp_path / name)
     with pytest.raises(BadInputError, match="a pipe"):
         Journal.open(tmp_path, header())
-
-
-def test_a_file_is_written_whole_beside_links_and_under_a_random_name(tmp_path: Path) -> None:
-    mine, target = tmp_path / "mine", tmp_path / "machine.toml"
-    mine.write_text("mine")
-    target.symlink_to(mine)
-    for name in (f".machine.toml.{os.getpid()}.tmp", f".machine.toml.{os.getpid()}.part", "machine.toml.new"):
-        (tmp_path / name).symlink_to(mine)
-    write_whole_text(target, "ours")
-    assert mine.read_text() == "mine" and target.read_text() == "ours" and not target.is_symlink()
-    mask = os.umask(0)
-    os.umask(mask)
-    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
-
-
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    target = tmp_path / "machine.toml"
-    target.write_text("old")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(BadInputError, match=r"machine file .* cannot be written: file too large") as full:
-            write_whole_text(target, "new" * 100, "machine file")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "free some space" in full.value.next_step and "another" not in full.value.next_step
-    assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["machine.toml"]
 
 
 def damage(folder: Path, line: int) -> bytes:

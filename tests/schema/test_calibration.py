@@ -1,0 +1,98 @@
+"""Calibrations and dense layers: numbers in files have ranges; what is far from products is asked about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.resources import data_path
+from perfmodel.schema.calibration import list_calibrations, read_calibration, shipped_calibration
+from perfmodel.schema.priors import load_dense
+
+NCCL = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+def test_shipped_calibrations_are_not_far_from_what_is_sold() -> None:
+    assert all(shipped_calibration(name).doubts() == {} for name in list_calibrations())
+
+
+def calibration_with(folder: Path, **changes: Any) -> Path:
+    """A shipped calibration in which the fields at these places (``curves__0__gpus``) have other values."""
+    document = json.loads(shipped_calibration(NCCL).to_json())
+    for place, value in changes.items():
+        *outer, last = [int(word) if word.lstrip("-").isdigit() else word for word in place.split("__")]
+        holder = document
+        for word in outer:
+            holder = holder[word]
+        holder[last] = value
+    path = folder / "mine.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("curves__0__anchor_times_s__-1", 1e20, "must be at most 100 000"),
+        ("curves__0__anchor_times_s__-1", 1e-12, "must be at least 1e-09"),
+        ("curves__0__anchor_bytes__-1", 1e25, "must be at most 1 000"),
+        ("curves__0__anchor_times_s", [1e-5], "differ in length"),
+        ("curves__0__gpus", 10**9, "must be at most 10 000 000"),
+        ("curves__0__gpus", "16", "must be a whole number"),
+        ("curves__0__gpus", 16.5, "must be a whole number"),
+        ("curves__0__collective", "gather", "unknown collective 'gather'"),
+        (
+            "curves__0__alpha_s",
+            dict.fromkeys(("value", "low", "high"), 1e20),
+            "alpha_s: value: at most 100000",
+        ),
+        ("curves__0__beta_bytes_per_s", {"value": 1e25, "low": 1, "high": 1e26}, "value: at most 1e"),
+        ("curves__0__beta_bytes_per_s__high", 1e200, "high: must be at most"),
+        ("curves__0__beta_bytes_per_s__low", 1e29, "does not hold its value"),
+        ("curves__0__anchor_log_sd", 1e5, "must be at most 30"),
+        ("laws__0__log_sd__0", 1e6, "log_sd.0: must be at most 30"),
+        ("laws__0__values__0", 1e20, "at most"),
+        ("this_cluster", "yes", "this_cluster: must be true or false"),
+        ("complete", 1, "complete: must be true or false"),
+        ("sample_count", "21", "must be a whole number"),
+        ("accepted", ["time"], "unknown limit 'time'"),
+        ("handover_s", {"nap": {"value": 1, "low": 1, "high": 1}}, "unknown step 'nap'"),
+        ("schema_version", 1, "has schema_version 1; this program reads 2"),
+    ],
+)
+def test_a_calibration_holds_numbers_that_can_be(tmp_path: Path, field: str, value: Any, said: str) -> None:
+    with pytest.raises(BadInputError) as refused:
+        read_calibration(calibration_with(tmp_path, **{field: value}))
+    assert said in refused.value.message, refused.value.message
+
+
+def test_a_calibration_far_from_anything_sold_is_asked_about(tmp_path: Path) -> None:
+    """Its slowest anchor takes two hours."""
+    slow = {"curves__0__anchor_times_s__-1": 7200.0}
+    words = "time_s: 7200 s is more than ten times any product's value"
+    with pytest.raises(BadInputError, match=words) as asked:
+        read_calibration(calibration_with(tmp_path, **slow))
+    names = json.loads(asked.value.next_step.partition('"accepted": ')[2].rstrip("."))
+    assert "time_s" in names
+    assert read_calibration(calibration_with(tmp_path, **slow, accepted=names)).accepted == names
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("bottom", f"bottom = [13, {10**30}, 128]"),
+        ("top", f"top = [{2**53 + 1}, 1]"),
+        ("rank", f"rank = {10**30}"),
+        ("layers", f"layers = {2**60}"),
+    ],
+)
+def test_dense_layers_have_a_size(tmp_path: Path, field: str, line: str) -> None:
+    rows = data_path("dense", "dlrm-dcnv2.toml").read_text().splitlines()
+    path = tmp_path / "mine.toml"
+    path.write_text("\n".join(line if row.startswith(field) else row for row in rows))
+    with pytest.raises(BadInputError, match=field):
+        load_dense(str(path))
