@@ -23,14 +23,7 @@ BOX = ("--machine", "h200-sxm-ib")
     [
         ("a.csv", "bytes,n,seconds\n1024,8,1e-5\n", "no column collective, payload_bytes, gpus, time_s"),
         ("a.csv", "collective,size,gpus,time_s\nall_gather,1024,8,1e-5\n", "no column payload_bytes;"),
-<<<<<<< HEAD
-        ("a.csv", "Collective,Payload_bytes,gpus,time_s\n", "no column collective, payload_bytes;"),
         ("a.log", "collective,size,gpus,time_s\n", "no column payload_bytes; it has collective, size"),
-        ("a.csv", "hello\n", "no column collective, payload_bytes, gpus, time_s; it has hello"),
-=======
-        ("a.csv", "size;gpus;time_s\n1024;8;1e-5\n", "semicolons between its fields, and no column coll"),
-        ("a.csv", "all_gather,1024,8\n", "its first line does not name columns: all_gather, 1024, 8"),
->>>>>>> fdab34f8 (tests: schema by its nouns; a damaged file is tried by the registry alone)
     ],
 )
 def test_a_csv_of_other_columns_says_what_it_has_and_what_it_needs(
