@@ -10,7 +10,7 @@ import pytest
 from perfmodel.chip.mapping import CoreMapping, Mapper
 from perfmodel.chip.options import LookUpOptions
 
-CORES, TABLES, DRAWS, ROOM = 3, 4, 200, 100.0
+CORES, TABLES, DRAWS, ROOM = 3, 4, 60, 100.0
 
 
 def options(
@@ -57,10 +57,7 @@ def best_of_all(tables: list[LookUpOptions]) -> float:
 
 
 def test_the_mapper_is_near_the_best_of_all_mappings_and_never_below() -> None:
-    """4 tables on 3 cores, 28 561 mappings of each of 200 draws: 1.0 % slower in the mean, 14 % at worst.
-
-    With the search's own budget it is 0.6 % and 11 %.
-    """
+    """4 tables on 3 cores, 28 561 mappings of each of 60 draws: 1.5 % slower in the mean, 14 % at worst."""
     random = np.random.default_rng(7)
     ratios = []
     for _ in range(DRAWS):
@@ -94,11 +91,6 @@ def test_loads_are_those_of_the_pieces() -> None:
     )
 
 
-def test_equal_tables_are_spread_evenly() -> None:
-    mapping = Mapper([options([1], [1e6], [0])] * 12, 4, np.inf).run()
-    assert mapping.load_ps[:-2].tolist() == [3e6] * 4
-
-
 def test_an_exchange_evens_two_cores() -> None:
     """7 + 5 and 6 + 4: a 7 for a 6 makes both 11."""
     tables = [options([1], [time], [0]) for time in (7e6, 5e6, 6e6, 4e6)]
@@ -122,11 +114,3 @@ def test_a_memory_that_all_share_is_a_limit() -> None:
     tables = [options([1], [1e6], [0], shared=2e6)] * 4
     mapper = Mapper(tables, 4, np.inf)
     assert mapper.run().time_s == mapper.bound_s == pytest.approx(8e-6)
-
-
-def test_the_same_tables_have_the_same_mapping() -> None:
-    tables = [drawn(np.random.default_rng(seed)) for seed in range(10)]
-    first, second = (Mapper(tables, 4, ROOM, budget=200).run() for _ in range(2))
-    assert (
-        first.choice.tolist() == second.choice.tolist() and first.load_ps.tolist() == second.load_ps.tolist()
-    )

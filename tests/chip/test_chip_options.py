@@ -68,27 +68,6 @@ def test_rows_past_a_cache_of_a_core_are_those_of_a_replay(ids: str, rows: int, 
     assert share[0] == pytest.approx(np.mean(replayed), rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("ids", "parts", "kept"), [("zipf:1.05", 1, 500), ("zipf:1.2", 4, 100), ("uniform", 1, 2500)]
-)
-def test_rows_that_stay_serve_the_look_ups_of_a_replay(ids: str, parts: int, kept: int) -> None:
-    """What a core gathers beside its buffer: the time of the option is that of the counted look-ups."""
-    asked = table(ids=ids, rows=10_000, pooling=8.0)
-    ids_ = draws(parse_distribution(ids), 10_000, 8 * 1024, 1)
-    inside = float(np.mean(ids_ < kept * parts))
-    share = float(asked.sum_rows(asked.bins[0], float(kept * parts)))
-    assert share == pytest.approx(inside, abs=0.01)
-
-
-def test_a_batch_reads_the_rows_of_a_replay_from_global_memory() -> None:
-    asked = table(ids="zipf:1.05", rows=200_000, dim=128)
-    ids = draws(parse_distribution("zipf:1.05"), 200_000, 4096, 2)
-    assert asked.misses(np.zeros(1))[0] == pytest.approx(len(set(ids.tolist())), rel=0.03), (
-        "all fit the cache"
-    )
-    assert asked.misses(np.array([200_000.0]))[0] == pytest.approx(0)
-
-
 # ---- one H200 ---------------------------------------------------------------------------------------------
 
 MEASURED = [
@@ -128,15 +107,6 @@ def test_ways_of_buffers_take_as_long_for_any_ids(way: int) -> None:
     assert len(times) == 1
 
 
-def test_one_hot_row_makes_cores_queue_at_its_slice() -> None:
-    """1024 x 256 look-ups of a row of 64 bytes at 1/32 of 3.52 TB/s take 153 µs, on however many cores."""
-    hot = table(ids="one-row", pooling=256.0)
-    for slices in (16, 32):
-        assert float(cut(hot, GM, slices).piece_ps[0]) * 1e-12 >= 1024 * 256 * 64 / (3.52e12 / 32)
-    even = float(cut(table(pooling=256.0), GM, 32).shared_ps[0].max())
-    assert even * 1e-12 < 10e-6
-
-
 def test_more_slices_never_make_a_piece_longer_and_more_rows_kept_never_either() -> None:
     asked = table(ids="zipf:1.05", rows=1_000_000)
     slices = [float(cut(asked, GM, number).piece_ps[0]) for number in (1, 2, 4, 8, 16, 32)]
@@ -152,13 +122,6 @@ def test_what_does_not_fit_takes_for_ever() -> None:
     assert np.isfinite(large.options.piece_ps).all()
     wide = table(dim=65_536)  # a row of 256 KiB: not two chunks and a bag in the vector buffer
     assert not np.isin(wide.options.way, (GM_UB, L1_UB)).any()
-
-
-def test_no_option_that_is_left_beats_another_one() -> None:
-    o = table(ids="zipf:1.05", rows=1_000_000).options
-    values = np.column_stack([o.pieces, o.piece_ps, o.held_bytes, o.shared_ps])
-    better = np.all(values[:, np.newaxis] <= values, axis=2) & np.any(values[:, np.newaxis] < values, axis=2)
-    assert not better.any() and o.way.size > 20
 
 
 @pytest.mark.parametrize("chip", ["ascend-910", "h100-sxm"])
