@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions, Point
@@ -102,32 +102,6 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Leave the job; never hangs on a rank that died."""
-
-
-class Slots(NamedTuple):
-    """A 1-D buffer with a slot, or part, per rank. counts  elements of each slot, in the order of ranks"""
-
-    buffer: Any
-    counts: Sequence[int]
-
-
-class RawCollectives(Protocol):
-    """The two collectives that a whole pass needs from a library, on buffers that the pass owns.
-
-    Buffers are 1-D: numpy arrays or torch tensors on a CPU, CUDA tensors on a GPU, whose calls are queued on
-    the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.
-    """
-
-    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
-        """Part p of ``send`` goes to the p-th of ``ranks``; part p of ``recv`` comes from it.
-
-        equal  whether all parts of all ranks have one size (the same value on all ranks): a faster call of
-               the library is then used, if there is one
-        Raises BadInputError for parts that the library cannot hold.
-        """
-
-    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """The i-th of ``ranks`` gets in ``recv`` the sum over ranks of the i-th equal part of ``send``."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from calibrate.operations import Availability, Operation, Place, Provider, RawCollectives, Slots
+from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.passes.torch_kernels import torch_availability
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
-from calibrate.providers.torch_world import device_of
+from calibrate.providers import torch_world
+from calibrate.providers.torch_world import scatter_and_gather
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -73,28 +74,19 @@ class Job:
 
 
 class PassBuffers:
-    """Receive buffers of a pass. The buffer for ids grows if a rank receives more than before.
-
-    Attributes ``raw_...`` are the same memory in the form that the library takes: on a CPU, numpy arrays.
-    """
+    """Receive buffers of a pass. The buffer for ids grows if a rank receives more than before."""
 
     def __init__(self, job: Job, device: Any) -> None:
         import torch
 
         G, bags = job.owners, job.bags
         self._empty = partial(torch.empty, device=device)
-        self.raw: Callable[[Any], Any] = (lambda x: x) if device.type == "cuda" else (lambda x: x.numpy())
         self.splits_sent = torch.zeros(G, SPLITS, dtype=torch.int64, device=device)
         self.splits_sent[:, 0], self.splits_sent[:, 2] = bags, job.work.batch
         self.splits = self._empty((G, SPLITS), dtype=torch.int64)
         self.lengths = self._empty(G * bags, dtype=torch.int64)
-        self.raw_splits_sent, self.raw_splits = (
-            self.raw(x.view(-1)) for x in (self.splits_sent, self.splits)
-        )
-        self.raw_lengths = self.raw(self.lengths)
         self.offsets = torch.zeros(G * bags + 1, dtype=torch.int64, device=device)
         self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
-        self.raw_out = self.raw(self.out.view(-1))
         self._ids = self._empty(2 * lookups(job.work), dtype=torch.int64)
 
     def ids(self, count: int) -> Any:
@@ -106,7 +98,7 @@ class PassBuffers:
 
 def forward(
     job: Job,
-    library: RawCollectives,
+    group: Any,
     table: Any,
     ids: Any,
     lengths: Any,
@@ -116,30 +108,31 @@ def forward(
     """Run one pass; returns the bags of this rank's own samples, fp32 [T B, D].
 
     T, B, D  numbers of tables, samples and columns
+    group    torch's process group of the ranks
     table    this rank's rows of all tables, joined [T block, D], fp32 or fp16
     ids      numbers of rows in their own table, in the order table, sample [n]
     lengths  number of ids of each bag [T B]
     mark     called with the name of each step when its last call has returned
     """
-    work, G, ranks, raw, send = job.work, job.owners, job.ranks, buffers.raw, library.raw_all_to_all
-    fields, bags = [SPLITS] * G, [job.bags] * G
-    sent = lookup.bucketize(ids, lengths, work.tables, job.block, G)
-    counts = raw(sent.counts)
-    buffers.raw_splits_sent[1::SPLITS] = counts
+    import torch.distributed as dist
+
+    reduce_scatter, _ = scatter_and_gather(dist)
+    sent = lookup.bucketize(ids, lengths, job.work.tables, job.block, job.owners)
+    buffers.splits_sent[:, 1] = sent.counts
     mark("bucketize")
-    send(Slots(buffers.raw_splits_sent, fields), Slots(buffers.raw_splits, fields), ranks, equal=True)
-    send_counts, recv_counts = counts.tolist(), buffers.raw_splits[1::SPLITS].tolist()
+    dist.all_to_all_single(buffers.splits, buffers.splits_sent, group=group)
+    send_counts, recv_counts = sent.counts.tolist(), buffers.splits[:, 1].tolist()
     mark("all_to_all_splits")
-    send(Slots(raw(sent.lengths.view(-1)), bags), Slots(buffers.raw_lengths, bags), ranks, equal=True)
+    dist.all_to_all_single(buffers.lengths, sent.lengths.view(-1), group=group)
     mark("all_to_all_lengths")
     received = buffers.ids(sum(recv_counts))
-    send(Slots(raw(sent.ids), send_counts), Slots(raw(received), recv_counts), ranks)
+    dist.all_to_all_single(received, sent.ids, recv_counts, send_counts, group=group)
     mark("all_to_all_ids")
     lookup.offsets_of(buffers.lengths, buffers.offsets)
     mark("permute")
     bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1])
     mark("gather_pool")
-    library.raw_reduce_scatter(raw(bags_of_all.view(-1)), buffers.raw_out, ranks)
+    reduce_scatter(buffers.out.view(-1), bags_of_all.view(-1), group=group)
     mark("reduce_scatter")
     return buffers.out
 
@@ -151,8 +144,8 @@ class PassOperation(Operation):
         import torch
 
         self._job = job
-        self._sets = [tuple(torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)) for s in sets]
-        self._ids, self._lengths = (x.clone() for x in self._sets[0])
+        self._sets = [[torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)] for s in sets]
+        self._ids, self._lengths = [tensor.clone() for tensor in self._sets[0]]
         self._at = 0
         self._bags: Any = None
 
@@ -192,14 +185,14 @@ class ExchangeOperation(PassOperation):
     def __init__(
         self,
         job: Job,
-        library: RawCollectives,
+        group: Any,
         table: Borrowed,
         sets: Sequence[IdSet],
-        buffers: PassBuffers,
-        clock: HostSteps,
+        device: Any,
     ) -> None:
-        super().__init__(job, sets, buffers.out.device)
-        self._library, self._table, self._buffers, self._clock = library, table, buffers, clock
+        super().__init__(job, sets, device)
+        self._group, self._table, self._buffers = group, table, PassBuffers(job, device)
+        self._clock = CudaSteps() if device.type == "cuda" else HostSteps()
 
     def prepare(self, salt: int) -> None:
         """As in the base class; also write the table's rows and poison the bags."""
@@ -213,7 +206,7 @@ class ExchangeOperation(PassOperation):
         clock.start()
         table, buffers = self._table.rows, self._buffers
         ids, lengths = self._ids, self._lengths
-        self._bags = forward(self._job, self._library, table, ids, lengths, buffers, clock.mark)
+        self._bags = forward(self._job, self._group, table, ids, lengths, buffers, clock.mark)
 
     def check(self) -> tuple[int, int]:
         """As in the base class; also gives the memory of the table back."""
@@ -273,7 +266,7 @@ class CudaSteps(HostSteps):
         return float(first.elapsed_time(last)) * 1e-3
 
 
-def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
+def read_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
     """(the pass that ``point`` describes, the sets of ids that rank number ``rank`` looks up in it).
 
     ranks  all ranks of the pass;  name  of the provider, for messages
@@ -295,43 +288,65 @@ def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tupl
     return job, sets
 
 
-class ExchangePass(Provider):
+class GroupedPass(Provider):
+    """Common part of passes over torch.distributed: groups of their own, on the rank's device."""
+
+    name = ""
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join torch.distributed, and take this rank's device."""
+        self._dist = torch_world.join(place, address)
+        self._rank, self._device = place.rank, torch_world.device_of(place)
+        self._backend = "nccl" if place.device == "cuda" else "gloo"
+        self._groups: dict[tuple[int, ...], Any] = {}
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Make a group for ``ranks``; every rank of the job calls this."""
+        if tuple(ranks) not in self._groups:
+            self._groups[tuple(ranks)] = torch_world.new_group(self._dist, ranks, self._backend)
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """torch.distributed's barrier."""
+        self._dist.barrier(group=self._groups[tuple(ranks)])
+
+    def close(self) -> None:
+        """Discard the groups, and leave torch.distributed."""
+        self._groups.clear()
+        torch_world.leave()
+
+    def _group(self, point: Point, ranks: Sequence[int]) -> Any:
+        """The open group of ``ranks``. Limits: another library than this device's -> BadInputError"""
+        if point.backend not in (self._backend, "rccl" if self._backend == "nccl" else ""):
+            raise BadInputError(
+                f"{self.name} cannot be timed over {point.backend}.", f"here it runs over {self._backend}."
+            )
+        return self._groups[tuple(ranks)]
+
+
+class ExchangePass(GroupedPass):
     """Provider of our row-wise pass."""
 
     name = "exchange"
 
-    def __init__(self) -> None:
-        self._libraries: Mapping[str, Provider] = {}
-
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Take this rank's device."""
-        self._device, self._rank = device_of(place), place.rank
+        """As in the base class."""
+        super().open(place, address)
         self._tables = PatternTables(self._device, alone=place.device == "cuda")
-
-    def use(self, libraries: Mapping[str, Provider]) -> None:
-        """Set the libraries that are open on this rank, by name; the mapping may grow later."""
-        self._libraries = libraries
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
         """The operation that times the pass of ``point``.
 
-        Limits: as ``asked_pass``; a library that is not open or lacks the calls -> BadInputError
+        Limits: as ``read_pass`` and ``_group``
         """
-        job, sets = asked_pass(point, ranks, self._rank, self.name)
-        library, work = self._libraries.get(point.backend), job.work
-        if library is None or not hasattr(library, "raw_reduce_scatter"):
-            raise BadInputError(
-                f"{point.backend!r} has no exchange for a whole pass.", "use gloo, nccl or rccl."
-            )
-        first, rows = job.index * OWNER_ROWS, work.tables * job.block
-        table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))
-        buffers = PassBuffers(job, self._device)
-        steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
-        return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
+        job, sets = read_pass(point, ranks, self._rank, self.name)
+        work, first = job.work, job.index * OWNER_ROWS
+        table = Borrowed(lambda: self._tables.rows(first, work.tables * job.block, work.dim, point.dtype))
+        return ExchangeOperation(job, self._group(point, ranks), table, sets, self._device)
 
     def close(self) -> None:
-        """Free the tables."""
+        """Free the tables, and leave."""
         self._tables.clear()
+        super().close()
 
 
 def availability() -> Availability:

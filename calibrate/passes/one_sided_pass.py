@@ -28,12 +28,12 @@ from calibrate.passes.exchange_pass import (
     HostSteps,
     Job,
     PassOperation,
-    asked_pass,
+    read_pass,
 )
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
-from calibrate.providers.torch_world import device_of, torch_here
+from calibrate.providers.torch_world import describe_torch, device_of
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -155,9 +155,9 @@ class OneSidedPass(Provider):
     def operation(self, point: Point, ranks: Sequence[int]) -> OneSidedOperation:
         """The operation that times the look-up of ``point``.
 
-        Limits: as ``asked_pass``; another implementation or clock, ranks that map no memory -> BadInputError
+        Limits: as ``read_pass``; another implementation or clock, ranks that map no memory -> BadInputError
         """
-        job, sets = asked_pass(point, ranks, self._place.rank, self.name)
+        job, sets = read_pass(point, ranks, self._place.rank, self.name)
         world = self._worlds.get(tuple(ranks))
         if point.implementation not in METHODS or point.clock not in CLOCKS or world is None:
             raise BadInputError(
@@ -195,4 +195,4 @@ def availability() -> Availability:
         return Availability(False, "g++, which builds the kernels, is not installed", "apt install g++")
     if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64"):
         return Availability(False, "ranks on CPUs share memory on Linux and x86-64 only")
-    return torch_here(CLOCKS, METHODS, ("cpu",))
+    return describe_torch(CLOCKS, METHODS, ("cpu",))

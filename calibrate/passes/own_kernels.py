@@ -15,7 +15,7 @@ from calibrate.cuda.gpu_build import INSTALL
 from calibrate.operations import Availability
 from calibrate.passes.pattern_rows import Borrowed
 from calibrate.passes.torch_kernels import Inputs, Outputs, TorchKernels
-from calibrate.providers.device_collectives import torch_with_cuda
+from calibrate.providers.collectives import describe_torch_gpu
 from perfmodel.schema.runs import LookupWork
 
 _OPERATIONS = ("gather_pool",)
@@ -23,14 +23,14 @@ _OPERATIONS = ("gather_pool",)
 
 def availability() -> Availability:
     """Whether a GPU, PyTorch, CuPy and the CUDA run-time compiler are here; none of them is started."""
-    found = torch_with_cuda(_OPERATIONS)
-    if not found.usable:
-        return found
+    torch = describe_torch_gpu(_OPERATIONS)
+    if not torch.usable:
+        return torch
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
         return Availability(False, "cuda-core is not installed", INSTALL)
     if importlib.util.find_spec("cupy") is None:
         return Availability(False, "CuPy is not installed", INSTALL)
-    return replace(found, version=f"perfmodel {version()}", devices=("cuda",))
+    return replace(torch, version=f"perfmodel {version()}", devices=("cuda",))
 
 
 def version() -> str:

@@ -21,8 +21,8 @@ from calibrate.passes import lookup
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
-from calibrate.providers.host_collectives import CacheClearer, l2_bytes
-from calibrate.providers.torch_world import device_of, torch_here
+from calibrate.providers.buffers import CacheClearer, l2_bytes
+from calibrate.providers.torch_world import describe_torch, device_of
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
@@ -314,7 +314,7 @@ def bucketized(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> 
 
 def torch_availability() -> Availability:
     """Whether torch is installed; it is not imported."""
-    return torch_here(clocks_here(), TorchKernels.operations)
+    return describe_torch(clocks_here(), TorchKernels.operations)
 
 
 def clocks_here() -> tuple[Clock, ...]:

@@ -15,13 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from calibrate.machine.libraries import install_torchrec
-from calibrate.operations import Availability, Place, Provider
-from calibrate.passes.exchange_pass import OWNER_ROWS, Job, PassOperation, asked_pass
+from calibrate.operations import Availability, Place
+from calibrate.passes.exchange_pass import OWNER_ROWS, GroupedPass, Job, PassOperation, read_pass
 from calibrate.passes.fbgemm_kernels import devices
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import fill_rows
-from calibrate.providers import torch_world
-from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
 
@@ -120,55 +118,28 @@ class TorchRecOperation(PassOperation):
         return bags.view(work.batch, work.tables, work.dim).transpose(0, 1).reshape(-1, work.dim)
 
 
-class TorchRec(Provider):
+class TorchRec(GroupedPass):
     """Provider of TorchRec's row-wise pass."""
 
     name = "torchrec"
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Join torch.distributed and import TorchRec; what it prints is dropped."""
-        self._dist = torch_world.join(place, address)
+        """As in the base class; also import TorchRec, and drop what it prints."""
+        super().open(place, address)
         os.environ.setdefault("LOCAL_WORLD_SIZE", str(place.local_ranks))
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             import torchrec  # noqa: F401
-        self._rank, self._device = place.rank, torch_world.device_of(place)
-        self._backend = "nccl" if place.device == "cuda" else "gloo"
-        self._groups: dict[tuple[int, ...], Any] = {}
-
-    def open_group(self, ranks: Sequence[int]) -> None:
-        """Make a group for ``ranks``; every rank of the job calls this."""
-        if tuple(ranks) not in self._groups:
-            self._groups[tuple(ranks)] = torch_world.new_group(self._dist, ranks, self._backend)
 
     def operation(self, point: Point, ranks: Sequence[int]) -> TorchRecOperation:
         """The operation that times the pass of ``point``.
 
-        Limits: as ``asked_pass``; another library than gloo on CPUs and nccl on GPUs -> BadInputError
+        Limits: as ``read_pass`` and ``_group``
         """
-        job, sets = asked_pass(point, ranks, self._rank, self.name)
-        work = job.work
-        if point.backend != self._backend:
-            raise BadInputError(
-                f"TorchRec cannot be timed over {point.backend}.", f"here it runs over {self._backend}."
-            )
-        module = row_wise_module(
-            [(work.rows, work.dim)] * work.tables,
-            point.dtype,
-            self._groups[tuple(ranks)],
-            len(ranks),
-            self._device,
-        )
+        job, sets = read_pass(point, ranks, self._rank, self.name)
+        tables, group = [(job.work.rows, job.work.dim)] * job.work.tables, self._group(point, ranks)
+        module = row_wise_module(tables, point.dtype, group, len(ranks), self._device)
         for table, first, rows in local_shards(module):
             owner, row = divmod(first, job.block)
             fill_rows(rows, owner * OWNER_ROWS + table * job.block + row)
         return TorchRecOperation(job, module, sets, self._device)
-
-    def barrier(self, ranks: Sequence[int]) -> None:
-        """torch.distributed's barrier."""
-        self._dist.barrier(group=self._groups[tuple(ranks)])
-
-    def close(self) -> None:
-        """Discard the groups; the library of collectives leaves torch.distributed."""
-        self._groups.clear()
-        torch_world.leave()

@@ -8,10 +8,10 @@ from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
 
 COLLECTIVE_PROVIDERS = {
-    "nccl": "calibrate.providers.nccl:Nccl",
-    "rccl": "calibrate.providers.rccl:Rccl",
+    "nccl": "calibrate.providers.torch_world:Nccl:describe_nccl",
+    "rccl": "calibrate.providers.torch_world:Rccl:describe_rccl",
     "nvshmem": "calibrate.providers.nvshmem:Nvshmem",
-    "gloo": "calibrate.providers.gloo:Gloo",
+    "gloo": "calibrate.providers.torch_world:Gloo:describe_gloo",
 }
 """Libraries of collectives, by the backend of a point."""
 

@@ -16,18 +16,17 @@ from calibrate.machine.libraries import install_nvshmem
 from calibrate.operations import Availability, Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.device_collectives import (
-    Arena,
+from calibrate.providers.buffers import Arena, arena_bytes
+from calibrate.providers.collectives import (
     Call,
-    DeviceCollectives,
-    DeviceOperation,
-    arena_bytes,
-    require_own_gpus,
-    torch_with_cuda,
+    CollectiveOperation,
+    CollectiveProvider,
+    describe_torch_gpu,
+    gpus_of_node,
 )
 from calibrate.running.versions import package_version
-from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.runs import Point
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
@@ -35,21 +34,20 @@ _HEAP_SLACK_BYTES = 2**30
 
 def availability() -> Availability:
     """Whether PyTorch with CUDA, a GPU and nvshmem4py are here; NVSHMEM is not started."""
-    found = torch_with_cuda(COLLECTIVES)
-    if not found.usable:
-        return found
+    torch = describe_torch_gpu()
+    if not torch.usable:
+        return torch
     if importlib.util.find_spec("nvshmem") is None:
         return Availability(False, "nvshmem4py is not installed", install_nvshmem())
     packages = ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")
-    versions = [f"{one} {version}" for one in packages if (version := package_version((one,)))]
-    return replace(found, version=", ".join(versions) or found.version)
+    versions = [f"{name} {version}" for name in packages if (version := package_version((name,)))]
+    return replace(torch, version=", ".join(versions) or torch.version)
 
 
-class Nvshmem(DeviceCollectives):
+class Nvshmem(CollectiveProvider):
     """Collectives of NVSHMEM: one PE per rank, one team per group. Rank 0 makes the unique id of the job."""
 
     name = "nvshmem"
-    operations = COLLECTIVES
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Start NVSHMEM; the unique id is sent by torch.distributed (``address`` as in ``join``).
@@ -58,7 +56,11 @@ class Nvshmem(DeviceCollectives):
         """
         import torch
 
-        require_own_gpus(place, address, "NVSHMEM's team collectives end a process that shares its GPU")
+        if place.local_ranks > (gpus := gpus_of_node(address)):
+            raise NoHardwareError(
+                f"{place.local_ranks} ranks share {gpus} GPUs: NVSHMEM's team collectives would crash.",
+                "start one rank per GPU.",
+            )
         dist = torch_world.join(place, address)
         import nvshmem.bindings as bindings
         import nvshmem.core as core
@@ -93,9 +95,10 @@ class Nvshmem(DeviceCollectives):
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """NVSHMEM's barrier on the stream, and a wait for it."""
-        team = self._group(ranks)
-        self._bindings.barrier_on_stream(team, _stream())
-        self.synchronize()
+        import torch
+
+        self._bindings.barrier_on_stream(self.group(ranks), _stream())
+        torch.cuda.synchronize()
 
     def close(self) -> None:
         """Free the memory and leave NVSHMEM."""
@@ -107,29 +110,30 @@ class Nvshmem(DeviceCollectives):
         self._core.finalize()
         torch_world.leave()
 
-    def _group(self, ranks: Sequence[int]) -> Any:
+    def group(self, ranks: Sequence[int]) -> Any:
+        """As in the base class. Limits: ranks that are not equally far apart -> BadInputError"""
         if not strided(ranks):
             raise BadInputError(
                 f"NVSHMEM has no team of ranks {list(ranks)}.", "the ranks of a team are equally far apart."
             )
-        return super()._group(ranks)
+        return super().group(ranks)
 
-    def _make(self, one: BufferLayout, ranks: tuple[int, ...]) -> DeviceOperation:
-        send, recv = self._arena.views(one)
-        return DeviceOperation(one, self._call(one, self._group(ranks), recv), send, recv)
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+        send, recv = self._arena.views(layout)
+        return CollectiveOperation(layout, self._call(layout, group, recv), lambda: ([send], recv))
 
-    def _call(self, one: BufferLayout, team: Any, recv: Any) -> Call:
+    def _call(self, layout: BufferLayout, team: Any, recv: Any) -> Call:
         """The function that queues a collective. The count that NVSHMEM takes differs by collective."""
         name, count = {
-            "all_to_all": ("alltoall", one.block),
-            "reduce_scatter": ("sum_reducescatter", one.block),
-            "all_gather": ("fcollect", one.block),
-            "all_reduce": ("sum_reduce", one.elements),
-            "broadcast": ("broadcast", one.elements),
-        }[one.operation]
+            "all_to_all": ("alltoall", layout.block),
+            "reduce_scatter": ("sum_reducescatter", layout.block),
+            "all_gather": ("fcollect", layout.block),
+            "all_reduce": ("sum_reduce", layout.elements),
+            "broadcast": ("broadcast", layout.elements),
+        }[layout.operation]
         function = getattr(self._bindings, f"float_{name}_on_stream")
         into = recv.data_ptr()  # needed even if the layout receives nothing: the root of a broadcast
-        if one.operation == "broadcast":
+        if layout.operation == "broadcast":
             out = self._arena.send.data_ptr()
             return lambda send, _: function(team, into, out, count, 0, _stream())
         return lambda send, _: function(team, into, send.data_ptr(), count, _stream())

@@ -1,26 +1,44 @@
-"""torch.distributed, joined once per process by all users (gloo, nccl, nvshmem, TorchRec)."""
+"""torch.distributed, joined once per process by all users, and its collectives: gloo, NCCL and RCCL."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from calibrate.machine.libraries import install_torch
-from calibrate.operations import Availability, Place, RawCollectives, Slots
+from calibrate.machine.local_gpus import find_gpus
+from calibrate.operations import Availability, Place
 from calibrate.patterns import BufferLayout
+from calibrate.providers.buffers import Arena, CacheClearer, Pool, arena_bytes, l2_bytes, rotating_count
+from calibrate.providers.collectives import (
+    GPU_CLOCKS,
+    Call,
+    CollectiveOperation,
+    CollectiveProvider,
+    describe_torch_gpu,
+    gpus_of_node,
+    torch_version,
+)
 from calibrate.ranks.launch import join_store
 from calibrate.running.versions import PACKAGES, package_version
-from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Clock
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import COLLECTIVES, Clock
+from perfmodel.schema.runs import Point
 
 _TIMEOUT = timedelta(minutes=10)
+SHARES_A_GPU_FROM = (2, 30)
+"""The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
+
+SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+_INSTALL_ROCM = "pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"
 
 
-def torch_here(
+def describe_torch(
     clocks: tuple[Clock, ...], operations: tuple[str, ...], devices: tuple[str, ...] = ("cpu", "cuda")
 ) -> Availability:
     """Availability of a provider that runs wherever PyTorch is installed; PyTorch is not imported."""
@@ -28,6 +46,29 @@ def torch_here(
         return Availability(False, "torch is not installed", install_torch())
     version = f"torch {package_version(PACKAGES['torch'])}"
     return Availability(True, version=version, clocks=clocks, operations=operations, devices=devices)
+
+
+def describe_gloo() -> Availability:
+    """Whether PyTorch is installed; it is not imported."""
+    return describe_torch(Gloo.clocks, COLLECTIVES, ("cpu",))
+
+
+def describe_nccl() -> Availability:
+    """Whether PyTorch with CUDA and a GPU are here."""
+    torch = describe_torch_gpu()
+    version = package_version(("nvidia-nccl-cu13", "nvidia-nccl-cu12"))
+    return replace(torch, version=f"NCCL {version}, {torch.version}") if torch.usable and version else torch
+
+
+def describe_rccl() -> Availability:
+    """Whether PyTorch for ROCm and a GPU are here. Limits: a PyTorch for CUDA or CPUs -> not usable"""
+    version = torch_version()
+    if "rocm" not in version:
+        built = f"torch {version} is not built for ROCm" if version else "torch is not installed"
+        return Availability(False, f"{built}, and RCCL comes with that build", _INSTALL_ROCM)
+    if not find_gpus():
+        return Availability(False, "there is no GPU of AMD here")
+    return Availability(True, version=f"torch {version}", clocks=GPU_CLOCKS, operations=COLLECTIVES)
 
 
 def join(place: Place, address: Mapping[str, str]) -> Any:
@@ -43,18 +84,25 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
         return dist
     if place.local_ranks == place.ranks:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    device = None
-    if place.device == "cuda":
-        device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    gpu = place.device == "cuda"
+    if gpu:
+        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
     dist.init_process_group(
-        "gloo" if device is None else "cpu:gloo,cuda:nccl",
+        "cpu:gloo,cuda:nccl" if gpu else "gloo",
         store=join_store(address["host"], int(address["port"]), f"{address['run']}/torch"),
         rank=place.rank,
         world_size=place.ranks,
         timeout=_TIMEOUT,
     )
     return dist
+
+
+def leave() -> None:
+    """Leave torch.distributed, if this process is in it."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def device_of(place: Place) -> Any:
@@ -64,55 +112,6 @@ def device_of(place: Place) -> Any:
     if place.device == "cuda":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
-
-
-class TorchCollectives(RawCollectives):
-    """Common part of gloo and NCCL: torch.distributed on tensors, or on the memory of numpy arrays.
-
-    backend  torch's name of the library;  _groups  torch's process group, by its ranks
-    """
-
-    backend = ""
-    _dist: Any
-    _rank: int
-    _groups: dict[tuple[int, ...], Any]
-
-    def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Join torch.distributed; ``address`` as in ``join``."""
-        self._dist, self._rank = join(place, address), place.rank
-
-    def open_group(self, ranks: Sequence[int]) -> None:
-        """Make a group for ``ranks``; every rank of the job calls this."""
-        if tuple(ranks) not in self._groups:
-            self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
-
-    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
-        """As in RawCollectives, by ``all_to_all_single``; equal parts need no counts."""
-        counts = [] if equal else [list(recv.counts), list(send.counts)]
-        into, out = tensor_of(recv.buffer), tensor_of(send.buffer)
-        self._dist.all_to_all_single(into, out, *counts, group=self._group(ranks))
-
-    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """As in RawCollectives, by torch's reduce-scatter of whole tensors."""
-        reduce_scatter, _ = scatter_and_gather(self._dist)
-        reduce_scatter(tensor_of(recv), tensor_of(send), group=self._group(ranks))
-
-    def close(self) -> None:
-        """Leave torch.distributed."""
-        if self._groups:
-            self._groups.clear()
-            leave()
-
-    @abstractmethod
-    def _group(self, ranks: Sequence[int]) -> Any:
-        """The open group of ``ranks``."""
-
-
-def tensor_of(buffer: Any) -> Any:
-    """The buffer as a tensor; a numpy array shares its memory with the tensor."""
-    import torch
-
-    return buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)
 
 
 def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
@@ -127,27 +126,19 @@ def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
     return dist.new_group(list(ranks), backend=backend, timeout=_TIMEOUT)
 
 
-def leave() -> None:
-    """Leave torch.distributed, if this process is in it."""
-    import torch.distributed as dist
-
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def calls(dist: Any, one: BufferLayout, group: Any) -> Callable[[Any, Any], None]:
+def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
-    if one.operation == "broadcast":
-        root, first = one.index == 0, dist.get_process_group_ranks(group)[0]
+    if layout.operation == "broadcast":
+        root, first = layout.index == 0, dist.get_process_group_ranks(group)[0]
         return lambda send, recv: dist.broadcast(send if root else recv, first, group=group)
     reduce_scatter, all_gather = scatter_and_gather(dist)
-    known: dict[str, Callable[[Any, Any], None]] = {
+    calls: dict[str, Call] = {
         "all_to_all": lambda send, recv: dist.all_to_all_single(recv, send, group=group),
         "reduce_scatter": lambda send, recv: reduce_scatter(recv, send, group=group),
         "all_gather": lambda send, recv: all_gather(recv, send, group=group),
         "all_reduce": lambda _, recv: dist.all_reduce(recv, group=group),
     }
-    return known[one.operation]
+    return calls[layout.operation]
 
 
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
@@ -155,3 +146,127 @@ def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
     return dist.reduce_scatter_tensor, dist.all_gather_into_tensor
+
+
+class TorchCollectives(CollectiveProvider):
+    """Common part of gloo and NCCL. backend  torch's name of the library"""
+
+    backend = ""
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join torch.distributed; ``address`` as in ``join``."""
+        self._dist, self._rank = join(place, address), place.rank
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Make a group for ``ranks``; every rank of the job calls this."""
+        if tuple(ranks) not in self._groups:
+            self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
+
+    def close(self) -> None:
+        """Leave torch.distributed."""
+        if self._groups:
+            self._groups.clear()
+            leave()
+
+
+class Gloo(TorchCollectives):
+    """Collectives of gloo over TCP on CPU tensors that share memory with the numpy buffers."""
+
+    name = backend = "gloo"
+    clocks = (Clock.EAGER, Clock.STREAM)
+    variants = ("default", "after_kernel")
+    bytes_a_peer = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool, self._l2 = Pool(), l2_bytes()
+        self._clear: CacheClearer | None = None
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """gloo's barrier."""
+        self._dist.barrier(group=self.group(ranks))
+
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+        rotating = rotating_count(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
+        clear = None
+        if point.variant == "after_kernel":
+            self._clear = self._clear or CacheClearer(self._l2)
+            clear = self._clear.gather(layout.sender_bytes)
+
+        def take() -> tuple[Any, Any]:
+            send = self._pool.rows("send", rotating, layout.send_elements)
+            return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
+
+        call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"
+        return CollectiveOperation(layout, call, take, in_place=in_place, clear=clear)
+
+
+class Nccl(TorchCollectives):
+    """Collectives of NCCL on CUDA tensors, as TorchRec calls them. An all-reduce overwrites its input."""
+
+    name = backend = "nccl"
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join torch.distributed; ``address`` as in ``join``.
+
+        Limits: more ranks than GPUs on a node with NCCL below 2.30 -> NoHardwareError
+        """
+        import torch
+
+        gpus = gpus_of_node(address)
+        if place.local_ranks > gpus:
+            share_gpu(tuple(torch.cuda.nccl.version()), place.local_ranks, gpus)
+        super().open(place, address)
+        self._token = torch.zeros(1, device="cuda")
+        self._arena: Arena | None = None
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Make an NCCL communicator for ``ranks``; every rank of the job calls this."""
+        new = tuple(ranks) not in self._groups
+        super().open_group(ranks)
+        if new and self._rank in ranks:  # the first call makes the communicator
+            self.barrier(ranks)
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """An all-reduce of one element, and a wait for it."""
+        import torch
+
+        self._dist.all_reduce(self._token, group=self.group(ranks))
+        torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Leave torch.distributed."""
+        self._arena = None
+        super().close()
+
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+        """The operation on the shared buffers if they are large enough, else on new buffers."""
+        import torch
+
+        empty = partial(torch.empty, dtype=torch.uint8, device="cuda")
+        if self._arena is None:
+            self._arena = Arena(empty, arena_bytes())
+        large = layout.payload_bytes > self._arena.bytes_each
+        send, recv = (Arena(empty, layout.payload_bytes) if large else self._arena).views(layout)
+        call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"
+        return CollectiveOperation(layout, call, lambda: ([send], recv), in_place=in_place)
+
+
+class Rccl(Nccl):
+    """Collectives of RCCL on AMD GPUs: a PyTorch built for ROCm provides it under NCCL's name."""
+
+    name = "rccl"
+
+
+def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:
+    """Let ranks share GPUs if NCCL supports it; the times are then no calibration.
+
+    Limits: NCCL below 2.30 -> NoHardwareError
+    """
+    if version[:2] < SHARES_A_GPU_FROM:
+        name = ".".join(map(str, version))
+        raise NoHardwareError(
+            f"{ranks} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, and NCCL {name} cannot do that.",
+            f"start one rank per GPU; NCCL 2.30 can share one ({SHARE_VARIABLE}=1) as a functional check.",
+        )
+    os.environ[SHARE_VARIABLE] = "1"

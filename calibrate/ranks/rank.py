@@ -160,9 +160,6 @@ class RankServer:
     def _open_provider(self, message: Mapping[str, Any]) -> None:
         name = message["provider"]
         provider = self._load(name)
-        use = getattr(provider, "use", None)
-        if use:  # a whole pass runs over the open libraries
-            use(self._open)
         self._unbound(lambda: provider.open(self._place, {**message["address"], **self._meeting}))
         self._open[name] = provider
         if self._place.device == "cpu" and "torch" in sys.modules:

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from forked_ranks import forked, meeting
 
 from calibrate import providers
-from calibrate.operations import Place, Slots
+from calibrate.operations import Place
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -35,11 +34,17 @@ def point(name: str, operation: str, ranks: int, size: int, **more: Any) -> Poin
     )
 
 
+def synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
 def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int = 3) -> dict[str, Any]:
     """A visit as calibrate.ranks.rank makes it; then one element of the result is spoilt."""
     operation = provider.operation(one, ranks)
     operation.prepare(salt)
-    done = getattr(provider, "synchronize", lambda: None)  # of a GPU
+    done = synchronize if provider.name != "gloo" else lambda: None
     for _ in range(calls):
         operation.before()
         done()
@@ -58,7 +63,7 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
         "variant": one.variant,
         "clock": one.clock,
         "payload_bytes": one.payload_bytes,
-        "used_bytes": operation.payload_bytes,
+        "used_bytes": operation.layout.payload_bytes,
         "bytes_sent": operation.bytes_sent,
         "wrong": wrong,
         "checked": checked,
@@ -96,35 +101,9 @@ def on_gpus(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
         provider.barrier(ranks)
         for _ in range(20):
             made.run()
-        provider.synchronize()
+        synchronize()
         seen.append({"operation": operation, "clock": "stream", "wrong": made.check()[0]})
     return seen
-
-
-def raw(provider: Any, ranks: Sequence[int], index: int) -> dict[str, Any]:
-    """Rank r sends 10 r + p + 1 elements to p, all of value 100 r + p; and sums of small whole numbers."""
-    many = len(ranks)
-    counts = [10 * index + peer + 1 for peer in range(many)]
-    into = [10 * source + index + 1 for source in range(many)]
-    answer: dict[str, Any] = {}
-    for dtype in ("int64", "float32", "float16"):
-        send = np.repeat([100 * index + peer for peer in range(many)], counts).astype(dtype)
-        recv = np.full(sum(into), -1, dtype)
-        for _ in range(3):
-            provider.raw_all_to_all(Slots(send, counts), Slots(recv, into), ranks)
-        expected = np.repeat([100 * source + index for source in range(many)], into)
-        answer[f"all_to_all {dtype}"] = int((recv != expected).sum())
-        out = np.arange(5 * many).astype(dtype) + index
-        total = np.full(5, -1, dtype)
-        for _ in range(3):
-            provider.raw_reduce_scatter(out, total, ranks)
-        sums = many * (np.arange(5) + 5 * index) + sum(range(many))
-        answer[f"reduce_scatter {dtype}"] = int((total != sums).sum())
-    send = np.arange(many) + 10 * index
-    recv = np.full(many, -1)
-    provider.raw_all_to_all(Slots(send, [1] * many), Slots(recv, [1] * many), ranks, equal=True)
-    answer["equal"] = int((recv != np.arange(many) * 10 + index).sum())
-    return answer
 
 
 def refused(provider: Any, ranks: Sequence[int]) -> str:
@@ -169,7 +148,6 @@ def visit_all(provider: Any, place: Place, address: Mapping[str, str], task: str
     else:
         provider.open_group(everyone)
         answer["seen"] = everything(provider, everyone)
-        answer["raw"] = raw(provider, everyone, rank)
     provider.close()
     return answer
 

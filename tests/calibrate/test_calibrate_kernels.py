@@ -16,7 +16,7 @@ from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
-from calibrate.providers import device_collectives  # noqa: E402
+from calibrate.providers import collectives  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
 from perfmodel.schema.runs import LookupWork, Point, PointKind  # noqa: E402
@@ -137,10 +137,10 @@ def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> No
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on a CPU too, slowly: that is for tests."""
-    monkeypatch.setattr(device_collectives, "find_gpus", lambda: [])
+    monkeypatch.setattr(collectives, "find_gpus", lambda: [])
     assert "no NVIDIA GPU" in own_kernels.availability().why_not
-    monkeypatch.setattr(device_collectives, "find_gpus", lambda: ["a GPU"])
-    monkeypatch.setattr(device_collectives, "torch_version", lambda: "2.13.0")
+    monkeypatch.setattr(collectives, "find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(collectives, "torch_version", lambda: "2.13.0")
     monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: 1)
     found = own_kernels.availability()
     assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations

@@ -1,17 +1,18 @@
-"""Libraries on GPUs without a GPU: sizes, buffers, checks, and what the libraries are told."""
+"""Libraries of collectives in one process: sizes, buffers, checks, and what GPU libraries are told."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from calibrate import patterns
-from calibrate.operations import Place
-from calibrate.providers import device_collectives, nccl, nvshmem, torch_world
+from calibrate import patterns, providers
+from calibrate.providers import buffers, collectives, nvshmem, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -37,130 +38,231 @@ def point(operation: str, payload_bytes: int, ranks: int = 2, **more: Any) -> Po
     )
 
 
-def test_gpu_libraries_refuse_less_than_16_bytes_a_peer() -> None:
-    provider = nccl.Nccl()
-    with pytest.raises(BadInputError, match="the smallest size is 128 B") as caught:
-        provider.operation(point("all_to_all", 127, 8), range(8))
-    assert "16 B for every peer" in str(caught.value)
-    with pytest.raises(BadInputError, match="after_kernel"):
-        provider.operation(point("all_to_all", 128, 8, variant="after_kernel"), range(8))
+def test_every_provider_says_whether_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in providers.PROVIDERS:
+        seen = providers.availability(name)
+        assert seen.usable or seen.why_not, name
+        if name in providers.COLLECTIVE_PROVIDERS:
+            assert providers.load(name).name == name
+        if seen.usable:
+            assert seen.clocks and seen.operations and seen.version
+    with pytest.raises(BadInputError, match="unknown provider 'oneccl'"):
+        providers.availability("oneccl")
+    monkeypatch.setitem(providers.PROVIDERS, "broken", "calibrate.providers.no_such_module:Broken")
+    assert "no_such_module" in providers.availability("broken").why_not
+
+
+@pytest.mark.parametrize(
+    ("send_bytes", "l2_bytes", "count"),
+    [
+        (128, 2**20, 32768),  # 4 MiB of L2 shares
+        (2**20, 2**20, 8),  # at least 8
+        (2**18, 2**20, 16),
+        (2**25, 2**20, 2),  # 64 MiB in all
+        (2**30, 2**20, 2),  # at least 2
+    ],
+)
+def test_rotating_send_buffers(send_bytes: int, l2_bytes: int, count: int) -> None:
+    assert buffers.rotating_count(send_bytes, l2_bytes) == count
+
+
+def test_l2_of_the_file_or_a_mebibyte(tmp_path: Path) -> None:
+    file = tmp_path / "size"
+    file.write_text("2048K\n")
+    assert buffers.l2_bytes(str(file)) == 2 * 2**20
+    file.write_text("odd\n")
+    assert buffers.l2_bytes(str(file)) == buffers.l2_bytes(str(tmp_path / "none")) == 2**20
+
+
+def test_rows_start_at_cache_lines_and_the_pool_grows() -> None:
+    pool = buffers.Pool()
+    rows = pool.rows("send", 3, 5)
+    assert rows.shape == (3, 5)
+    assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
+    assert pool.rows("send", 3, 5000).shape == (3, 5000)
+    assert pool.rows("none", 4, 0).shape == (4, 0)
+
+
+def test_a_gather_reads_ten_rows_a_row_sent_and_at_most_twice_the_l2() -> None:
+    clear = buffers.CacheClearer(2**20)
+    assert clear._table.nbytes == 8 * 2**20
+    assert len(set(clear._ids.tolist())) == len(clear._ids)
+    clear.gather(2560)()
+    assert int(clear._out[:, 0].sum()) == 100  # 25 600 B in rows of 256 B
+    clear.gather(2**20)()
+    assert int(clear._out[:, 0].sum()) == 2 * 2**20 // 256
+
+
+class Alone:
+    """Rank 0 of an all-to-all of gloo: the part of rank 1 is made here, as the send buffer in use says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+        self.sent: list[int] = []
+        monkeypatch.setattr(torch_world, "make_call", lambda dist, layout, group: self.call)
+        self.provider: Any = torch_world.Gloo()
+        self.provider._dist, self.provider._groups[0, 1] = None, object()
+        self.operation = self.provider.operation(point("all_to_all", 4096, **more), [0, 1])
+
+    def call(self, send: Any, recv: Any) -> None:
+        row, half = self.operation._row, 512
+        peer = patterns.layout("all_to_all", 4096, 2, 1)
+        other = np.empty(peer.send_elements, np.float32)
+        patterns.fill(other, patterns.send_pieces(peer, self.operation._salt), row)
+        recv[:half], recv[half:] = send[:half], torch.from_numpy(other[:half])
+        self.sent.append(row)
+
+
+def test_send_buffers_rotate_and_old_results_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone(monkeypatch)
+    alone.operation.prepare(7)
+    assert (alone.operation._recv == patterns.POISON).all()
+    for _ in range(3):
+        alone.operation.before()
+        alone.operation.run()
+    assert alone.sent == [1, 2, 3] and alone.operation.check() == (0, 2048)
+    alone.operation._recv[3] += 1
+    assert alone.operation.check() == (1, 2048)
+    alone.operation._recv[3] -= 1
+    alone.operation._rows[3, 5] = -3  # a send buffer that was written to
+    assert alone.operation.check() == (1, 2048)
+    alone.operation.before()  # a call that brings nothing leaves the old result
+    assert alone.operation.check()[0] > 1000
+
+
+def test_back_to_back_calls_use_one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone(monkeypatch, clock=Clock.STREAM)
+    alone.operation.prepare(7)
+    for _ in range(3):
+        alone.operation.run()
+    assert alone.sent == [0, 0, 0] and alone.operation.check() == (0, 2048)
+
+
+def test_after_a_kernel_the_caches_are_cleared_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone(monkeypatch, variant="after_kernel")
+    alone.operation.prepare(1)
+    alone.provider._clear._out[...] = 0
+    alone.operation.before()
+    assert int(alone.provider._clear._out[:, 0].sum()) == 160  # ten times 4096 B in rows of 256 B
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "words"),
+    [
+        ("gloo", point("all_to_all", 4), "smallest size is 8 B"),
+        ("gloo", point("all_to_all", 64, clock=Clock.GRAPH), "no clock graph"),
+        ("nccl", point("all_to_all", 31), "16 B for every peer"),
+        ("nccl", point("all_to_all", 128, variant="after_kernel"), "no after_kernel"),
+        ("nccl", point("all_to_all", 128), "no group of ranks"),
+        (
+            "gloo",
+            Point(kind=PointKind.KERNEL, operation="copy", clock=Clock.EAGER, gpus=2, gpus_per_node=2),
+            "no copy",
+        ),
+    ],
+)
+def test_what_a_library_cannot_do_is_refused(name: str, asked: Point, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        providers.load(name).operation(asked, [0, 1])
 
 
 def test_two_ranks_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(nccl.SHARE_VARIABLE, "0")
+    monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
     with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2\.29\.7 cannot"):
-        nccl.share_gpu((2, 29, 7), 2, 1)
-    assert os.environ[nccl.SHARE_VARIABLE] == "0"
-    nccl.share_gpu((2, 30, 1), 2, 1)
-    assert os.environ[nccl.SHARE_VARIABLE] == "1"
+        torch_world.share_gpu((2, 29, 7), 2, 1)
+    assert os.environ[torch_world.SHARE_VARIABLE] == "0"
+    torch_world.share_gpu((2, 30, 1), 2, 1)
+    assert os.environ[torch_world.SHARE_VARIABLE] == "1"
+
+
+def on_gpu(name: str, call: Callable[[Any, Any], None], *, in_place: bool = False) -> Any:
+    """An operation of 64 B on two ranks, on buffers of a GPU that are this CPU's."""
+    layout = patterns.layout(name, 64, 2, 0)
+    send, recv = torch.empty(layout.send_elements), torch.empty(layout.recv_elements)
+    return collectives.CollectiveOperation(layout, call, lambda: ([send], recv), in_place=in_place)
 
 
 def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
-    one = patterns.layout("all_reduce", 64, 2, 0)
-    other = torch.empty(16)
     calls = []
 
     def add(send: Any, recv: Any) -> None:
+        other = torch.empty(16)
         patterns.fill(other, patterns.send_pieces(patterns.layout("all_reduce", 64, 2, 1), 3))
         recv += other
         calls.append(1)
 
-    made = device_collectives.DeviceOperation(one, add, torch.empty(99), torch.empty(99), in_place=True)
-    made.prepare(3)
-    made.run()
-    assert made.check() == (0, 32)
-    assert len(calls) == 1
-    made.run()  # back to back: a sum of sums
-    assert patterns.count_wrong(made._recv, patterns.expected_pieces(one, 3)) > 10
-    assert made.check() == (0, 32)
-    assert len(calls) == 3
-    made._recv[4] += 1
-    assert made.check() == (1, 32)
+    operation = on_gpu("all_reduce", add, in_place=True)
+    operation.prepare(3)
+    operation.run()
+    assert operation.check() == (0, 32) and len(calls) == 1
+    operation.run()  # back to back: a sum of sums
+    assert patterns.count_wrong(operation._recv, patterns.expected_pieces(operation.layout, 3)) > 10
+    assert operation.check() == (0, 32) and len(calls) == 3
+    operation._recv[4] += 1
+    assert operation.check() == (1, 32)
 
 
 def test_only_what_calls_bring_since_the_last_batch_passes() -> None:
     """A graph that replays nothing must not live on what the calls before it left."""
-    one = patterns.layout("all_gather", 64, 2, 0)
-
-    def gather(send: Any, recv: Any) -> None:
-        patterns.fill(recv, patterns.expected_pieces(one, 3))
-
-    made = device_collectives.DeviceOperation(one, gather, torch.empty(99), torch.empty(99))
-    made.prepare(3)
-    made.run()
-    assert made.check() == (0, 24)  # 16 received, 8 sent
-    made.before()
-    assert made.check() == (16, 24)
+    expected = patterns.expected_pieces(patterns.layout("all_gather", 64, 2, 0), 3)
+    operation = on_gpu("all_gather", lambda send, recv: patterns.fill(recv, expected))
+    operation.prepare(3)
+    operation.run()
+    assert operation.check() == (0, 24)  # 16 received, 8 sent
+    operation.before()
+    assert operation.check() == (16, 24)
 
 
 def test_the_coordinator_counts_gpus_else_a_rank_those_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight ranks that see one GPU each do not share it."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    place = Place(3, 8, local_rank=3, local_ranks=8, device="cuda")
-    assert device_collectives.gpus_of_node(place, {"gpus": "8"}) == 8
-    assert device_collectives.gpus_of_node(place, {}) == 1
+    assert collectives.gpus_of_node({"gpus": "8"}) == 8 and collectives.gpus_of_node({}) == 1
 
 
 def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.empty
     monkeypatch.setattr(torch, "empty", lambda n, dtype, device: real(n, dtype=dtype))
-    monkeypatch.setattr(nccl, "arena_bytes", lambda: 8192)
+    monkeypatch.setattr(torch_world, "arena_bytes", lambda: 8192)
     monkeypatch.setattr(torch.distributed, "get_process_group_ranks", {"group": [0, 1]}.get)
-    provider = nccl.Nccl()
+    provider = torch_world.Nccl()
     provider._arena, provider._dist = None, torch.distributed
     provider._groups[0, 1] = "group"
-    small, other, large = (
-        provider.operation(point(name, size), [0, 1])
-        for name, size in (("all_reduce", 4096), ("all_to_all", 8192), ("all_gather", 8224))
-    )
-    assert small._send.data_ptr() == other._send.data_ptr() != large._send.data_ptr()
-    assert small._recv.data_ptr() == other._recv.data_ptr() != small._send.data_ptr()
-    assert [one._recv.numel() for one in (small, other, large)] == [1024, 2048, 2056]
+    sizes = (("all_reduce", 4096), ("all_to_all", 8192), ("all_gather", 8224))
+    small, other, large = [provider.operation(point(name, size), [0, 1])._take() for name, size in sizes]
+    assert small[0][0].data_ptr() == other[0][0].data_ptr() != large[0][0].data_ptr()
+    assert small[1].data_ptr() == other[1].data_ptr() != small[0][0].data_ptr()
+    assert [recv.numel() for _, recv in (small, other, large)] == [1024, 2048, 2056]
 
 
 def test_an_arena_that_is_too_small_is_refused() -> None:
-    arena = device_collectives.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
+    arena = buffers.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
     send, recv = arena.views(patterns.layout("all_to_all", 4096, 2, 0))
     assert send.numel() == recv.numel() == 1024
     with pytest.raises(BadInputError, match="4096 B are there"):
         arena.views(patterns.layout("all_to_all", 8192, 2, 0))
 
 
-class World:
-    """GPU ranks in one process: CPU memory for each, and NVSHMEM's calls on it, as documented."""
+class Calls:
+    """NVSHMEM's bindings, which only write down what they are told."""
 
-    def __init__(self, ranks: int, size: int) -> None:
-        self.arenas = [
-            device_collectives.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), size) for _ in range(ranks)
-        ]
-        self.calls: list[tuple[Any, ...]] = []
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.calls.append((name, *arguments))
+        return lambda *arguments: self.seen.append((name, *arguments))
 
 
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvshmem_collectives_are_told_what_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvshmem, "_stream", lambda: 77)
-
-
-def pe(world: World, rank: int, group: Sequence[int]) -> nvshmem.Nvshmem:
-    provider = nvshmem.Nvshmem()
-    provider._bindings, provider._arena, provider._rank = world, world.arenas[rank], rank
-    provider._groups[tuple(group)] = 5
-    return provider
-
-
-@pytest.mark.usefixtures("stream")
-def test_nvshmem_collectives_are_told_what_they_count() -> None:
-    world = World(4, 65_536)
-    told = {}
+    arena = buffers.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 65_536)
+    provider, told = nvshmem.Nvshmem(), {}
+    provider._bindings, provider._arena, provider._rank = Calls(), arena, 1
+    provider._groups[tuple(range(4))] = 5
     for operation in COLLECTIVES:
-        made = pe(world, 1, range(4)).operation(point(operation, 4096, 4), range(4))
+        made = provider.operation(point(operation, 4096, 4), range(4))
         made.prepare(1)
         made.run()
-        told[operation] = world.calls.pop()
-    recv, send = world.arenas[1].recv.data_ptr(), world.arenas[1].send.data_ptr()
+        told[operation] = provider._bindings.seen.pop()
+    recv, send = arena.recv.data_ptr(), arena.send.data_ptr()
     # 4096 B are 1024 elements, 256 a peer
     assert told == {
         "all_to_all": ("float_alltoall_on_stream", 5, recv, send, 256, 77),
@@ -174,11 +276,11 @@ def test_nvshmem_collectives_are_told_what_they_count() -> None:
 @pytest.mark.parametrize(
     ("ranks", "distance"), [([0, 1, 2], 1), ([1, 9, 17], 8), ([0, 1, 8, 9], 0), ([2, 1], 0), ([4], 1)]
 )
-def test_teams_are_equally_spaced(ranks: list[int], distance: int) -> None:
+def test_teams_are_equally_spaced(ranks: Sequence[int], distance: int) -> None:
     assert nvshmem.strided(ranks) == distance
     if not distance:
         with pytest.raises(BadInputError, match="equally far apart"):
-            nvshmem.Nvshmem().barrier(ranks)
+            nvshmem.Nvshmem().group(ranks)
 
 
 def test_torch_calls_name_the_global_root() -> None:
@@ -187,10 +289,5 @@ def test_torch_calls_name_the_global_root() -> None:
         broadcast=lambda tensor, source, group: seen.append((tensor, source, group)),
         get_process_group_ranks={"group": [4, 6, 8]}.get,
     )
-    last = patterns.layout("broadcast", 64, 3, 2)
-    torch_world.calls(dist, last, "group")("send", "recv")
+    torch_world.make_call(dist, patterns.layout("broadcast", 64, 3, 2), "group")("send", "recv")
     assert seen == [("recv", 4, "group")]
-
-
-def test_operations_of_the_libraries() -> None:
-    assert nvshmem.Nvshmem.operations == COLLECTIVES

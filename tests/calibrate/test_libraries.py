@@ -12,7 +12,7 @@ import pytest
 from calibrate import providers
 from calibrate.machine import libraries
 from calibrate.machine.local_gpus import LocalGpu
-from calibrate.providers import device_collectives
+from calibrate.providers import collectives
 
 Hide = Callable[..., None]
 
@@ -29,7 +29,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for module in (libraries, device_collectives):
+    for module in (libraries, collectives):
         monkeypatch.setattr(
             module, "find_gpus", lambda: tuple(LocalGpu(i, "NVIDIA H200") for i in range(count))
         )

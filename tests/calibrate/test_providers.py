@@ -52,7 +52,6 @@ def test_two_ranks() -> None:
         assert by_cell["all_gather", "default", 65_536]["bytes_sent"] == 32_768
         assert by_cell["broadcast", "default", 65_536]["bytes_sent"] == (0 if rank else 65_536)
         assert by_cell["all_to_all", "default", 300_001]["used_bytes"] == 300_000
-        assert set(answer["raw"].values()) == {0}
 
 
 def test_groups_of_three_ranks() -> None:

@@ -217,17 +217,6 @@ def test_operations_stay_ready_until_half_of_the_memory_is_full(monkeypatch: pyt
     assert answers[9] is None
 
 
-def test_a_whole_pass_is_told_which_libraries_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "bind", lambda cpus: None)
-    made: list[Any] = []
-    serve(
-        {"do": "open", "provider": "exchange", "address": {}},
-        {"do": "open", "provider": "library", "address": {}},
-        load=lambda name: FakeProvider(name, made),
-    )
-    assert sorted(made[0]) == ["exchange", "library"]
-
-
 def test_times_travel_whole() -> None:
     times = RankTimes(
         [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, DeviceConditions(power_w=300.0)

@@ -22,7 +22,6 @@ from calibrate.cuda.symmetric_worlds import SharedWorld
 from calibrate.operations import Place
 from calibrate.passes.exchange_pass import Job, PassBuffers, forward
 from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
-from calibrate.providers.gloo import Gloo
 from calibrate.ranks.launch import join_store
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -97,9 +96,7 @@ def errors(
     }
 
 
-def compare(
-    case: dict[str, Any], rank: int, ranks: int, gloo: Gloo, group: Any, world: SharedWorld
-) -> dict[str, float]:
+def compare(case: dict[str, Any], rank: int, ranks: int, group: Any, world: SharedWorld) -> dict[str, float]:
     count = 2 if case["lengths"] == "uneven" else 1
     kind = torch.float16 if case["dtype"] == "fp16" else torch.float32
     generator = torch.Generator().manual_seed(1)
@@ -113,7 +110,7 @@ def compare(
         mine[table, : held.shape[0]] = held
     buffers = PassBuffers(job, torch.device("cpu"))
     steps: list[str] = []
-    ours = forward(job, gloo, mine.view(-1, DIM), ids, lengths, buffers, steps.append)
+    ours = forward(job, group, mine.view(-1, DIM), ids, lengths, buffers, steps.append)
 
     module = row_wise_module([(ROWS, DIM)] * count, case["dtype"], group, ranks, torch.device("cpu"))
     for table, first, rows in local_shards(module):
@@ -155,17 +152,15 @@ def main() -> None:
 
 def compare_all(place: Place, address: dict[str, str]) -> dict[str, Any]:
     rank, ranks, everyone = place.rank, place.ranks, range(place.ranks)
-    gloo, torchrec = Gloo(), TorchRec()
-    for provider in (gloo, torchrec):
-        provider.open(place, address)
-        provider.open_group(everyone)
+    torchrec = TorchRec()
+    torchrec.open(place, address)
+    torchrec.open_group(everyone)
     group = torchrec._groups[tuple(everyone)]
     world = SharedWorld(join_store(address["host"], int(address["port"]), "world"), rank, ranks)
-    seen: dict[str, Any] = {case["name"]: compare(case, rank, ranks, gloo, group, world) for case in CASES}
+    seen: dict[str, Any] = {case["name"]: compare(case, rank, ranks, group, world) for case in CASES}
     seen["points"] = {dtype: measure(torchrec, everyone, dtype) for dtype in ("fp32", "fp16")}
-    gloo.barrier(everyone)
+    torchrec.barrier(everyone)
     torchrec.close()
-    gloo.close()
     return seen
 
 

@@ -16,7 +16,7 @@ from oracles import environment, free_port
 
 from calibrate import providers
 from calibrate.machine.local_gpus import find_gpus
-from calibrate.providers.nccl import SHARES_A_GPU_FROM
+from calibrate.providers.torch_world import SHARES_A_GPU_FROM
 
 WORKER = Path(__file__).parents[1] / "calibrate" / "provider_ranks.py"
 GPUS = len(find_gpus())

@@ -1,0 +1,134 @@
+"""Memory of collectives: buffers on CPUs that are used in turn, and one pair of buffers on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate import patterns
+from calibrate.patterns import BufferLayout
+from perfmodel.errors import BadInputError
+
+ROTATING_L2_SHARE, LEAST_ROTATING = 4, 8
+MOST_ROTATING_BYTES = 64 * 2**20
+"""Most bytes of rotating send buffers. They have at least 4 times the L2 and at least 8 buffers while they
+fit, and never fewer than 2."""
+
+ROWS_A_ROW_SENT = 10
+"""Rows that a look-up reads for each row that it sends: a typical pooling factor."""
+
+LINE_BYTES = 64
+_GATHERED_ROW_BYTES = 256
+_DEFAULT_L2_BYTES = 2**20
+_L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
+
+
+def l2_bytes(path: str = _L2_FILE) -> int:
+    """Bytes of one core's L2 cache; 1 MiB if the system does not state it."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read().strip().removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        return _DEFAULT_L2_BYTES
+
+
+def rotating_count(send_bytes: int, l2: int) -> int:
+    """Number of send buffers of ``send_bytes`` that, used in turn, are not in an L2 of ``l2`` bytes."""
+    wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
+    return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
+
+
+def small_pages(size_bytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory of ``size_bytes`` bytes that the system does not put into huge pages.
+
+    numpy requests huge pages if possible, torch does not. A library that copies between processes is up to
+    twice as fast on huge pages, which the buffers of a real pass do not have.
+    """
+    memory = mmap.mmap(-1, size_bytes)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)
+    array[:] = 0
+    return array
+
+
+class Pool:
+    """CPU memory that all operations of a provider share; a buffer is valid until the next ``prepare``."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, NDArray[np.uint8]] = {}
+
+    def rows(self, name: str, count: int, elements: int) -> NDArray[np.float32]:
+        """``count`` aligned buffers as rows of a matrix; a later call with the same name reuses them."""
+        stride = -(-elements * patterns.ELEMENT_BYTES // LINE_BYTES) * LINE_BYTES
+        needed = count * stride + LINE_BYTES
+        memory = self._memory.get(name)
+        if memory is None or memory.size < needed:
+            memory = self._memory[name] = small_pages(needed)
+        skip = -memory.ctypes.data % LINE_BYTES
+        lines = memory[skip : skip + count * stride].reshape(count, stride)
+        return lines.view(np.float32)[:, :elements]
+
+
+class CacheClearer:
+    """Does to the caches what a look-up does before its result is sent: gathers rows of a table.
+
+    The table is eight times the L2 cache. A small look-up leaves the caches mostly unchanged, a large one
+    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times the sent bytes, at most twice the L2.
+    """
+
+    def __init__(self, l2: int) -> None:
+        words = _GATHERED_ROW_BYTES // 4
+        rows = max(8 * l2 // _GATHERED_ROW_BYTES, 8)
+        self._table = np.ones((rows, words), np.float32)
+        self._ids = np.random.default_rng(0).permutation(rows)[: rows // 4]
+        self._out = np.zeros((rows // 4, words), np.float32)
+
+    def gather(self, send_bytes: int) -> Callable[[], None]:
+        """A function that gathers the rows to read before ``send_bytes`` are sent; always the same rows."""
+        rows = min(len(self._ids), -(-ROWS_A_ROW_SENT * send_bytes // _GATHERED_ROW_BYTES))
+        ids, out = self._ids[:rows], self._out[:rows]
+
+        def clear() -> None:
+            np.take(self._table, ids, axis=0, out=out, mode="clip")
+
+        return clear
+
+
+class Arena:
+    """One send and one receive buffer that all operations share; buffers for each would not fit a GPU.
+
+    empty  function that allocates: number of bytes -> 1-D uint8 tensor. Every rank must call it together if
+           other ranks reach into that memory
+    """
+
+    def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
+        self.bytes_each = bytes_each
+        self.send, self.recv = empty(bytes_each), empty(bytes_each)
+
+    def views(self, layout: BufferLayout) -> tuple[Any, Any]:
+        """(send, receive) views at the start of the buffers. Limits: too large -> BadInputError"""
+        import torch
+
+        if layout.payload_bytes > self.bytes_each:
+            raise BadInputError(
+                f"{layout.operation} of {layout.payload_bytes} B needs as much symmetric memory.",
+                f"{self.bytes_each} B are there.",
+            )
+        whole = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
+        send, recv = (memory[:whole].view(torch.float32) for memory in (self.send, self.recv))
+        return send[: layout.send_elements], recv[: layout.recv_elements]
+
+
+def arena_bytes() -> int:
+    """Bytes of one buffer of an arena: a sixteenth of the GPU, equal on all ranks, at most 8 GiB."""
+    import torch
+
+    total: int = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return min(total // 16, 8 * 2**30) // 4096 * 4096

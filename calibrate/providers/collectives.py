@@ -1,0 +1,184 @@
+"""Collectives as operations to time: patterns in, patterns out; and what libraries of them have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrate import patterns
+from calibrate.machine.libraries import install_torch
+from calibrate.machine.local_gpus import find_gpus
+from calibrate.operations import Availability, Operation, Provider
+from calibrate.patterns import BufferLayout
+from calibrate.running.versions import PACKAGES, package_version
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import COLLECTIVES, Clock
+from perfmodel.schema.runs import Point, PointKind
+
+GPU_CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+GPU_BYTES_A_PEER = 16
+"""GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
+
+Call = Callable[[Any, Any], None]
+"""One call of the library: (send buffer, receive buffer)."""
+
+
+class CollectiveOperation(Operation):
+    """A collective whose send buffers are used in turn. Those of a GPU never move: a CUDA graph stays valid.
+
+    take      function that gives (send buffers, receive buffer), valid until the next ``prepare``: rows of a
+              numpy matrix, or a list of one GPU tensor
+    in_place  whether the call replaces the receive buffer, which first holds this rank's summand, by the sum
+    clear     called before each call, or None
+    """
+
+    def __init__(
+        self,
+        layout: BufferLayout,
+        call: Call,
+        take: Callable[[], tuple[Any, Any]],
+        *,
+        in_place: bool = False,
+        clear: Callable[[], None] | None = None,
+    ) -> None:
+        self.layout, self._call, self._take = layout, call, take
+        self._in_place, self._clear = in_place, clear
+        self._row = self._salt = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank sends to others in one call."""
+        return self.layout.bytes_sent
+
+    def prepare(self, salt: int) -> None:
+        """Fill every send buffer, poison the output."""
+        self._salt, (self._rows, self._recv) = salt, self._take()
+        sent = patterns.send_pieces(self.layout, salt)
+        if isinstance(self._rows, np.ndarray):
+            patterns.fill_rows(self._rows, sent)
+        else:
+            patterns.fill(self._rows[0], sent)
+        self._out = tensor_of(self._recv)
+        self._use(0)
+
+    def before(self) -> None:
+        """Move to the next send buffer; for the variant after_kernel, clear the caches as a look-up does."""
+        if len(self._rows) > 1:
+            self._use((self._row + 1) % len(self._rows), poison=False)
+        else:
+            self._use(0)
+        if self._clear is not None:
+            self._clear()
+
+    def run(self) -> None:
+        """Make the call; on a GPU, on the current stream."""
+        self._calls += 1
+        self._call(self._send, self._out)
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, compared) elements of the output, and of the send buffer, which must be unchanged.
+
+        A sum in place that ran more than once has summed sums: then all ranks first repeat the call here.
+        """
+        if self._in_place and self._calls != 1:
+            self._use(self._row)
+            self.run()
+        received = patterns.expected_pieces(self.layout, self._salt)
+        sent = patterns.send_pieces(self.layout, self._salt)
+        wrong = patterns.count_wrong(self._recv, received, self._row)
+        wrong += patterns.count_wrong(self._rows[self._row], sent, self._row)
+        return wrong, self.layout.recv_elements + self.layout.send_elements
+
+    def _use(self, row: int, *, poison: bool = True) -> None:
+        """Send from this buffer next; the output gets the summand, or poison: no old result passes."""
+        self._row, self._calls = row, 0
+        self._send = tensor_of(self._rows[row])
+        if self._in_place:
+            self._recv[...] = self._rows[row]
+        elif poison:
+            self._recv[...] = patterns.POISON
+
+
+def tensor_of(buffer: Any) -> Any:
+    """The buffer as a tensor; a numpy array shares its memory with the tensor."""
+    import torch
+
+    return buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)
+
+
+class CollectiveProvider(Provider):
+    """Base of the libraries; subclasses implement ``_make``, and fill ``_groups`` by the ranks of a group.
+
+    clocks, variants  ways of timing;  bytes_a_peer  least bytes for each peer
+    """
+
+    name = ""
+    operations = COLLECTIVES
+    clocks: tuple[Clock, ...] = GPU_CLOCKS
+    variants: tuple[str, ...] = ("default",)
+    bytes_a_peer = GPU_BYTES_A_PEER
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self._rank = 0
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> CollectiveOperation:
+        """The operation that times the collective of ``point`` over ``ranks``.
+
+        Limits: what the library does not offer, less than ``bytes_a_peer`` per peer -> BadInputError
+        """
+        if point.kind is not PointKind.COLLECTIVE or point.operation not in self.operations:
+            raise BadInputError(
+                f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
+            )
+        if point.clock not in self.clocks or point.variant not in self.variants:
+            what = point.variant if point.clock in self.clocks else f"clock {point.clock}"
+            raise BadInputError(f"{self.name} has no {what} here.", f"clocks: {', '.join(self.clocks)}.")
+        index = list(ranks).index(self._rank)
+        layout = patterns.layout(
+            point.operation, point.payload_bytes, len(ranks), index, bytes_a_peer=self.bytes_a_peer
+        )
+        return self._make(layout, self.group(ranks), point)
+
+    def group(self, ranks: Sequence[int]) -> Any:
+        """The library's communicator of these ranks. Limits: it was not opened -> BadInputError"""
+        group = self._groups.get(tuple(ranks))
+        if group is None:
+            raise BadInputError(f"{self.name} has no group of ranks {list(ranks)}.", "open it on every rank.")
+        return group
+
+    @abstractmethod
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+        """The operation for a layout: the library's call, with its buffers."""
+
+
+def describe_torch_gpu(operations: tuple[str, ...] = COLLECTIVES) -> Availability:
+    """Whether PyTorch with CUDA and a GPU are here, to offer ``operations``; creates no CUDA context."""
+    if not find_gpus():  # then no installation would help
+        return Availability(False, "there is no NVIDIA GPU here")
+    version = torch_version()
+    if not version:
+        return Availability(False, "torch is not installed", install_torch())
+    if version.endswith("+cpu"):
+        return Availability(False, f"torch {version} is built without CUDA", install_torch())
+    if "rocm" in version:
+        return Availability(False, f"torch {version} is built for ROCm: use rccl")
+    return Availability(True, version=f"torch {version}", clocks=GPU_CLOCKS, operations=operations)
+
+
+def torch_version() -> str:
+    """Version of the torch package, with its build: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
+    return package_version(PACKAGES["torch"])
+
+
+def gpus_of_node(address: Mapping[str, str]) -> int:
+    """Number of different GPUs that the ranks of this node use together.
+
+    Limits: ``address`` does not state it -> the GPUs that this rank sees (a launcher may show only its own)
+    """
+    import torch
+
+    return int(address.get("gpus", 0)) or int(torch.cuda.device_count())
