@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.answer import Answer, Question, answer_on
-from perfmodel.answer.answers import note_idle
-from perfmodel.answer.ranking import Ranking, answer_question, rank
 from perfmodel.cli.question import advised, check_size, question_of
-from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore.asked import Said
+from perfmodel.explore.controls import controls
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS
-from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.assemble import card_html, live_block
 from perfmodel.report.page.question_page import card_of
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import KEYS
+from perfmodel.units import parse_quantity
 
 LATER = (OVER_GPUS, CHANGES)
 """Figures that need many answers: they are computed once the question stays unchanged."""
@@ -29,37 +28,16 @@ _LATER = threading.Lock()
 """Only one figure of many answers is made at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class PageAnswer:
-    """The answer to one question of the page.
-
-    row_wise  the answer with row-wise sharding, with which other shardings are compared
-    shown     the answer that the page shows
-    lead      the best sharding, with the changes that would help most; None if the user chose a sharding
-    """
-
-    question: Question
-    row_wise: Answer
-    shown: Answer
-    lead: Ranking | None
-
-
 @lru_cache(maxsize=16)
-def answer(asked: Said) -> PageAnswer:
-    """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
+def answer(asked: Said) -> Subject:
+    """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``;  nothing fits -> error"""
     typed = asked.typed()
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
     check_size(question)
     with advised(question):
-        if question.sharding is None:
-            ranking = rank(question)
-            lead = ranking if ranking.base.gpus > 1 else None
-            return PageAnswer(question, ranking.base, note_idle(ranking.answer, answer_question), lead)
-        named = note_idle(answer_question(question), answer_question)
-        base = answer_on(question, named.gpus) if named.sharding != ROW_WISE else named
-        return PageAnswer(question, base, named, None)
+        return find_subject(question)
 
 
 def shown(asked: Said) -> dict[str, Any]:
@@ -67,26 +45,41 @@ def shown(asked: Said) -> dict[str, Any]:
 
     Limits: as ``answer``
     """
-    found, said = answer(asked), dict(asked.said)
-    machine = found.question.machine
+    subject, said = answer(asked), dict(asked.said)
+    machine = subject.base.question.machine
     return {
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
-        "view": _view(found),
-        "blocks": [live_block(BREAKDOWN.draw(_subject(found)))],
+        "knobs": place_knobs(subject, said),
+        "view": _view(subject),
+        "blocks": [live_block(BREAKDOWN.draw(subject))],
         "command": shlex.join(asked.words()),
         "search": asked.search,
         "later": [WHAT_IFS, *(figure.name for figure in LATER)],
     }
 
 
-def _view(found: PageAnswer, *, whole: bool = False) -> dict[str, str]:
+def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
+    """For each slider whose box is empty, the number of the stop nearest to the value that applies."""
+    base, machine = subject.base, subject.base.question.machine
+    values = {"gpus": base.gpus, "global_batch": base.gpus * float(base.work.batch[0])}
+    values |= {key: machine.value(key) for key in KEYS if key in machine.values}
+    knobs = {}
+    for name, control in controls(None, None).items():
+        if name in values and not control.only and name not in said:
+            unit = KEYS[name].unit if name in KEYS else "count"
+            stops = [
+                (abs(math.log(parse_quantity(word, unit) / values[name])), number)
+                for number, word in enumerate(control.words)
+                if word
+            ]
+            knobs[name] = min(stops)[1]
+    return knobs
+
+
+def _view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
     """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
-    card = card_of(_subject(found), whole=whole)
+    card = card_of(subject, whole=whole)
     return {"sentence": card.sentence, "html": card_html(card)}
-
-
-def _subject(found: PageAnswer) -> Subject:
-    return Subject(found.row_wise, found.shown, found.lead)
 
 
 def drawn(name: str, asked: Said) -> dict[str, Any]:
@@ -94,14 +87,14 @@ def drawn(name: str, asked: Said) -> dict[str, Any]:
 
     Limits: it cannot be drawn -> a document that says why;  no figure of this name -> BadInputError
     """
-    known = {WHAT_IFS: None} | {each.name: each for each in LATER}
-    if name not in known:
-        raise unknown_name("figure of this page", name, known)
-    figure = known[name]
+    figures = {WHAT_IFS: None} | {figure.name: figure for figure in LATER}
+    if name not in figures:
+        raise unknown_name("figure of this page", name, figures)
+    figure = figures[name]
     with _LATER:
         if figure is None:
             return {"view": _view(answer(asked), whole=True)}
         try:
-            return live_block(figure.draw(_subject(answer(asked))))
+            return live_block(figure.draw(answer(asked)))
         except PerfmodelError as error:
             return live_block(figure.missing(error.message))

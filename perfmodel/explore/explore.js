@@ -33,6 +33,7 @@
   function changed() {
     number += 1;
     clearTimeout(timer);
+    for (const each of [at("headline"), ...at("views").children]) each.classList.add("old");
     form.dataset.set = form.elements.model.value ? "yes" : "";
     form.dataset.all = form.elements.global_batch.value ? "yes" : "";
     ask();
@@ -56,13 +57,14 @@
       box.setAttribute("aria-describedby", wrong ? "refused" : "");
       if (doc.error) continue;
       field.firstChild.dataset.own = doc.own[box.name] || "";
+      const slider = field.querySelector("[type=range]"); // of an empty box: at the value that applies
+      if (slider && !box.value && slider !== document.activeElement) slider.value = doc.knobs[box.name] ?? slider.value;
     }
   }
 
   function answered(doc, said, own) {
     root.dataset.number = own;
     root.dataset.ready = "yes";
-    for (const each of at("views").children) each.classList.add("old");
     if (own !== number) return;
     at("refused").textContent = doc.error || "";
     at("headline").classList.toggle("old", Boolean(doc.error));

@@ -167,6 +167,11 @@ def test_figures_of_an_earlier_question_are_marked_until_they_are_drawn_again(
     focus_and_type(browser, "gpus", "4")
     browser.wait("document.getElementById('refused').textContent !== ''")
     assert browser.run(old) == every
+    focus_and_type(browser, "gpus", "64")
+    browser.wait("document.querySelectorAll('.old').length === 0")
+    changed = "e.value = 'fp16'; e.dispatchEvent(new Event('input', {bubbles: true}))"
+    seen = f"{{ {changed}; return document.querySelectorAll('.old').length; }}"
+    assert browser.run(f"(e => {seen})(document.getElementById('payload'))") == len(every) + 1  # at once
 
 
 def test_an_error_is_seen_at_its_box_and_wherever_the_page_is_scrolled(browser: Chromium, live: str) -> None:
@@ -190,6 +195,9 @@ def test_a_value_of_the_machine_is_seen_before_it_is_changed(browser: Chromium, 
     says(browser, sentence("table_size=10TB"))
     label = "document.querySelector('#field-nic_bytes_per_s label').dataset.own"
     assert browser.run(label) == "50 GB/s"
+    browser.run(f"{thumb('nic_bytes_per_s')}.focus()")
+    browser.press("ArrowRight")  # from where its knob stands
+    browser.wait(f"{box('nic_bytes_per_s')}.value === '63GB/s'")
     focus_and_type(browser, "nic_bytes_per_s", "100GB/s")
     says(browser, sentence("table_size=10TB&nic_bytes_per_s=100GB/s"))
     assert browser.run(label) == "" and browser.said == []

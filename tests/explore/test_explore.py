@@ -65,8 +65,8 @@ def test_the_command_gives_the_answer_of_the_page(
     assert program == "perfmodel"
     assert run([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["gpus"], printed["time_s"]) == (found.shown.gpus, found.shown.time_s)
-    assert printed["slowdown"] == found.shown.slowdown
+    assert (printed["gpus"], printed["time_s"]) == (found.answer.gpus, found.answer.time_s)
+    assert printed["slowdown"] == found.answer.slowdown
 
 
 def test_an_address_says_the_question_and_nothing_else() -> None:
@@ -93,7 +93,7 @@ def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(TABLES, encoding="utf-8")
     question = Said.of({"model": str(path)}, controls(str(path), None))
-    assert answers.answer(question).shown.gpus == 1
+    assert answers.answer(question).answer.gpus == 1
 
 
 def refusal(**said: str) -> dict[str, Any]:
@@ -129,6 +129,15 @@ def test_a_figure_that_cannot_be_drawn_says_why() -> None:
     assert "ambiguous" in found["missing"]
 
 
+def test_a_knob_stands_at_the_value_that_applies() -> None:
+    """Of the machine, or the GPUs of the answer, 144: a drag begins there and not at the first stop."""
+    knobs = answers.shown(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
+    stops = {name: KNOWN[name].words[number] for name, number in knobs.items()}
+    assert stops["nic_bytes_per_s"] == "50GB/s" and stops["gpus"] == "128"
+    assert stops["nvlink_domain_gpus"] == "8" and stops["hbm_bytes"] == "80GB"
+    assert "hbm_bytes_per_s" not in stops and "batch" not in stops  # typed, and in its list
+
+
 def test_the_question_names_machine_library_and_what_was_changed() -> None:
     html = answers.shown(
         asked(
@@ -151,7 +160,7 @@ def test_figures_are_of_the_sharding_that_they_name() -> None:
     ):
         found = answers.answer(question)
         (block,) = answers.shown(question)["blocks"]
-        longest = max(found.shown.steps, key=lambda step: step.time_s).label
+        longest = max(found.answer.steps, key=lambda step: step.time_s).label
         assert f"the {longest} takes" in block["html"] and {row[0] for row in block["rows"]} == {way}
     gpus = answers.drawn("over-gpus", asked(**said))
     assert {"table-wise"} == {row[3] for row in gpus["rows"] if row[2] == 64}
