@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import os
 import re
@@ -83,6 +84,8 @@ def test_command_succeeds(
     captured = capsys.readouterr()
     assert code == 0, f"{page}: {command}\n{captured.err}"
     assert captured.out or "--out" in words
+    if "--json" in words:
+        assert list(json.loads(captured.out))[:2] == ["schema_version", "command"]
     text = captured.err if {"--csv", "--json", "--toml"} & set(words) else captured.out + captured.err
     assert not [line for line in text.splitlines() if is_too_wide(line, columns)]
 
