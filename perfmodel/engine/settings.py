@@ -16,7 +16,7 @@ from perfmodel.schema.calibration import IMPLEMENTATIONS, Calibration, KernelCon
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.fields import Quantity
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine, copied_rates
+from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine
 from perfmodel.schema.priors import (
     Constants,
     load_kernel_constants,
@@ -103,7 +103,6 @@ def load_setting(
         machine = _apply_kernels(machine, source.calibration_id, fitted)
     else:
         machine = _apply_published(machine, kernels, constants)
-    notes = (*notes, *note_copied_rates(machine))
     machine, following = _scale_memory_rates(machine)
     return Setting(
         machine,
@@ -132,21 +131,6 @@ def note_changed_values(machine: Machine) -> tuple[str, ...]:
     return (
         f"the machine file has the name of the shipped {machine.name} and other values ({words}): what was "
         "measured there is rescaled to them; give the file a name of its own if it is another machine",
-    )
-
-
-def note_copied_rates(machine: Machine) -> tuple[str, ...]:
-    """Note that a copied machine file states another memory rate but still has the shipped kernel rates."""
-    like, rates = copied_rates(machine)
-    if not rates:
-        return ()
-    memory = machine.quantity("hbm_bytes_per_s")
-    before = memory.model_copy(update={"value": machine.original("hbm_bytes_per_s")})
-    is_are = "is that" if len(rates) == 1 else "are those"
-    typed = " ".join(f"--set {key}={rate:g}" for key, rate in rates.items())
-    return (
-        f"{', '.join(rates)} of {machine.name} {is_are} of {like}, whose memory has another rate than "
-        f"hbm_bytes_per_s = {before}; the same part of this rate, for the file or to type: {typed}",
     )
 
 

@@ -15,14 +15,11 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import SEPARATORS, expected, first_line, key_twice
 from perfmodel.units import format_count
-
-if TYPE_CHECKING:
-    import yaml
 
 MOST_GPUS = 2**20
 MOST_PLANNED_GPUS = 2**18
@@ -63,7 +60,9 @@ _TOO_DEEP = f"nested too deeply: more than {MOST_LEVELS} levels"
 _TOO_MANY = f"more than {format_count(MOST_VALUES)} values"
 _LONG_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}""")
 _QUOTED_PART = re.compile(r"""["'][ \t]*+\.""")
-_OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # of YAML 1.1: 010 is 8 in it, and 1:30:00 is 5400
+_DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9_]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+"""Plain words of YAML that are no text."""
 _piped: dict[TextIO, tuple[str, bytes]] = {}
 """(kind of file, bytes) that were read from stdin, since a command may read its tables twice."""
 
@@ -241,7 +240,6 @@ def _build_yaml(text: str, where: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    words = yaml.SafeLoader("")  # resolves plain words
     levels: list[tuple[Any, list[Any]]] = [([], [])]  # outermost: a list of the documents
     for number, event in enumerate(yaml.parse(text, Loader=loader)):
         if number > MOST_VALUES:
@@ -257,7 +255,7 @@ def _build_yaml(text: str, where: str) -> Any:
             raise ValueError(f"{line}: tags ({first_line(str(event.tag))}) are not read")
         value: Any = [] if isinstance(event, yaml.SequenceStartEvent) else {}
         if isinstance(event, yaml.ScalarEvent):
-            value = _read_word(words, event, line)
+            value = _read_word(event.value, line) if event.implicit[0] else event.value
         holder, keys = levels[-1]
         if isinstance(holder, list):
             holder.append(value)
@@ -279,24 +277,22 @@ def _build_yaml(text: str, where: str) -> Any:
     return documents[0] if documents else None
 
 
-def _read_word(words: yaml.SafeLoader, event: yaml.ScalarEvent, line: str) -> Any:
-    """Value of a scalar: text if quoted, else a number, true, false, null or text.
+def _read_word(text: str, line: str) -> Any:
+    """Value of a plain scalar: null, true, false, a decimal number, else text.
 
-    Limits: words that YAML 1.1 reads as octal or sexagesimal, numbers of many digits -> ValueError
+    Text are also the words that YAML 1.1 reads as something else: 010, 1:30, yes.
+    Limits: numbers of many digits -> ValueError
     """
-    import yaml
-
-    text = event.value
-    tag: str = words.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    kind = tag.rsplit(":", 1)[-1]
-    if not event.implicit[0] or kind not in ("int", "float", "bool", "null"):
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if not _DECIMAL.fullmatch(text):
         return text
-    if kind in ("int", "float") and _OLD_NUMBER.match(text):
-        reason = "is octal or to the base 60 in YAML 1.1; write a decimal number"
-        raise ValueError(f"{line}: {first_line(text)} {reason}")
     if len(text) > MOST_DIGITS:
         raise ValueError(f"{line}: a number of more than {MOST_DIGITS} digits")
-    return getattr(words, f"construct_yaml_{kind}")(yaml.ScalarNode(tag, text))
+    if text.lstrip("-+").replace("_", "").isdigit():
+        return int(text)
+    number = float(text)
+    return int(number) if "." not in text and number.is_integer() else number
 
 
 def read_csv_lines(path: Path, what: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:

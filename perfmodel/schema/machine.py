@@ -352,43 +352,40 @@ def read_machine(path: Path) -> Machine:
         raise doubted_values(f"{where}: ", doubts, f"write accepted = {accepted}")
     if machine.links.like and machine.links.like not in list_machines():
         raise unknown_name(f"{where}: links.like", machine.links.like, list_machines())
-    memory = machine.quantity("hbm_bytes_per_s")
-    faster = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
-    stated = memory.evidence is Evidence.DATASHEET or machine.links.like  # not: of a run, timed or assumed
-    if faster and stated and machine.name not in list_machines():  # else it is rescaled as a change
-        like, rates = copied_rates(machine)
-        hint = "".join(f" [values.{key}] value = {rate:g};" for key, rate in rates.items())
-        hint = f"the same part of it as on {like}:{hint}" if rates else "what they reach of this memory;"
-        words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
-        raise BadInputError(
-            f"{where}: {words}: more than the memory gives, hbm_bytes_per_s {memory}.",
-            f"correct hbm_bytes_per_s, or lower the rates of the kernels: {hint[:-1]}",
-        )
+    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped machine
+        _check_kernel_rates(machine, where)
     return machine
+
+
+def _check_kernel_rates(machine: Machine, where: str) -> None:
+    """Refuse kernel rates above the memory's, and those copied from a machine whose memory has another rate.
+
+    Limits: like no machine, with a timed or assumed rate of the memory (the file of a run) -> accepted
+    """
+    memory, copied = machine.quantity("hbm_bytes_per_s"), dict[str, float]()
+    wrong = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
+    if machine.links.like:
+        like = _load_shipped(machine.links.like)
+        ratio = memory.value / like.value("hbm_bytes_per_s")
+        for key in FOLLOW_MEMORY if not math.isclose(ratio, 1, rel_tol=_SAME) else ():
+            mine, other = machine.quantity(key), like.quantity(key)
+            if mine.source == other.source and math.isclose(mine.value, other.value, rel_tol=_SAME):
+                copied[key] = float(f"{other.value * ratio:.4g}")
+    elif memory.evidence is not Evidence.DATASHEET:
+        wrong = []
+    if not (wrong := list(dict.fromkeys([*copied, *wrong]))):
+        return
+    hint = "write what they reach of this memory."
+    if copied:
+        rates = "; ".join(f"[values.{key}] value = {rate:g}" for key, rate in copied.items())
+        hint = f"the same part of it as on {like.name}: {rates}"
+    raise BadInputError(
+        f"{where}: {', '.join(f'{key} {machine.quantity(key)}' for key in wrong)}: not what a memory of "
+        f"hbm_bytes_per_s {memory} gives.",
+        f"correct hbm_bytes_per_s, or the rates of the kernels: {hint}",
+    )
 
 
 def read_chip(path: Path) -> Chip:
     """A chip from a TOML file, validated."""
     return read_as(Chip, path, "chip file")
-
-
-def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
-    """(machine that a renamed copy is like, kernel rates that are still that machine's, by value and source).
-
-    Each rate is rescaled to this machine's memory rate [bytes/s, 4 digits]; rates that the user set are left
-    out.  Limits: a shipped name, a machine like none, the same memory rate -> no rates
-    """
-    if not machine.links.like or machine.name in list_machines():
-        return "", {}
-    like, own = _load_shipped(machine.links.like), machine.unchanged()
-    ratio = own.value("hbm_bytes_per_s") / like.value("hbm_bytes_per_s")
-    copied = [
-        key
-        for key in FOLLOW_MEMORY
-        if math.isclose(own.value(key), like.value(key), rel_tol=_SAME)
-        and own.quantity(key).source == like.quantity(key).source
-        and key not in machine.overrides
-    ]
-    if math.isclose(ratio, 1, rel_tol=_SAME):
-        copied = []
-    return like.name, {key: float(f"{like.value(key) * ratio:.4g}") for key in copied}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,19 +28,21 @@ def own_file(tmp_path: Path, values: dict[str, float], name: str = "mine", like:
     return str(path)
 
 
-@pytest.mark.parametrize(("rate", "faster"), [(1.5e12, (0, 2)), (2.4e12, (2,))])
+@pytest.mark.parametrize(("rate", "faster"), [(1.5e12, (0, 2)), (2.4e12, (2,)), (6.7e12, ())])
 @pytest.mark.parametrize("like", [True, False])
-def test_kernels_faster_than_the_memory_are_refused(
+def test_kernels_of_another_memory_are_refused(
     tmp_path: Path, rate: float, faster: tuple[int, ...], like: bool
 ) -> None:
+    """Faster than the memory; in a copy all that were left as they were, with the same part of the memory."""
     path = own_file(tmp_path, {"hbm_bytes_per_s": rate}, like=like)
+    if not like and not faster:
+        assert load_machine(path).value("hbm_bytes_per_s") == rate
+        return
     with pytest.raises(BadInputError) as refused:
         load_machine(path)
-    said = refused.value.message.split(": more than the memory gives")[0]
-    assert [key for key in FOLLOW if key in said] == [FOLLOW[i] for i in faster]
-    hint = str(refused.value.next_step)
-    assert "hbm_bytes_per_s" in hint
-    assert all((key in hint) is like for key in FOLLOW)  # all of them are to be scaled, not these alone
+    said = refused.value.message.split(": not what a memory")[0]
+    assert [key for key in FOLLOW if key in said] == ([*FOLLOW] if like else [FOLLOW[i] for i in faster])
+    assert all((key in str(refused.value.next_step)) is like for key in FOLLOW)
 
 
 def test_what_the_refusal_says_to_write_is_the_what_if(tmp_path: Path) -> None:
@@ -49,34 +50,19 @@ def test_what_the_refusal_says_to_write_is_the_what_if(tmp_path: Path) -> None:
         load_machine(own_file(tmp_path, {"hbm_bytes_per_s": 1.5e12}))
     written = re.findall(r"\[values.(\w+)\] value = (\S+?)(?:;|$)", str(refused.value.next_step))
     values = {key: float(value) for key, value in written}
-    assert tuple(values) == ("gather_bytes_per_s", "local_sum_bytes_per_s", "bucketize_bytes_per_s")
+    assert values.keys() == set(FOLLOW)
     mended = own_file(tmp_path, {"hbm_bytes_per_s": 1.5e12, **values})
     own = project_one(table_bytes=1e12, machine=mended)
     what_if = project_one(table_bytes=1e12, machine=NAME, overrides={"hbm_bytes_per_s": 1.5e12})
-    gathers = [step.time_s for found in (own, what_if) for step in found.steps if step.name == "gather_pool"]
+    gathers = [step.time_s for x in (own, what_if) for step in x.steps if step.name == "gather_pool"]
     assert gathers[0] == pytest.approx(gathers[1], rel=1e-3)
-    assert not any("of another" in note or "--set gather" in note for note in own.notes)
-
-
-def test_rates_of_another_memory_are_said(tmp_path: Path, cli: Any) -> None:
-    path = own_file(tmp_path, {"hbm_bytes_per_s": 6.7e12})
-    (said,) = [note for note in project_one(table_bytes=1e12, machine=path).notes if "--set" in note]
-    assert f"those of {NAME}" in said and "hbm_bytes_per_s = 6.70 TB/s" in said
-    typed = re.findall(r"--set \S+", said)
-    assert typed == [f"--set {key}={2 * load_machine(NAME).value(key):g}" for key in FOLLOW]
-    words = [word for each in typed for word in each.split()]
-    done = cli("project", "--table-size", "1TB", "--machine", path, *words)
-    assert done.code == 0 and "those of" not in done.err
-    done = cli("project", "--table-size", "1TB", "--machine", path, *words[:2])
-    assert "--set bucketize_bytes_per_s=" in done.err and "--set gather" not in done.err
 
 
 def test_what_is_the_users_own_is_not_doubted(tmp_path: Path) -> None:
     """Another value; another source; the same memory; a file of measured values that is like no other."""
     own = {"gather_bytes_per_s": 3e12, "bucketize_bytes_per_s": 2e12, "local_sum_bytes_per_s": 6e12}
     for values in ({"hbm_bytes_per_s": 6.7e12, **own}, {"nic_bytes_per_s": 25e9}):
-        found = project_one(table_bytes=1e12, machine=own_file(tmp_path, values))
-        assert not any("--set" in note for note in found.notes)
+        assert load_machine(own_file(tmp_path, values)).name == "mine"
     path = Path(own_file(tmp_path, {"hbm_bytes_per_s": 1.5e12}, like=False))
     text = path.read_text(encoding="utf-8")
     before, rate, after = text.partition("[values.hbm_bytes_per_s]")
