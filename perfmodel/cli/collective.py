@@ -157,7 +157,8 @@ def check_alignment(frame: pd.DataFrame, models: Sequence[CollectiveModel]) -> N
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",
-            f"the smallest size here is {least * most} B" + (f", for {most} ranks." if most > ranks else "."),
+            f"the smallest size here is {least * most} B{f', for {most} ranks' if most > ranks else ''}. "
+            "A number without a unit is bytes.",
         )
 
 

@@ -102,6 +102,10 @@ def check_one_plan(many: list[int], **others: object) -> None:
         apart(f"--gpus with {len(many)} numbers", many, advice, **others)
 
 
+_LEAST_HBM = 1e6
+"""Bytes: less was meant in another unit."""
+
+
 def note_not_searched(typed: Sequence[str]) -> None:
     """Print a note that options of the search (``typed``) have no effect on a plan in a file."""
     *most, last = ["", *(f"--{name.replace('_', '-')}" for name in typed if name in OF_SEARCH)]
@@ -120,7 +124,7 @@ def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tup
         reserve = RESERVE if max_hbm is None else "0"
 
     whole = machine.value("hbm_bytes")
-    most = None if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
+    most = None if max_hbm is None else parse_bytes(max_hbm, "--max-hbm", least=_LEAST_HBM)
     if most is not None and most > whole:
         raise BadInputError(
             f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",

@@ -116,6 +116,9 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
         show_help(message)
         return BAD_USAGE
     step = f"see {command} --help"
+    for option, number, unit in zip(arguments, arguments[1:], arguments[2:], strict=False):
+        if option.startswith("--") and number.replace(".", "").isdigit() and f"({unit})" in message:
+            step = f"a value and its unit are one word: {option} {number}{unit}\n{step}"
     known = {
         name for option in (context.command.params if context is not None else ()) for name in option.opts
     }
