@@ -9,11 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Switch:
-    """A button of a figure, and what it changes in the drawn figure.
-
-    label   on the button: µs, %
-    traces, layout  new settings, as Plotly.restyle and Plotly.relayout take them
-    """
+    """A button of a figure: its label, and new settings of the drawn traces and of the layout."""
 
     label: str
     traces: Mapping[str, Any]
@@ -32,7 +28,7 @@ class Block:
 
     name: str
     title: str
-    how_to_read: str  # one line
+    how_to_read: str  # one line, and one for each claim of a paper
     figure: Any  # plotly.graph_objects.Figure
     source: str
     data: tuple[Mapping[str, Any], ...]

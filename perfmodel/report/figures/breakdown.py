@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from perfmodel.engine.steps import StepRow
-from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import scatter, whiskers
 from perfmodel.report.figures.registry import BREAKDOWN
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.figures.words import told
+from perfmodel.report.figures.words import hover
 from perfmodel.report.projection_text import band
 from perfmodel.units import format_bytes, format_fraction, format_time
 
-_ALL = "one batch"
-_COLUMNS = (
-    Column(text=lambda step: step.label, data={"step": lambda step: step.name}),
-    Column(
-        text=lambda step: f"{_time_words(step)}, band {band(step.low_s, step.high_s)}",
-        data=attributes("time_s", "low_s", "high_s", "share"),
-    ),
-    Column(
-        text=lambda step: f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock",
-        data=attributes("payload_bytes", "library", "clock"),
-    ),
-    Column(text=lambda step: f"evidence: {step.evidence}", data=attributes("evidence")),
-)
-"""What the hover text and the data of the figure have for each step."""
+_DATA = ("time_s", "low_s", "high_s", "share", "payload_bytes", "library", "clock", "evidence")
 
 
 def breakdown(subject: Subject) -> Block | Missing:
     """The steps as one stacked bar, and below it each step where it begins and ends, with its band."""
     answer = subject.answer
     factor, unit = style.time_unit(answer.time_s)
-    names = [f"<b>{_ALL}</b><br>{format_time(answer.time_s)}"]
-    names += [f"{step.label}<br>{_time_words(step)}" for step in answer.steps]
+    names = [f"<b>one batch</b><br>{format_time(answer.time_s)}"]
     traces, start_s, ends = [], 0.0, [(answer.time_s, answer.totals["low_s"], answer.totals["high_s"])]
     for place, step in enumerate(answer.steps):
+        time = f"{format_time(step.time_s)}, {format_fraction(step.share)}"
+        names.append(f"{step.label}<br>{time}")
+        words = [
+            step.label,
+            f"{time}, band {band(step.low_s, step.high_s)}",
+            f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock",
+            f"evidence: {step.evidence}",
+        ]
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[place + 1]],
+                "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[-1]],
                 "x": [factor * step.time_s] * 2, "base": [factor * start_s] * 2, "hoverinfo": "text",
-                "hovertext": told(_COLUMNS, step), "marker": {"color": style.colour(place)},
+                "hovertext": hover(words), "marker": {"color": style.colour(place)},
             }
         )  # fmt: skip
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))
@@ -61,13 +53,12 @@ def breakdown(subject: Subject) -> Block | Missing:
         yaxis=style.axis(autorange="reversed", showgrid=False, tickfont={"size": 12}),
     )
     longest = answer.longest_step
-    share, of = format_fraction(longest.share), format_time(answer.time_s)
-    title = f"Where the time goes: the {longest.label} takes {share} of {of}."
+    share, whole = format_fraction(longest.share), format_time(answer.time_s)
+    title = f"Where the time goes: the {longest.label} takes {share} of {whole}."
     how = "Steps one after another, all of them in the bar on top. Whiskers are 95 % bands."
     shares = ", ".join(f"{format_fraction(part)} {kind}" for kind, part in answer.evidence_shares().items())
-    rows = [{"sharding": answer.sharding, **columns_record(_COLUMNS, step)} for step in answer.steps]
+    rows = [
+        {"sharding": answer.sharding, "step": step.name, **{name: getattr(step, name) for name in _DATA}}
+        for step in answer.steps
+    ]
     return BREAKDOWN.block(title, how, figure, f"{subject.source} Evidence: {shares}.", rows)
-
-
-def _time_words(step: StepRow) -> str:
-    return f"{format_time(step.time_s)}, {format_fraction(step.share)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,10 @@ _BEYOND = 4.0
 _PER_OCTAVE = 2
 _PAPER_CLOCKS = ((Backend.NCCL, Clock.STREAM), (Backend.NVSHMEM, Clock.DEVICE))
 _CLAIMS = ("2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c")
-_ROWS = {"time_s": "time", "busbw_bytes_per_s": "bus bandwidth", "residual": "off the curve (%)"}
-"""Panes of a collective, from above, by the value that they show."""
+_HOW = (
+    "Marks are medians. Lines are fitted curves: dashed inside the measured sizes, dotted outside. "
+    "A vertical rule is where the faster library changes."
+)
 
 
 @dataclass(frozen=True)
@@ -58,25 +61,23 @@ class MeasuredCurve:
         """Times as a projection has them, by measured medians where there are any [s]."""
         return self.model.estimate(self.curve.collective, sizes, self.curve.gpus).time_s
 
-    def fit(self, sizes: Floats) -> dict[str, Floats]:
-        """The fitted curve at these sizes: its times [s] and its bus bandwidth [byte/s]."""
+    def fit(self, sizes: Floats) -> Floats:
+        """Times by the fitted curve [s]."""
         c = self.curve
-        times = hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
-        return {"time_s": times, "busbw_bytes_per_s": sizes / times * bus_factor(c.collective, c.gpus)}
+        return hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary for each measured size: its median, and how far that is from the fitted time [-]."""
-        c, sizes = self.curve, np.array(self.curve.anchor_bytes)
-        times, fitted = np.array(c.anchor_times_s), self.fit(sizes)["time_s"]
-        rates = sizes / times * bus_factor(c.collective, c.gpus)
-        calibration = self.model.calibration
+        c, calibration = self.curve, self.model.calibration
+        sizes, times = np.array(c.anchor_bytes), np.array(c.anchor_times_s)
+        fitted, rates = self.fit(sizes), sizes / times * bus_factor(c.collective, c.gpus)
         same = {
             "calibration": calibration.calibration_id, "backend": str(calibration.backend),
             "clock": str(calibration.clock), "collective": c.collective, "gpus": c.gpus,
         }  # fmt: skip
-        names = ("payload_bytes", "time_s", "fitted_s", "residual", "busbw_bytes_per_s")
-        numbers = zip(sizes, times, fitted, times / fitted - 1, rates, strict=True)
+        names = ("payload_bytes", "time_s", "fitted_s", "off_percent", "busbw_bytes_per_s")
+        numbers = zip(sizes, times, fitted, 100 * (times / fitted - 1), rates, strict=True)
         return [same | dict(zip(names, map(float, row), strict=True)) for row in numbers]
 
 
@@ -100,13 +101,7 @@ def collectives(subject: Subject) -> Block | Missing:
     title = sentence(
         f"on {counted(gpus, 'GPU')}, " + "; ".join(describe_series(series) for series in columns.values())
     )
-    return COLLECTIVES.block(title, _HOW, _draw(columns, list(_ROWS)), *_list_data(columns))
-
-
-_HOW = (
-    "Marks are medians. Lines are fitted curves: dashed inside the measured sizes, dotted outside. "
-    "A vertical rule is where the faster library changes."
-)
+    return COLLECTIVES.block(title, _HOW, _draw(columns, residuals=True), *_list_data(columns))
 
 
 def paper_collectives(subject: Subject) -> Block | Missing:
@@ -124,7 +119,7 @@ def paper_collectives(subject: Subject) -> Block | Missing:
     machine_name = models[0].machine.name
     title = f"Figure 1 of the paper, on {machine_name}: {count_verdicts(verdicts)}."
     how = f"{_HOW}{describe_verdicts(verdicts)}"
-    return PAPER_COLLECTIVES.block(title, how, _draw(columns, ["time_s"]), *_list_data(columns))
+    return PAPER_COLLECTIVES.block(title, how, _draw(columns), *_list_data(columns))
 
 
 def list_measured(subject: Subject) -> list[CollectiveModel]:
@@ -188,7 +183,7 @@ def describe_series(series: Sequence[MeasuredCurve]) -> str:
             return f"{what}: {first.label} is faster below {format_bytes(switch)}, {second.label} above"
         return f"{what}: {first.label} is faster than {second.label} at every size that both measured"
     rows = [row for line in series for row in line.rows]
-    half = format_fraction(float(np.median([abs(row["residual"]) for row in rows])))
+    half = format_fraction(float(np.median([abs(row["off_percent"]) for row in rows])) / 100)
     return (
         f"{what} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
         f"{format_rate(max(row['busbw_bytes_per_s'] for row in rows))} of bus bandwidth, half of the medians "
@@ -196,73 +191,64 @@ def describe_series(series: Sequence[MeasuredCurve]) -> str:
     )
 
 
-def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], names: Sequence[str]) -> Any:
-    """A plotly figure: a column for each collective, and a row of panes for each value in ``names``."""
-    traces, rules = [], []
-    labels = set[str]()
+def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], *, residuals: bool = False) -> Any:
+    """A plotly figure with a column for each collective. residuals  whether what is off is drawn below"""
+    count, height = len(columns), 2 if residuals else 1
+    traces, rules, labels = [], [], set[str]()
     for place, series in enumerate(columns.values()):
         for line in series:
-            for row, trace in _list_traces(line, names):
-                shown = row == 0 and trace["mode"] == "markers" and line.label not in labels
-                labels |= {line.label} if shown else set()
-                traces.append(in_pane({**trace, "showlegend": shown}, row, place, len(columns)))
+            for trace in _list_lines(line):
+                traces.append(in_pane(trace, 0, place, count))
+            marker = {"color": style.colour(line.number), "symbol": style.symbol(line.number), "size": 7}
+            sizes, words = [row["payload_bytes"] for row in line.rows], list(map(_describe, line.rows))
+            for row, name in enumerate(("time_s", "off_percent")[:height]):
+                values = [item[name] for item in line.rows]
+                trace = scatter(sizes, values, words, line.label, marker, legendgroup=line.label)
+                shown = row == 0 and line.label not in labels
+                traces.append(in_pane({**trace, "showlegend": shown}, row, place, count))
+            labels.add(line.label)
         comparison = compare_series(series)
         switch = comparison.crossover_bytes if comparison else None
-        if switch is not None:
-            axes = [pane(row, place, len(columns)) for row in range(len(names))]
-            rules += [rule(f"x{axis}", switch, f"y{axis} domain", dash="dot") for axis in axes]
-    every = [line for series in columns.values() for line in series]
-    rows = [row for line in every for row in line.rows]
-    ends = [end for line in every for end in (line.curve.anchor_bytes[0], line.curve.anchor_bytes[-1])]
-    x = style.binary_bytes_axis(min(ends) / _BEYOND, max(ends) * _BEYOND, "payload of one GPU")
-    axes = {
-        "time_s": style.time_axis,
-        "busbw_bytes_per_s": style.rate_axis,
-        "residual": lambda low, high, title: style.axis(title, zeroline=True, zerolinecolor=style.RULE),
-    }
-    lines = []
-    for name in names:
-        values = [row[name] for row in rows]
-        y = axes[name](min(values) / 1.5, max(values) * 1.5, _ROWS[name])
-        lines.append([y if place == 0 else {**y, "title": {"text": ""}} for place in range(len(columns))])
-    layout = panes([x] * len(columns), lines, (2, 1.5, 1)[: len(names)], list(map(collective_name, columns)))
+        for row in range(height if switch is not None else 0):
+            name = pane(row, place, count)
+            rules.append(rule(f"x{name}", switch or 0.0, f"y{name} domain", dash="dot"))
+    rows = [row for series in columns.values() for line in series for row in line.rows]
+    sizes, times = ([row[name] for row in rows] for name in ("payload_bytes", "time_s"))
+    x = style.binary_bytes_axis(min(sizes) / _BEYOND, max(sizes) * _BEYOND, "payload of one GPU")
+    axes = [style.time_axis(min(times) / 1.5, max(times) * 1.5)]
+    axes += [style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE)] * (height - 1)
+    bare = [{**y, "title": {"text": ""}} for y in axes]
+    lines = [[axes[row], *[bare[row]] * (count - 1)] for row in range(height)]
+    layout = panes([x] * count, lines, (2, 1)[:height], list(map(collective_name, columns)))
     return style.new_figure(
-        traces, height=120 + 230 * len(names), shapes=rules, meta={"min_width": 260 * len(columns)},
-        legend={**style.LEGEND, "y": 1.0 + 0.12 / len(names)},
-        margin={"l": 72, "r": 24, "t": 76, "b": 56}, **layout,
+        traces, height=140 + 230 * height, shapes=rules, meta={"min_width": 260 * count},
+        legend={**style.LEGEND, "y": 1.0 + 0.12 / height}, margin={"l": 72, "r": 24, "t": 76, "b": 56},
+        **layout,
     )  # fmt: skip
 
 
-def _list_traces(series: MeasuredCurve, names: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Plotly traces of a library, each with the number of its row of panes."""
-    curve, colour = series.curve, style.colour(series.number)
-    low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+def _list_lines(line: MeasuredCurve) -> Iterator[dict[str, Any]]:
+    """Plotly traces of the fitted curve, inside the measured sizes and outside."""
+    low, high = line.curve.anchor_bytes[0], line.curve.anchor_bytes[-1]
     steps = max(round(float(np.log2(high / low)) * _PER_OCTAVE), 1)
-    same = {"legendgroup": series.label, "hoverinfo": "skip", "mode": "lines"}
     for start, end, count, evidence in (
         (low, high, steps, Evidence.INTERPOLATED),
         (low / _BEYOND, low, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
         (high, high * _BEYOND, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
     ):
         sizes = np.geomspace(start, end, count + 1)
-        line = {"color": colour, "width": 2, "dash": style.DASHES[evidence]}
-        for row, name in enumerate(names[:2]):
-            yield row, scatter(sizes, series.fit(sizes)[name], "", series.label, line=line, **same)
-    marker = {"color": colour, "symbol": style.symbol(series.number), "size": 7}
-    sizes, words = [row["payload_bytes"] for row in series.rows], list(map(_describe, series.rows))
-    for row, name in enumerate(names):
-        values = [item[name] * (100 if name == "residual" else 1) for item in series.rows]
-        trace = scatter(sizes, values, words, series.label, marker, legendgroup=series.label)
-        yield row, trace
+        look = {"color": style.colour(line.number), "width": 2, "dash": style.DASHES[evidence]}
+        same = {"legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False}
+        yield scatter(sizes, line.fit(sizes), "", line.label, line=look, **same)
 
 
 def _describe(row: Mapping[str, Any]) -> str:
+    time, fitted = format_time(row["time_s"]), format_time(row["fitted_s"])
     return hover(
         [
             f"{safe(row['calibration'])}, {collective_name(row['collective'])}",
-            f"{format_bytes(row['payload_bytes'])}: {format_time(row['time_s'])}, "
-            f"{format_rate(row['busbw_bytes_per_s'])} bus",
-            f"fitted {format_time(row['fitted_s'])}",
+            f"{format_bytes(row['payload_bytes'])}: {time}, {format_rate(row['busbw_bytes_per_s'])} bus",
+            f"fitted {fitted}",
         ]
     )
 
@@ -270,10 +256,8 @@ def _describe(row: Mapping[str, Any]) -> str:
 def _list_data(columns: Mapping[str, Sequence[MeasuredCurve]]) -> tuple[str, list[dict[str, Any]]]:
     """(The line below the figure, the figure's data)."""
     every = [line for series in columns.values() for line in series]
-    samples: dict[str, int] = {}
+    samples: Counter[str] = Counter()
     for line in every:
-        name = line.model.calibration.calibration_id
-        samples[name] = samples.get(name, 0) + line.curve.sample_count
+        samples[line.model.calibration_id] += line.curve.sample_count
     parts = [f"{name}, {counted(count, 'sample')}" for name, count in samples.items()]
-    formula = f"fitted {every[0].curve.formula()}"
-    return f"Measured: {'; '.join(parts)}; {formula}.", [row for line in every for row in line.rows]
+    return f"Measured: {'; '.join(parts)}.", [row for line in every for row in line.rows]

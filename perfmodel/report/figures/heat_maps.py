@@ -60,7 +60,13 @@ def shapes(subject: Subject) -> Block | Missing:
                 "y0": y - 0.5, "y1": y + 0.5, "line": {"color": style.PALETTE[0], "width": 4},
             }
         )  # fmt: skip
-    figure = _draw_maps(maps, [("batch of each GPU", "ids of a bag"), ("tables", "dim")], 320, shapes=frames)
+    figure = _draw_maps(
+        maps,
+        [("batch of each GPU", "ids of a bag"), ("tables", "dim")],
+        320,
+        shapes=frames,
+        meta={"min_width": 560},
+    )
     how = "Each cell is an answer in full; darker is slower. The framed cells are the question."
     title = f"With other batches and tables the slowdown goes from {_name_ends(data, tuple(_STEPS))}."
     return SHAPES.block(title, how, figure, subject.source, data)

@@ -78,7 +78,8 @@ def stages(subject: Subject) -> Block | Missing:
         rows += [row for line in lines for row in line]
         rows += [_sum_stages(axis, safe(sample["implementation"]), "timed", sample) for sample in timed]
     title = _entitle_stages(rows, machine.name)
-    how = "Three stages, and all of them, over three axes; points are look-ups that were timed."
+    how = "Three stages, and all of them, over three axes."
+    how += " Marks without a line are look-ups that were timed here." if samples else ""
     how += describe_verdicts(judge(["6"]))
     source = f"Machine {machine.name}; lines are the row-wise projection, clocks in brackets."
     return PAPER_STAGES.block(title, how, _draw_stages(rows), source, rows)
@@ -362,6 +363,7 @@ def _draw_slowdown(rows: Sequence[Row]) -> Any:
     return style.new_figure(
         traces,
         height=380,
+        meta={"min_width": 640},
         margin={"l": 24, "r": 24, "t": 40, "b": 56},
         xaxis=style.ratio_axis(0.9 * min(ends), 1.1 * max(ends), "slowdown (×)"),
         yaxis=style.axis(autorange="reversed", showgrid=False),

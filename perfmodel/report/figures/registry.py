@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing, Switch
@@ -24,12 +23,10 @@ class Figure:
     name: str
     maker: str
 
-    def draw(self, *subject: Any, **known: Any) -> Block | Missing:
-        """Import ``maker`` and call it with ``subject``, and with what it has parameters for in ``known``."""
+    def draw(self, *subject: Any, **named: Any) -> Block | Missing:
+        """Import ``maker``, and call it with what the figure is about."""
         module, _, function = self.maker.rpartition(".")
-        maker = getattr(import_module(module, __package__), function)
-        values = {name: known[name] for name in signature(maker).parameters if name in known}
-        drawn: Block | Missing = maker(*subject, **values)
+        drawn: Block | Missing = getattr(import_module(module, __package__), function)(*subject, **named)
         return drawn
 
     def block(

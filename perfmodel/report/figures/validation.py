@@ -20,7 +20,6 @@ from perfmodel.resources import data_path
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 Row = Mapping[str, Any]
-_BANDS = (0.25, 0.10)
 _STORED = {
     "a size left out of the fit": "sizes_left_out.csv",
     "a cluster left out of the fit": "clusters_left_out.csv",
@@ -96,10 +95,7 @@ def compare_points(points: Sequence[Row]) -> Block | Missing:
         f"of {counted(len(rows), 'point')} left out of the fits, on up to {gpus}, half are predicted within "
         f"{half} and 90 % within {most}; {inside} are inside their 95 % band"
     )
-    how = (
-        "On the line, a prediction is exact; the dark band is ±10 %, the light band ±25 %. "
-        "Below: predicted divided by measured."
-    )
+    how = "On the line, a prediction is exact. Below: predicted divided by measured."
     kinds: dict[str, list[Row]] = {}
     for row in rows:
         kinds.setdefault(row["kind"], []).append(row)
@@ -117,8 +113,13 @@ def _draw(kinds: Mapping[str, Sequence[Row]]) -> Any:
     times = [row[name] for row in rows for name in ("time_s", "predicted_s")]
     ratios = [1 + row["error"] for row in rows]
     low, high = min(times) / 1.3, max(times) * 1.3
-    ends = min(*ratios, 1 - _BANDS[0]) / 1.1, max(*ratios, 1 + _BANDS[0]) * 1.1
-    traces = list(_list_guides(low, high))
+    ends = min(*ratios, 1.0) / 1.1, max(*ratios, 1.0) * 1.1
+    line = {"color": style.RULE, "width": 1}
+    quiet: dict[str, Any] = {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False}
+    traces = [
+        in_pane(scatter([low, high], exact, "", "exact", **quiet), row)
+        for row, exact in enumerate(([low, high], [1.0, 1.0]))
+    ]
     for number, (kind, part) in enumerate(kinds.items()):
         marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 6, "opacity": 0.75}
         measured = [row["time_s"] for row in part]
@@ -129,19 +130,6 @@ def _draw(kinds: Mapping[str, Sequence[Row]]) -> Any:
     measured_axis = style.time_axis(low, high, "measured time")
     axes = [[style.time_axis(low, high, "predicted time")], [style.ratio_axis(*ends, "over measured (×)")]]
     return style.new_figure(traces, height=680, **panes([measured_axis], axes, (2, 1), gaps=(0, 0.06)))
-
-
-def _list_guides(low: float, high: float) -> Iterator[dict[str, Any]]:
-    """Plotly traces for both panes: the line of equal times, and bands of ±10 and ±25 % around it."""
-    quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
-    fill = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22), "line": {"width": 0}}
-    for row, scale in enumerate(([low, high], [1.0, 1.0])):
-        for share in _BANDS:
-            up, down = ([end * factor for end in scale] for factor in (1 + share, 1 - share))
-            x = [low, high, high, low]
-            yield in_pane(scatter(x, [*up, *reversed(down)], "", f"±{share:.0%}", **fill, **quiet), row)
-        line = {"color": style.RULE, "width": 1}
-        yield in_pane(scatter([low, high], scale, "", "equal", line=line, **quiet), row)
 
 
 def _describe(row: Row) -> str:
