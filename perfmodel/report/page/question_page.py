@@ -25,6 +25,7 @@ from perfmodel.report.ranking_text import (
     help_words,
     limit_words,
     measure_text,
+    planned_words,
     setting_words,
     throughput_words,
 )
@@ -56,11 +57,12 @@ def question_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> P
 def card_of(subject: Subject, *, whole: bool = True) -> Card:
     """The headline of an answer: its time and both ratios, and three findings.
 
-    whole  whether to say which change helps most: this takes many answers
+    whole  whether to say which change helps most, and what a plan gives: this takes many answers
     """
     answer, ranking = subject.answer, subject.lead
     shown = ranking or Ranking(subject.base, (answer,) if answer.fits else ())
     beside = beside_words(shown, whole=False) if ranking else f"sharded {answer.sharding}"
+    planned = planned_words(ranking) if whole and ranking else ""
     told = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
@@ -68,7 +70,7 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
     return Card(
         headline(shown),
         _sentence(throughput_words(answer)),
-        _sentence(beside),
+        " ".join(filter(None, (_sentence(beside), _sentence(planned)))),
         evidence=evidence_bar(answer.evidence_shares()),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
