@@ -61,7 +61,7 @@ def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
     """A cell with |error| of the plain alpha-beta model, each size predicted from the others."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     rests = [sizes != size for size in sizes]
-    fits = [fit_curve(sizes[rest], times[rest], sharpness=1.0) for rest in rests]
+    fits = [fit_curve(sizes[remaining], times[remaining], sharpness=1.0) for remaining in rests]
     predicted = [
         hockney_time(size, fit.alpha_s, fit.beta_bytes_per_s, 1.0)
         for size, fit in zip(sizes, fits, strict=True)
@@ -71,14 +71,14 @@ def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
 
 def in_node() -> str:
     cells = accuracy.leave_one_size_out().groupby(["machine", "collective", "gpus"], observed=True)
-    whole = pd.concat([alpha_beta_errors(cell) for _, cell in cells]).assign(all="all")
+    points = pd.concat([alpha_beta_errors(cell) for _, cell in cells]).assign(all="all")
     rows = []
     for column in ("all", "machine", "collective", "gpus", "size"):
-        for row in summary(whole, [column]).to_dict("records"):
-            plain = whole[whole[column] == row[column]]["alpha_beta_error"]
-            what = f"{row[column]} GPUs" if column == "gpus" else str(row[column])
+        for row in summary(points, [column]).to_dict("records"):
+            plain = points[points[column] == row[column]]["alpha_beta_error"]
+            label = f"{row[column]} GPUs" if column == "gpus" else str(row[column])
             errors = [row["median"], row["p90"], plain.median(), plain.quantile(0.9), row["inside"]]
-            rows.append([what, str(row["n"]), *map(percent, errors), f"x{row['width']:.2f}"])
+            rows.append([label, str(row["n"]), *map(percent, errors), f"x{row['width']:.2f}"])
     return table(["", "n", "median %", "p90 %", "a-b median %", "a-b p90 %", "inside %", "width"], rows)
 
 
@@ -116,10 +116,13 @@ def operators_left_out() -> str:
     for key, group in product.groupby(_SCORED, sort=False, observed=True):
         row = [*map(str, key), str(group["operator"].nunique()), str(len(group))]
         for points in answers:
-            own = points.loc[group.index]
-            row += [percent(float(own["error"].abs().quantile(share))) for share in (0.5, 0.9)]
+            scores = points.loc[group.index]
+            row += [percent(float(scores["error"].abs().quantile(share))) for share in (0.5, 0.9)]
             if points is product:
-                row += [percent(own["inside"].mean()), f"x{(own['high_s'] / own['low_s']).median():.2f}"]
+                row += [
+                    percent(scores["inside"].mean()),
+                    f"x{(scores['high_s'] / scores['low_s']).median():.2f}",
+                ]
         rows.append(row)
     headers = ["median", "p90", "inside", "width", "law's", "p90", "rival's", "p90"]
     return table(["", "", "", "by", "n", *headers], rows, left=(0, 1, 2))
@@ -138,7 +141,7 @@ def nodes_left_out() -> str:
 def forced() -> str:
     """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
     priors, samples = load_priors(), measured.shipped_samples()
-    cluster = next(one for one in find_cluster_cells(samples) if one.name == "pico_mn5_h100")
+    cluster = next(cells for cells in find_cluster_cells(samples) if cells.name == "pico_mn5_h100")
     cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
     prior = prior_of("ring_tree", cluster.machine, priors)
     logs = fit_logs("ring_tree", cells, cluster.machine, priors, prior).logs
@@ -147,23 +150,23 @@ def forced() -> str:
     rows = []
     for cell in across:
         law = (cell.collective, cell.group, cell.payload_bytes, cell.algorithm)
-        for what, times in (
+        for kind, times in (
             ("measured", cell.time_s),
             ("law", LINK_LAWS["ring_tree"].time_at(logs, steps, *law)),
         ):
-            of = [cell.algorithm or "any", str(cell.group.gpus)] if what == "measured" else ["", ""]
-            rows.append([*of, what, *[format_number(1e6 * float(time)) for time in times]])
+            of = [cell.algorithm or "any", str(cell.group.gpus)] if kind == "measured" else ["", ""]
+            rows.append([*of, kind, *[format_number(1e6 * float(time)) for time in times]])
     return table(["", "GPUs", "µs at", *[format_bytes(size) for size in sizes]], rows, left=(0, 2))
 
 
 def crossovers() -> str:
     rows = []
     for collective, clocks in product(crossover.COLLECTIVES, crossover.PAIRS):
-        found = crossover.compare(collective, *clocks)
+        crossing = crossover.compare(collective, *clocks)
         said = ["", "", "not measured"]
-        if found is not None:
-            size = found.crossover_bytes
-            said = [f"{found.small_ratio:.2f}", format_bytes(size) if size else "", found.winner]
+        if crossing is not None:
+            size = crossing.crossover_bytes
+            said = [f"{crossing.small_ratio:.2f}", format_bytes(size) if size else "", crossing.winner]
         rows.append([collective, *map(str, clocks), *said])
     headers = ["collective", "NVSHMEM clock", "NCCL clock", "NCCL/NVSHMEM", "crossover", "faster"]
     return table(headers, rows, left=(0, 1, 2, 5))
@@ -174,14 +177,14 @@ def networks() -> str:
     learned, shown = load_priors().learned, ("infiniband", "efa", "slingshot", "roce")
     rows = []
     for law, unknowns in (("ring_tree", RING_TREE), ("pairwise", PAIRWISE)):
-        found = [learned.get(name, {}).get(law) for name in shown]
+        shared = [learned.get(name, {}).get(law) for name in shown]
         title = "rings and trees" if law == "ring_tree" else "all-to-all"
-        counts = [f"{counted(len(one.clusters), 'cluster')}" if one else "" for one in found]
+        counts = [f"{counted(len(one.clusters), 'cluster')}" if one else "" for one in shared]
         rows.append([title, *counts])
         for name in (unknown.name for unknown in unknowns if unknown.network):
-            own = [one.unknowns[name] if one else None for one in found]
+            values = [one.unknowns[name] if one else None for one in shared]
             short = name.removesuffix("_ratio").removesuffix("_bytes_per_s").removesuffix("_s")
-            rows.append([f" {short}", *[_value_text(name, value) if value else "" for value in own]])
+            rows.append([f" {short}", *[_value_text(name, value) if value else "" for value in values]])
     return table(["", *shown], rows, left=(0,))
 
 
@@ -233,13 +236,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write needs all tables: leave --only out")
-    made = {}
+    tables = {}
     for name, (title, make) in TABLES.items():
         if options.only in (None, name):
-            made[name] = make()
-            print(f"{title}\n{made[name]}\n", flush=True)
+            tables[name] = make()
+            print(f"{title}\n{tables[name]}\n", flush=True)
     if options.write:
-        write(made)
+        write(tables)
         left_out.save(large_groups())
     return 0
 

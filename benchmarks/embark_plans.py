@@ -21,14 +21,14 @@ _BATCH = 65536
 def main(effort_s: float) -> None:
     """Plans of every workload, one file each."""
     run = load_claims().embark
-    asked = [claim.ask for claim in load_claims().claim]
-    models = dict.fromkeys([*run.models, *(ask["model"] for ask in asked if ask["what"] == "throughput")])
+    questions = [claim.ask for claim in load_claims().claim]
+    models = dict.fromkeys([*run.models, *(ask["model"] for ask in questions if ask["what"] == "throughput")])
     for model in models:
         evaluator = evaluator_of(model, run.gpus, _BATCH)
-        found = Search(evaluator, usable_bytes(evaluator), effort_s=effort_s).run()
+        result = Search(evaluator, usable_bytes(evaluator), effort_s=effort_s).run()
         path = data_path("dlrm", "plans", plan_name(model, run.gpus))
-        path.write_text(json.dumps(plan_record(found.plan), separators=(",", ":")) + "\n", encoding="utf-8")
-        print(f"{model}: {found.cost.time_s * 1e3:.3f} ms, {found.stopped}")
+        path.write_text(json.dumps(plan_record(result.plan), separators=(",", ":")) + "\n", encoding="utf-8")
+        print(f"{model}: {result.cost.time_s * 1e3:.3f} ms, {result.stopped}")
 
 
 if __name__ == "__main__":

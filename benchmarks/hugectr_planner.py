@@ -60,18 +60,18 @@ def holders(
     Limits: nothing fits -> every table over all buckets;  one bucket -> all in it
     """
     parts = np.ones(len(ids), dtype=np.int64)
-    least, found = np.inf, [list(range(buckets)) for _ in ids]
+    best_cost, best_deal = np.inf, [list(range(buckets)) for _ in ids]
     for _ in range(DEALS):
         order = sorted(range(len(ids)), key=lambda table: -ids[table] / parts[table])
         held, costs, stuck = _deal(order, ids, sizes, parts, np.zeros(buckets), capacity, part_ids)
-        if stuck is None and costs.max() < least:
-            least, found = float(costs.max()), held
+        if stuck is None and costs.max() < best_cost:
+            best_cost, best_deal = float(costs.max()), held
         wanted = order if stuck is None else [stuck]
         cut = next((table for table in wanted if 2 * parts[table] <= buckets), None)
         if cut is None:
             break
         parts[cut] *= 2
-    return found
+    return best_deal
 
 
 def _deal(
@@ -93,9 +93,9 @@ def _deal(
         size = sizes[table] / parts[table]
         for _ in range(parts[table]):
             free = [
-                int(each)
-                for each in np.argsort(costs, kind="stable")
-                if each not in held[table] and full[each] + size <= capacity
+                int(bucket)
+                for bucket in np.argsort(costs, kind="stable")
+                if bucket not in held[table] and full[bucket] + size <= capacity
             ]
             if not free:
                 return held, costs, table
@@ -119,6 +119,6 @@ def plan_of(tables: PlanTables, gpus: int, per_node: int, call: PlannerCall) -> 
     kind = SHARDINGS[TABLE_ROW_WISE if call.by_node else TABLE_WISE].exchange
     placements = [Placement.of(COPY)] * len(tables)
     for table, buckets in zip(cut.tolist(), held, strict=True):
-        ranks = [bucket * share + each for bucket in sorted(buckets) for each in range(share)]
+        ranks = [bucket * share + place for bucket in sorted(buckets) for place in range(share)]
         placements[table] = Placement.of(Scheme(kind, len(ranks)), ranks)
     return Plan(tables, tuple(placements), gpus, per_node)

@@ -58,16 +58,16 @@ class Case:
 
     def evaluator(self) -> Evaluator:
         """An evaluator for this case, forward and backward."""
-        asked, tables = inputs(), PlanTables.load(inputs()["model"])
+        conditions, tables = inputs(), PlanTables.load(inputs()["model"])
         return Evaluator.on(
             self.machine,
             tables.replace_ids(ids_of(tables)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,
-            id_dtype=asked["id_dtype"],
-            payload=asked["payload"],
-            optimizer=asked["optimizer"],
+            id_dtype=conditions["id_dtype"],
+            payload=conditions["payload"],
+            optimizer=conditions["optimizer"],
             training=True,
         )
 
@@ -216,10 +216,10 @@ def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) ->
     def alone(name: str) -> float:
         return float(np.log(fitted_share(lambda case: informs(case) and generation_of(case.machine) == name)))
 
-    own = {name: alone(name) for name in sorted(counts)}
-    mean, apart = float(np.mean(list(own.values()))), float(np.var(list(own.values())))
+    logs = {name: alone(name) for name in sorted(counts)}
+    mean, apart = float(np.mean(list(logs.values()))), float(np.var(list(logs.values())))
     shares = {}
-    for name, log_share in own.items():
+    for name, log_share in logs.items():
         weight = apart / (apart + _KINDS_LOG_SD**2 / counts[name]) if apart else 1.0
         shares[name] = float(np.exp(weight * log_share + (1 - weight) * mean))
     return {**shares, ANY: float(np.exp(mean))}
@@ -230,8 +230,8 @@ def left_out_shares() -> Shares:
     """For each machine, the share from others: of its generation, or else the mean of other generations."""
     machines, shares = sorted({case.machine for case, _ in kinds()}), {}
     for machine in machines:
-        others = shares_by_generation(lambda case, machine=machine: case.machine != machine)  # type: ignore[misc]
-        shares[machine] = others.get(generation_of(machine), others[ANY])
+        fitted = shares_by_generation(lambda case, machine=machine: case.machine != machine)  # type: ignore[misc]
+        shares[machine] = fitted.get(generation_of(machine), fitted[ANY])
     return shares
 
 
@@ -241,19 +241,19 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
     shares  of the datasheet rate by machine, else by generation; None: the shipped ones
     Times are measured_s, predicted_s, low_s, high_s; ratio is predicted over measured, inside of the band.
     """
-    whole: dict[Case, WholeStep] = {}
+    costs: dict[Case, WholeStep] = {}
     rows = []
     for step in steps():
         case = step.case
         if case is None:
             continue
-        if case not in whole:
+        if case not in costs:
             share = None
             if shares is not None:
                 names = case.machine, generation_of(case.machine), ANY
                 share = next((shares[name] for name in names if name in shares), None)
-            whole[case] = WholeStep.compute(planned(case), dense_of(case, share))
-        found = whole[case]
+            costs[case] = WholeStep.compute(planned(case), dense_of(case, share))
+        cost = costs[case]
         rows.append(
             {
                 "system": step.system,
@@ -264,11 +264,11 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
                 "global_batch": step.global_batch,
                 "informs": step.informs,
                 "measured_s": step.time_s,
-                "predicted_s": found.step_s,
-                "low_s": found.low_s,
-                "high_s": found.high_s,
-                "ratio": found.step_s / step.time_s,
-                "inside": found.low_s <= step.time_s <= found.high_s,
+                "predicted_s": cost.step_s,
+                "low_s": cost.low_s,
+                "high_s": cost.high_s,
+                "ratio": cost.step_s / step.time_s,
+                "inside": cost.low_s <= step.time_s <= cost.high_s,
             }
         )
     return pd.DataFrame(rows)
@@ -285,14 +285,14 @@ def left_out_text() -> str:
     """Errors of steps whose machine was left out of the fits: by machine, then over all."""
     rows = predicted(left_out_shares())
     rows = rows[rows["informs"]]
-    groups = {str(name): own for name, own in rows.groupby("machine")}
+    groups = {str(name): steps_of for name, steps_of in rows.groupby("machine")}
     lines = []
-    for name, own in (groups | {"64 GPUs and more": far_steps(), "all machines": rows}).items():
-        over = own["ratio"]
-        errors = float((over - 1).abs().median()), float(own["inside"].mean())
+    for name, steps_of in (groups | {"64 GPUs and more": far_steps(), "all machines": rows}).items():
+        over = steps_of["ratio"]
+        errors = float((over - 1).abs().median()), float(steps_of["inside"].mean())
         spread = f"{over.min():.2f} – {over.max():.2f}"
         lines.append(
-            [name, format_count(len(own)), f"{over.median():.2f}", spread, *map(format_fraction, errors)]
+            [name, format_count(len(steps_of)), f"{over.median():.2f}", spread, *map(format_fraction, errors)]
         )
     headers = ["left out", "rows", "ratio", "from – to", "median error", "inside 95 %"]
     return table(headers, lines)

@@ -39,11 +39,11 @@ def build(out: Path, checkout: Path = ROOT) -> list[Path]:
         )  # fmt: skip
         if done.returncode:
             sys.exit(done.stderr[-4000:])
-        made = sorted((source / "dist").iterdir())
-        for path in made:
+        files = sorted((source / "dist").iterdir())
+        for path in files:
             data = path.read_bytes()
             (out / path.name).write_bytes(_same_tar(data, epoch) if path.suffix == ".gz" else data)
-    return [out / path.name for path in made]
+    return [out / path.name for path in files]
 
 
 def _git(checkout: Path, *words: str) -> bytes:
@@ -57,30 +57,30 @@ def _same_tar(data: bytes, epoch: int) -> bytes:
     """The same files in the order of their names, without owners, all of one time."""
     packed = io.BytesIO()
     with (
-        tarfile.open(fileobj=io.BytesIO(data)) as given,
+        tarfile.open(fileobj=io.BytesIO(data)) as archive,
         gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=epoch) as unpacked,
         tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as written,
     ):
-        for member in sorted(given.getmembers(), key=lambda one: one.name):
+        for member in sorted(archive.getmembers(), key=lambda one: one.name):
             run = member.isdir() or bool(member.mode & 0o100)
             plain = tarfile.TarInfo(member.name)
             plain.type, plain.size, plain.linkname = member.type, member.size, member.linkname
             plain.mtime, plain.mode = epoch, 0o755 if run else 0o644
-            written.addfile(plain, given.extractfile(member) if member.isfile() else None)
+            written.addfile(plain, archive.extractfile(member) if member.isfile() else None)
     return packed.getvalue()
 
 
 def differences(checkout: Path = ROOT) -> list[str]:
     """Names of the files that differ between two builds of one commit, the second with another umask."""
-    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        made = build(Path(first), checkout)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as second:
+        files = build(Path(folder), checkout)
         before = os.umask(0o077)
         try:
-            again = build(Path(second), checkout)
+            rebuilt = build(Path(second), checkout)
         finally:
             os.umask(before)
-        pairs = zip(made, again, strict=True)
-        return [one.name for one, other in pairs if one.read_bytes() != other.read_bytes()]
+        pairs = zip(files, rebuilt, strict=True)
+        return [file.name for file, twin in pairs if file.read_bytes() != twin.read_bytes()]
 
 
 def main() -> None:
@@ -88,11 +88,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
     parser.add_argument("--check", action="store_true", help="build twice and compare, keep nothing")
-    given = parser.parse_args()
-    if given.check:
-        found = differences()
-        sys.exit(f"differ: {', '.join(found)}" if found else 0)
-    for path in build(given.out):
+    options = parser.parse_args()
+    if options.check:
+        different = differences()
+        sys.exit(f"differ: {', '.join(different)}" if different else 0)
+    for path in build(options.out):
         print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
 
 

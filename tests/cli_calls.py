@@ -27,8 +27,8 @@ def is_an_error(outcome: Outcome, code: int, *parts: str) -> None:
     assert outcome.err.startswith(("error: ", '{"error": ')), outcome.err
     assert "Traceback" not in outcome.err
     assert len(outcome.err.splitlines()) <= 24
-    for part in parts:  # a long path may break the line anywhere
-        assert part in outcome.err or part in " ".join(outcome.err.split()), outcome.err
+    for words in parts:  # a long path may break the line anywhere
+        assert words in outcome.err or words in " ".join(outcome.err.split()), outcome.err
 
 
 def called(*words: str) -> Outcome:

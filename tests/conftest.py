@@ -147,13 +147,13 @@ def _processes_have_limits_of_their_own() -> Iterator[None]:
     start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
     def started(*words: Any, **more: Any) -> None:
-        own = resource.getrlimit(resource.RLIMIT_CPU)
+        limits = resource.getrlimit(resource.RLIMIT_CPU)
         used = resource.getrusage(resource.RUSAGE_SELF)
         _end_after(max(STARTED_CPU_S, int(used.ru_utime + used.ru_stime) + CPU_S))
         try:
             start(*words, **more)
         finally:
-            resource.setrlimit(resource.RLIMIT_CPU, own)
+            resource.setrlimit(resource.RLIMIT_CPU, limits)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "_execute_child", started)

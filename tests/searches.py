@@ -45,12 +45,12 @@ def _question(search: Search) -> str:
     o, tables = search.options, search.evaluator.tables
     arrays = [value for _, value in sorted(vars(o).items()) if isinstance(value, np.ndarray)]
     loads = 10.0 ** np.arange(0, 13, 3)[:, np.newaxis] * np.ones(o.average.shape[1])
-    rest = (
+    settings = (
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
         (search.limit_bytes, search.budget.effort_s, search.restricted),
         str(search.random.bit_generator.state),
     )
-    digest = sha256(repr(rest).encode())  # arrays of many options would fill the memory of a worker
+    digest = sha256(repr(settings).encode())  # arrays of many options would fill the memory of a worker
     for array in (*arrays, search.evaluator.estimate_times(loads)):
         digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
     return digest.hexdigest()

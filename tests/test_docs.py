@@ -108,8 +108,8 @@ def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
     """
     mark = r"<!-- checked-output(?:, first (\d+) lines)? -->"
     pattern = mark + r"\n(```console\n\$ (perfmodel [^\n]*)\n(.*?)```)"
-    found = re.finditer(pattern, text, re.DOTALL)
-    return [(m[2], m[3], m[4], int(m[1]) if m[1] else None) for m in found]
+    blocks = re.finditer(pattern, text, re.DOTALL)
+    return [(m[2], m[3], m[4], int(m[1]) if m[1] else None) for m in blocks]
 
 
 @cache
@@ -124,7 +124,7 @@ def printed(command: str) -> str:
 
 
 def test_shown_output_is_what_the_command_prints() -> None:
-    shown = [(page.name, *found) for page in PAGES for found in outputs(page.read_text(encoding="utf-8"))]
+    shown = [(page.name, *blocks) for page in PAGES for blocks in outputs(page.read_text(encoding="utf-8"))]
     assert {name for name, *_ in shown} >= {"README.md", "tutorial.md"}
     for name, _, command, text, lines in shown:
         assert text == beginning(command, lines), f"{name}: run python tests/test_docs.py: {command}"
@@ -191,20 +191,20 @@ def anchors(page: Path) -> set[str]:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]:
         links = re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
-        here = [link for link in links if "://" not in link[0]]
-        for name, section in here:
+        local = [link for link in links if "://" not in link[0]]
+        for name, section in local:
             to = page.parent / name if name else page
             assert to.exists(), f"{page.name}: {name}"
             assert not section or section in anchors(to), f"{page.name}: {name}#{section}"
 
 
 def test_sections_and_pages_that_code_and_data_name_are_there() -> None:
-    there = anchors(ROOT / "docs" / "model.md")
+    sections = anchors(ROOT / "docs" / "model.md")
     rooms = [ROOT / room for room in ("perfmodel", "calibrate", "benchmarks", "data")]
     files = [path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".toml")]
     for path in files:
         text = path.read_text(encoding="utf-8")
-        assert set(re.findall(r"model\.md#([\w-]+)", text)) <= there, path
+        assert set(re.findall(r"model\.md#([\w-]+)", text)) <= sections, path
         assert all((ROOT / page).exists() for page in re.findall(r"(?<![\w/])docs/[\w-]+\.md", text)), path
 
 
@@ -268,8 +268,8 @@ def test_every_extra_is_described() -> None:
 
 def test_contributing_sets_up_as_the_tests_do() -> None:
     text = CONTRIBUTING.read_text(encoding="utf-8")
-    setup, whole = marked("test-command").split(" && .venv/bin/python -m ")
-    assert f"\n{setup}\n" in text and f"\npython -m {whole}\n" in text
+    setup, suite = marked("test-command").split(" && .venv/bin/python -m ")
+    assert f"\n{setup}\n" in text and f"\npython -m {suite}\n" in text
     assert setup.endswith(" -e .")  # the checkout itself, editable
 
 

@@ -37,9 +37,9 @@ _MAY = {
 
 def texts() -> dict[str, str]:
     """Of every file of tests but this one, by its place."""
-    found = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
+    files = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
     return {
-        name: path.read_text(encoding="utf-8") for name, path in found.items() if name != Path(__file__).name
+        name: path.read_text(encoding="utf-8") for name, path in files.items() if name != Path(__file__).name
     }
 
 
@@ -48,5 +48,5 @@ def test_no_test_reads_a_clock_nor_ends_a_search_by_one() -> None:
 
 
 def test_no_bound_on_another_process_is_short() -> None:
-    found = [(name, float(s)) for name, text in texts().items() for s in _BOUND.findall(text)]
-    assert [one for one in found if one[1] < _SHORTEST_BOUND_S] == []
+    bounds = [(name, float(s)) for name, text in texts().items() for s in _BOUND.findall(text)]
+    assert [bound for bound in bounds if bound[1] < _SHORTEST_BOUND_S] == []

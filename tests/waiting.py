@@ -18,11 +18,11 @@ PATIENCE_S = 120.0
 def until(happened: Callable[[], Found], what: object = "it") -> Found:
     """What ``happened`` returns as soon as that is something. Limits: never -> the test fails, saying what"""
     ends = time.monotonic() + PATIENCE_S
-    while not (found := happened()):
+    while not (result := happened()):
         if time.monotonic() > ends:
             pytest.fail(f"{what} did not happen within {PATIENCE_S:.0f} s")
         time.sleep(0.01)
-    return found
+    return result
 
 
 def a_moment() -> None:

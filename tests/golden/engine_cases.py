@@ -86,8 +86,8 @@ def _plain(value: Any) -> Any:
 def _uniform(case: int) -> Any:
     """A projection of one configuration."""
     random = np.random.default_rng(case)
-    asked = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
-    return project_one(**asked).to_dict()
+    keywords = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
+    return project_one(**keywords).to_dict()
 
 
 def _of_a_set(case: int) -> Any:
@@ -119,9 +119,9 @@ def _told(evaluator: Evaluator, plan: Plan) -> Any:
 def _of_a_plan(case: int) -> Any:
     """A plan of a few tables in HBM, a sharding drawn for each."""
     random = np.random.default_rng(case)
-    asked = Case(random_evaluator(random))
-    plan = asked.plan([any_entry(asked, table, random) for table in range(len(asked.tables))])
-    return _told(asked.evaluator, plan)
+    drawn = Case(random_evaluator(random))
+    plan = drawn.plan([any_entry(drawn, table, random) for table in range(len(drawn.tables))])
+    return _told(drawn.evaluator, plan)
 
 
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {

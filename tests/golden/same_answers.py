@@ -226,20 +226,20 @@ def alike(before: str, after: str, *, data: bool) -> bool:
 
 
 def _differences(before: str, after: str, *, data: bool) -> list[str]:
-    one, two = before.splitlines(), after.splitlines()
-    if len(one) == len(two) and all(alike(a, b, data=data) for a, b in zip(one, two, strict=True)):
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) == len(new) and all(alike(a, b, data=data) for a, b in zip(old, new, strict=True)):
         return []
-    return list(difflib.unified_diff(one, two, "before", "after", n=0, lineterm=""))
+    return list(difflib.unified_diff(old, new, "before", "after", n=0, lineterm=""))
 
 
 def main(verb: str, place: str, only: str = "") -> int:
     """Exit code; ``only`` is a pattern of the commands that are asked."""
-    folder, different, asked = Path(place).absolute(), 0, list(_asked())
+    folder, different, questions = Path(place).absolute(), 0, list(_asked())
     if only:
-        asked = [question for question in asked if re.search(only, question[0])]
+        questions = [question for question in questions if re.search(only, question[0])]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(2) as pool:
-        for (typed, width), (name, text) in zip(asked, pool.map(_one, asked), strict=True):
+        for (typed, width), (name, text) in zip(questions, pool.map(_one, questions), strict=True):
             path = folder / name
             if verb == "keep":
                 path.write_text(text, encoding="utf-8")
@@ -249,7 +249,7 @@ def main(verb: str, place: str, only: str = "") -> int:
             different += bool(lines)
             if lines:
                 print(f"{typed} {width}", *(row[:300] for row in lines[:_MOST_SHOWN]), sep="\n")
-    print(f"{len(asked)} answers, {different} differ")
+    print(f"{len(questions)} answers, {different} differ")
     return 1 if different else 0
 
 

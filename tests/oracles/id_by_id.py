@@ -82,8 +82,8 @@ class Count:
     @property
     def buffers(self) -> Array:
         """Send and receive buffer of the largest exchange of each rank, [G]."""
-        both = [self.sent[step] + self.received[step] for step in self.sent]
-        return np.max(both, axis=0) if both else np.zeros(self.gpus)
+        sums = [self.sent[step] + self.received[step] for step in self.sent]
+        return np.max(sums, axis=0) if sums else np.zeros(self.gpus)
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,15 @@ class Referee:
             self._held(total, table, entry)
             draws = -(-ids * entry["row_parts"] // (G * self.batch * table.pooling))
             for _ in range(draws):
-                one = Count(G)
-                self._moved(one, table, entry, random)
-                for whole, part in (
-                    (total.sent, one.sent),
-                    (total.received, one.received),
-                    (total.moved, one.moved),
+                draw = Count(G)
+                self._moved(draw, table, entry, random)
+                for totals, counts in (
+                    (total.sent, draw.sent),
+                    (total.received, draw.received),
+                    (total.moved, draw.moved),
                 ):
-                    for step, values in part.items():
-                        whole[step] += values / draws
+                    for step, values in counts.items():
+                        totals[step] += values / draws
         return total
 
     def _stored(self, row_bytes: int, width: int) -> int:
@@ -160,10 +160,10 @@ class Referee:
         holders = np.array(entry["ranks"]).reshape(r, c)
         part_of = np.full(table.rows, -1)  # of hot rows: every rank has them
         part_of[hot:] = random.permutation(table.rows - hot) % r
-        part = part_of[ids]
+        row_part = part_of[ids]
         if hot:
-            self._copied(count, table, hot, np.sum(part < 0, axis=(1, 2)))
-        shard = _Shards(self, count, table, holders, ids, part)
+            self._copied(count, table, hot, np.sum(row_part < 0, axis=(1, 2)))
+        shard = _Shards(self, count, table, holders, ids, row_part)
         if kind == "ub":
             shard.unique_rows()
         else:
@@ -207,12 +207,12 @@ class _Shards:
         hot = np.sum(~tail, axis=(1, 2)) * ID
         count.moved["bucketize"] += self.r * self.c * self.B * LENGTH + self.c * mine + hot
         for i in range(self.r):
-            here = self.ids[self.part == i]
+            row_ids = self.ids[self.part == i]
             for holder in self.holders[i]:
                 count.received["all_to_all_lengths"][holder] += self.G * self.B * LENGTH
-                count.received["all_to_all_ids"][holder] += here.size * ID
+                count.received["all_to_all_ids"][holder] += row_ids.size * ID
                 if self.of.training:
-                    count.moved["sort_lookups"][holder] += here.size * self.of.sorted_bytes(self.G)
+                    count.moved["sort_lookups"][holder] += row_ids.size * self.of.sorted_bytes(self.G)
 
     def _back(self, step: str, sent: Array, received: Array, backward: str) -> None:
         """An exchange, and that of the gradients: the other way."""
@@ -246,11 +246,11 @@ class _Shards:
     def sparse(self) -> None:
         """Every holder sends those parts of bags that have a row of its own."""
         sent, received = np.zeros(self.G), np.zeros(self.G)
-        one, read = self.columns * self.of.payload + POSITION, np.zeros(self.G)
+        bag_bytes, read = self.columns * self.of.payload + POSITION, np.zeros(self.G)
         for i in range(self.r):
             filled = np.sum((self.part == i).any(axis=2), axis=1)  # bags of each rank
-            sent[self.holders[i]] += filled.sum() * one
-            received += filled * self.c * one
+            sent[self.holders[i]] += filled.sum() * bag_bytes
+            received += filled * self.c * bag_bytes
             read += filled * self.c * (self.columns * POOLED + POSITION)
         self._back("all_to_all_sparse_bags", sent, received, "all_to_all_sparse_gradients")
         if self.r > 1:
@@ -270,38 +270,38 @@ class _Shards:
     def two_level(self) -> None:
         """Bags are added up in each domain, then over the domains of a column part."""
         g, v = self.of.domain, self.of.payload
-        domains, each = self.G // g, self.r // g
+        domains, parts = self.G // g, self.r // g
         inside = np.zeros(self.G)
         inside[self.holders] += self.G * self.B * self.columns * v
         if g > 1:
             self._reduced("reduce_scatter_inside", "all_gather_inside", inside, g)
         across = inside / g  # of its domain's sums each rank has that part
-        if each == domains and domains > 1:
+        if parts == domains and domains > 1:
             self._reduced("reduce_scatter_across", "all_gather_across", across, domains)
         elif domains > 1:
-            received = np.full(self.G, float(each * self.B * self.table.dim * v))
+            received = np.full(self.G, float(parts * self.B * self.table.dim * v))
             self._back("all_to_all_across", across, received, "all_to_all_gradients_across")
-            if each > 1:
-                self._summed(float(each * self.B * self.table.dim * POOLED))
+            if parts > 1:
+                self._summed(float(parts * self.B * self.table.dim * POOLED))
 
     def unique_rows(self) -> None:
         """Every rank asks for each of its rows once, in every column part."""
         count, table, v = self.count, self.table, self.of.payload
         for rank in range(self.G):
-            mine, first = np.unique(self.ids[rank], return_index=True)
-            part = self.part[rank].reshape(-1)[first]
-            mine, part = mine[part >= 0], part[part >= 0]
+            mine, places = np.unique(self.ids[rank], return_index=True)
+            row_part = self.part[rank].reshape(-1)[places]
+            mine, row_part = mine[row_part >= 0], row_part[row_part >= 0]
             count.moved["deduplicate"][rank] += self.ids[rank].size * SORTED
             count.sent["all_to_all_requests"][rank] += self.c * mine.size * (ID + FEATURE)
             count.received["all_to_all_rows"][rank] += mine.size * table.dim * table.width
             if self.of.training:
                 count.sent["all_to_all_row_gradients"][rank] += mine.size * table.dim * v
             for i in range(self.r):
-                asked = int(np.sum(part == i))
+                requests = int(np.sum(row_part == i))
                 for holder in self.holders[i]:
-                    count.received["all_to_all_requests"][holder] += asked * (ID + FEATURE)
-                    count.moved["deduplicate_requests"][holder] += asked * SORTED
-                    count.sent["all_to_all_rows"][holder] += asked * self.columns * table.width
+                    count.received["all_to_all_requests"][holder] += requests * (ID + FEATURE)
+                    count.moved["deduplicate_requests"][holder] += requests * SORTED
+                    count.sent["all_to_all_rows"][holder] += requests * self.columns * table.width
                     if self.of.training:
-                        count.received["all_to_all_row_gradients"][holder] += asked * self.columns * v
-                        count.moved["sort_lookups"][holder] += asked * self.of.sorted_bytes(self.G)
+                        count.received["all_to_all_row_gradients"][holder] += requests * self.columns * v
+                        count.moved["sort_lookups"][holder] += requests * self.of.sorted_bytes(self.G)

@@ -100,12 +100,12 @@ def collectives(backend: str = "mpi", clock: str = "eager") -> Iterator[tuple[Po
     for operation in ("all_to_all", "reduce_scatter", "all_reduce"):
         for gpus in (2, 4):
             for size in SIZES:
-                for variant, more in (("default", 0.0), ("after_kernel", COLDER_S), ("uneven", 1.0)):
+                for variant, extra_s in (("default", 0.0), ("after_kernel", COLDER_S), ("uneven", 1.0)):
                     point = Point.model_validate(
                         {"kind": "collective", "operation": operation, "backend": backend, "clock": clock,
                          "variant": variant, "payload_bytes": size, "gpus": gpus, "gpus_per_node": gpus}
                     )  # fmt: skip
-                    yield point, float(hockney_time(size, ALPHA_S, BETA, P)) + more
+                    yield point, float(hockney_time(size, ALPHA_S, BETA, P)) + extra_s
 
 
 @cache
@@ -191,8 +191,8 @@ def _files(**options: Any) -> dict[str, str]:
     from perfmodel.schema.machine import read_machine
     from perfmodel.schema.run_files import read_run
 
-    with TemporaryDirectory() as made:
-        folder = Path(made)
+    with TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         text = "".join(line.model_dump_json() + "\n" for line in lines(**options))
         (folder / SAMPLES_NAME).write_text(text, encoding="utf-8")
         run = read_run(folder)

@@ -54,7 +54,7 @@ def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
     """(exchange, row parts, column parts) of a table that a plan file may say."""
     G, g = case.evaluator.gpus, case.evaluator.domain
     rows, dim = int(case.tables.rows[table]), int(case.tables.dim[table])
-    found = [("dp", 1, 1)]
+    kinds = [("dp", 1, 1)]
     for r, c in product(range(1, min(G, rows) + 1), range(1, min(G, dim) + 1)):
         if r * c > G:
             continue
@@ -63,8 +63,8 @@ def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
                 continue
             if kind == "two_level" and (G % g or r % g):
                 continue
-            found.append((kind, r, c))
-    return found
+            kinds.append((kind, r, c))
+    return kinds
 
 
 def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
@@ -75,10 +75,10 @@ def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
 
 def any_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.random.Generator) -> int:
     """Hot rows that go with a scheme: none, or any number, each size as likely as another."""
-    most = int(case.tables.rows[table]) - scheme[1]
-    if scheme[0] not in _HOT or most < 1 or random.random() < 0.4:
+    limit = int(case.tables.rows[table]) - scheme[1]
+    if scheme[0] not in _HOT or limit < 1 or random.random() < 0.4:
         return 0
-    return int(np.clip(np.exp(random.uniform(0, np.log(most + 1))), 1, most))
+    return int(np.clip(np.exp(random.uniform(0, np.log(limit + 1))), 1, limit))
 
 
 def any_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Generator) -> list[int]:
@@ -94,16 +94,16 @@ def any_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Genera
 
 def any_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
     """Any way to place a table, each exchange as likely as another."""
-    found = schemes(case, table)
-    kinds = sorted({kind for kind, _, _ in found})
+    ways = schemes(case, table)
+    kinds = sorted({kind for kind, _, _ in ways})
     kind = kinds[int(random.integers(len(kinds)))]
-    of_kind = [scheme for scheme in found if scheme[0] == kind]
+    of_kind = [scheme for scheme in ways if scheme[0] == kind]
     scheme = of_kind[int(random.integers(len(of_kind)))]
     return entry(scheme, any_hot(case, table, scheme, random), any_ranks(case, scheme, random))
 
 
 def _in_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:
     """Ranks of the parts of a two-level table whose column parts fill these domains."""
-    each = r // g
-    columns = [[d * g + i for d in domains[j * each : (j + 1) * each] for i in range(g)] for j in range(c)]
+    count = r // g
+    columns = [[d * g + i for d in domains[j * count : (j + 1) * count] for i in range(g)] for j in range(c)]
     return [columns[j][i] for i in range(r) for j in range(c)]

@@ -40,15 +40,15 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
         plans = np.arange(start, min(start + _CHUNK, int(np.prod(sizes))))
         chosen = np.unravel_index(plans, sizes)
         total = np.sum(
-            [values[at] for values, at in zip(loads, chosen, strict=True)], axis=0
+            [values[place] for values, place in zip(loads, chosen, strict=True)], axis=0
         )  # [n, G, K + 1]
         time = evaluator.estimate_times(total[..., :-1].max(axis=1))
         flat = total[..., :-1].reshape(-1, total.shape[-1] - 1).T
         needs = total[..., -1] + evaluator.times.count_buffers(flat).reshape(total.shape[:2])
         time = np.where(needs.max(axis=1) <= limit_bytes, time, np.inf)
-        at = int(np.argmin(time))
-        if time[at] < best_s:
-            best, best_s = start + at, float(time[at])
+        best_place = int(np.argmin(time))
+        if time[best_place] < best_s:
+            best, best_s = start + best_place, float(time[best_place])
     if best < 0:
         raise BadInputError("no plan fits in memory.", "allow more memory (--max-hbm).")
     state = Packing(evaluator, options, limit_bytes)
