@@ -340,13 +340,13 @@ def imports(tries: int, dice: random.Random, base: Path) -> Row:
 
     row = Row("damaged logs, import to the end")
     logs = [r for r in all_readers() if r.name.startswith("log")]
-    accept = ("--accept", "time_s,rate_bytes_per_s,gpus,payload_bytes")
+    accept = ("--set", "accepted=time_s,rate_bytes_per_s,gpus,payload_bytes")
     for number in range(tries):
         reader = logs[number % len(logs)]
         path = reader.written(damaged(dice.choice(reader.whole), dice), base, "all_gather_rank0")
         said = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            code = run(["import", str(path), "--machine", "h200-sxm-ib", "--gpus-per-node", "8", *accept])
+            code = run(["import", str(path), "--machine", "h200-sxm-ib", "--set", "gpus_per_node=8", *accept])
         row.tries += 1
         row.failed += [] if code in (0, 2, 3) else [said.getvalue()[:300]]
     return row

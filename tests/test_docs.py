@@ -86,7 +86,7 @@ def test_command_succeeds(
     assert captured.out or "--out" in words
     if "--json" in words:
         assert list(json.loads(captured.out))[:2] == ["schema_version", "command"]
-    text = captured.err if {"--csv", "--json", "--toml"} & set(words) else captured.out + captured.err
+    text = captured.err if {"--json", "--toml"} & set(words) else captured.out + captured.err
     assert not [line for line in text.splitlines() if is_too_wide(line, columns)]
 
 

@@ -123,7 +123,7 @@ def import_logs(
     if len(stacks) > 1:
         listed = "\n".join(f"  {stack}" for stack in stacks)
         text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
-        raise BadInputError(text, "import them one by one, or choose with --clock.")
+        raise BadInputError(text, "import them one by one, or choose with --set clock.")
     frame, warnings = _frame(usable)
     if cut:
         names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
@@ -137,8 +137,8 @@ def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_no
     if op is not None and not operation_name(op):
         raise BadInputError(f"--op {op} is not a collective.", f"one of {', '.join(SAMPLE_OPERATIONS)}.")
     if clock is not None and clock not in list(Clock):
-        raise BadInputError(f"--clock {clock} is not a clock.", f"one of {', '.join(Clock)}.")
-    for name, value in (("--gpus", gpus), ("--gpus-per-node", gpus_per_node)):
+        raise BadInputError(f"--set clock={clock} is not a clock.", f"one of {', '.join(Clock)}.")
+    for name, value in (("--gpus", gpus), ("--set gpus_per_node", gpus_per_node)):
         if value is not None and value < 1:
             raise BadInputError(f"{name} {value} is not a number of GPUs.", "at least 1.")
 
@@ -209,7 +209,7 @@ def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]
     per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
     for option, value, stated in (
         ("--gpus", given.gpus, run.gpus),
-        ("--gpus-per-node", per_node, run.gpus_per_node),
+        ("--set gpus_per_node", per_node, run.gpus_per_node),
     ):
         if value and stated and value != stated:
             against.append(f"{option} {value}, but the log says {stated} ({where})")
@@ -246,7 +246,7 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if not run.gpus:
         return "the log does not say how many GPUs (no 'Rank' lines, or some): give --gpus"
     if not run.gpus_per_node:
-        return "the log does not say how many nodes: give --gpus-per-node"
+        return "the log does not say how many nodes: give --set gpus_per_node"
     if outside := limits_of("sample")["gpus"].refusal(run.gpus):
         return f"the number of GPUs {outside}"
     if run.gpus % run.gpus_per_node:

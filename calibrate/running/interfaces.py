@@ -39,7 +39,6 @@ class RunOptions:
     seed: int | None = None
     time_limit_s: float | None = None
     deadline_s: float = 60.0
-    keep_hostnames: bool = False
     fresh: bool = False
 
 

@@ -53,7 +53,6 @@ def calibrate(
         machine=options.machine,
         values=options.stack,
         environ=options.environment,
-        keep_hostnames=options.keep_hostnames,
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
     folder = run_folder(options.runs_folder, header)

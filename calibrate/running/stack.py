@@ -52,14 +52,12 @@ def make_header(
     seed: int,
     values: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
-    keep_hostnames: bool = False,
 ) -> RunHeader:
     """First line of the file of a run by these ranks on this machine.
 
     seed     seed of the random order, stored with the run
     values   versions and topology; None: ``describe(world)``
     environ  environment variables, of which only allowed variables are kept; None: the process's own
-    keep_hostnames  whether nodes are stored by name, not as hashes
     """
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
@@ -72,7 +70,7 @@ def make_header(
         machine=machine,
         stack=stack,
         environment=environment,
-        host=host_names(world, keep_hostnames=keep_hostnames),
+        host=hash_hosts(world),
         seed=seed,
         ranks=world.ranks,
         nodes=world.nodes,
@@ -133,14 +131,12 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def host_names(world: World, *, keep_hostnames: bool) -> str:
-    """Names of the nodes, plain or as hashes of eight digits, separated by commas.
+def hash_hosts(world: World) -> str:
+    """Names of the nodes as hashes of eight digits, separated by commas.
 
     The hashes use a random salt that is not stored: they distinguish nodes of a run, but reveal no names.
     """
     names = world.hosts or (platform.node(),)
-    if keep_hostnames:
-        return ",".join(names)
     salt = secrets.token_bytes(32)
     return ",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in names)
 

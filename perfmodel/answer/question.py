@@ -244,9 +244,9 @@ class Question:
         if self.unpooled and self.pooling in (None, DEFAULTS["pooling"]):
             yield from ("--pooling", "none")
         if self.dtype not in (None, DEFAULTS["dtype"]):
-            yield from ("--dtype", str(self.dtype))
+            yield from ("--set", f"dtype={self.dtype}")
         if self.id_bytes not in (None, DEFAULTS["id_bytes"]):
-            yield from ("--id-dtype", "int32")
+            yield from ("--set", "id_dtype=int32")
 
     def _list_machine(self, machine: str, calibration: str, backend: str) -> Iterator[str]:
         where = machine or self.machine.name
@@ -267,13 +267,13 @@ class Question:
 
     def _list_pass(self) -> Iterator[str]:
         if self.clock is not None:
-            yield from ("--clock", self.clock)
+            yield from ("--set", f"clock={self.clock}")
         if self.reserve != DEFAULT_RESERVE:
-            yield from ("--reserve", format_plain(self.reserve))
+            yield from ("--set", f"reserve={format_plain(self.reserve)}")
         if self.payload not in (None, PAYLOADS[0]):
-            yield from ("--payload", str(self.payload))
+            yield from ("--set", f"payload={self.payload}")
         if self.kernels is not None:
-            yield from ("--kernels", self.kernels)
+            yield from ("--set", f"kernels={self.kernels}")
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
         ids = self.distribution or UNIFORM
@@ -284,7 +284,7 @@ class Question:
         if self.training:
             yield from ("--objective", OBJECTIVES[1])
         if self.optimizer not in (None, choose_optimizer(training=self.training)):
-            yield from ("--optimizer", str(self.optimizer))
+            yield from ("--set", f"optimizer={self.optimizer}")
 
 
 def read_keywords(

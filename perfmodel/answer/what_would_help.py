@@ -130,10 +130,10 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     if question.sharding == ROW_WISE:
         yield from _list_exchanges(question)
     if question.payload is None:
-        yield Change(SETTINGS, "bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
+        yield Change(SETTINGS, "bags sent as fp16", "--set payload=fp16", replace(question, payload="fp16"))
     if question.id_bytes != _INT32_BYTES and all((t.rows < _INT32_ROWS).all() for t in answer.work.groups):
         int32 = replace(question, id_bytes=_INT32_BYTES)
-        yield Change(SETTINGS, "ids of int32", "--id-dtype int32", int32)
+        yield Change(SETTINGS, "ids of int32", "--set id_dtype=int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
         host = replace(question, rows=HostRows.of("host"))
         yield Change(SETTINGS, "host memory", "--rows host", host)

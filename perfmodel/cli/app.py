@@ -87,7 +87,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         ON_CHIP,
         {
             "plan": Command(
-                "chips:ChipPlanOptions",
+                "plans:ChipPlanOptions",
                 "chip:plan",
                 "Which way to look up which table, and which core owns it?",
             ),

@@ -39,7 +39,6 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
             limit_s=_limit(options.time_limit),
             out=None if options.out is None else Path(options.out),
             fresh=options.fresh,
-            keep_hostnames=options.keep_hostnames,
             typed=TypedLine.of(context),
         )
     measuring.run(asked, plan_only=options.plan_only, strict=options.strict, as_json=options.as_json)
@@ -48,10 +47,8 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
 def _request(options: CalibrateOptions, counts: list[int]) -> Request:
     if options.grid is not None and options.grid not in GRIDS:
         raise unknown_name("--grid", options.grid, GRIDS)
-    if options.quick and options.rigorous:
-        raise BadInputError("--quick and --rigorous cannot be combined.", "give one of them, or neither.")
     return Request(
-        preset="quick" if options.quick else "rigorous" if options.rigorous else "standard",
+        preset={True: "quick", False: "rigorous", None: "standard"}[options.quick],
         only=split_values(options.only, "--only") if options.only else (),
         ranks=counts or None,
         sizes=size_values(options.sizes, "--sizes") if options.sizes else None,

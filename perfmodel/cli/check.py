@@ -97,7 +97,7 @@ def _judge(
 
     result = import_logs(
         [path],
-        library_version=options.version,
+        library_version=options.library_version,
         op=options.op,
         gpus=options.gpus,
         clock=options.clock,

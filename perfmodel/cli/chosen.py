@@ -140,7 +140,7 @@ def advice(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
         if library not in (*_SHIPPED_LIBRARIES, "best"):
             raise
         if clock is not None and others and clock not in others:
-            step = f"{library} on {machine.name} has --clock {' or '.join(others)}."
+            step = f"{library} on {machine.name} has --set clock={' or '.join(others)}."
         else:
             names = [b for b in _SHIPPED_LIBRARIES if b != library and known_clocks(machine, b)]
             step = f"use --backend {names[0]}, " if names and library != "best" else "use "
@@ -177,6 +177,6 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
     """Raise BadInputError if a node of the machine does not have that many GPUs."""
     if gpus_per_node is not None and not 1 <= gpus_per_node <= machine.gpus_per_node:
         raise BadInputError(
-            f"--gpus-per-node {gpus_per_node} cannot be used.",
+            f"--set gpus_per_node={gpus_per_node} cannot be used.",
             f"{machine.name} has 1 to {machine.gpus_per_node} in a node.",
         )

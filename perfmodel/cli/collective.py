@@ -17,12 +17,9 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.options import (
-    LEAVE_ONE,
-    apart,
     check_explained,
     collective_name,
     count_values,
-    one_output,
     size_values,
     split_values,
 )
@@ -48,9 +45,7 @@ _NCCL_ALIGNMENT_BYTES = 16
 
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
     """Predict collectives, and print their times as a table, JSON or CSV."""
-    one_output(json=options.as_json, csv=options.as_csv)
-    check_explained(options.explain, csv=options.as_csv, gates=options.gates)
-    apart("--gates", options.gates, LEAVE_ONE, csv=options.as_csv)
+    check_explained(options.explain, gates=options.gates)
     calibration = calibration_of(options.calibration, options.backend, options.clock)
     chosen = machine_of(options.machine, options.settings, calibration)
     check_per_node(options.gpus_per_node, chosen)
@@ -75,9 +70,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
     if (answers["gpus"] == 1).any():
         note("one GPU sends nothing: 0 s")
-    if options.as_csv:
-        emit(answers.to_csv(index=False))
-    elif options.as_json:
+    if options.as_json:
         results = answers.to_dict(orient="records")
         single = {str(k): v for k, v in results[0].items()} if len(results) == 1 else {}
         emit_json(

@@ -61,13 +61,14 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
         op=options.op,
         clock=options.clock,
         gpus=options.gpus,
-        library_version=options.version,
+        library_version=options.library_version,
     )
     box = _machine_for(options.machine, result.stack.gpu)
     result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
     gpu_doubt = doubt_gpu(result.stack.gpu, box, force=options.force)
-    accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
+    names = split_values([options.accepted], "--set accepted") if options.accepted else []
+    accepted = _doubt_samples(result, names)
     stem = options.out.stem if options.out is not None else "own"
     calibration = _fit(result, box, stem, accepted)
 
@@ -134,13 +135,13 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
     """Check that no sample is far faster or slower than any product could be. Returns the accepted limits.
 
-    accepted  names of limits that ``--accept`` sets aside
+    accepted  names of limits that ``--set accepted`` sets aside
     Limits: an unknown name; a sample beyond a limit that is not accepted -> BadInputError
     """
     known = limits_of("sample")
     for name in accepted:
         if name not in known:
-            raise unknown_name("--accept", name, known)
+            raise unknown_name("--set accepted", name, known)
     usable = result.samples[result.samples["flag"] == OK]
     if usable.empty:
         return accepted
@@ -151,7 +152,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
         words = "\n".join(f"{name}: {text}" for name, text in open_ones.items())
         raise BadInputError(
             f"these samples are far from any known hardware:\n{words}",
-            f"check the units and the log; if it is correct: --accept {','.join([*accepted, *open_ones])}",
+            f"check units and log; if it is correct: --set accepted={','.join([*accepted, *open_ones])}",
         )
     warn_all([f"accepted: {name}: {text}" for name, text in doubted.items()])
     return accepted

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from perfmodel.question.spec import Arg, CommandOptions, Declared, name_flag
+from perfmodel.question.spec import TURNS, Arg, CommandOptions, Declared
 
 
 @dataclass(frozen=True)
@@ -43,62 +43,89 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The name of the command in ``args``, the command itself (imported now), and the words after it."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found.load() if isinstance(found, _Unloaded) else found, rest
+        name, command, words = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _Unloaded) else command, words
 
     def add(self, commands: Mapping[str, Command | CommandGroup]) -> LazyGroup:
         """Add commands and groups, by name, to this group; return it."""
-        for name, one in commands.items():
-            if isinstance(one, Command):
-                self.add_command(_Unloaded(name, one))
+        for name, command in commands.items():
+            if isinstance(command, Command):
+                self.add_command(_Unloaded(name, command))
             else:
                 inner = LazyGroup(
                     name=name,
-                    short_help=one.summary,
-                    help=one.help,
+                    short_help=command.summary,
+                    help=command.help,
                     no_args_is_help=True,
                     rich_markup_mode=None,
                 )
-                self.add_command(inner.add(one.commands))
+                self.add_command(inner.add(command.commands))
         return self
 
 
 class _Unloaded(TyperCommand):
     """A command that is not imported yet: it has a name and a line of help, for lists and suggestions."""
 
-    def __init__(self, name: str, known: Command) -> None:
-        super().__init__(name, short_help=known.summary, rich_markup_mode=None)
-        self._known = known
+    def __init__(self, name: str, command: Command) -> None:
+        super().__init__(name, short_help=command.summary, rich_markup_mode=None)
+        self._command = command
 
     def load(self) -> Any:
         """Import the command and return it."""
-        return loaded(str(self.name), self._known.asks, self._known.answers, self._known.room)
+        return load_command(str(self.name), self._command)
 
 
-def placed(place: str, room: str = "cli") -> Any:
+class AskedCommand(TyperCommand):
+    """A command whose help has its options in the groups of their question class, ``asks``."""
+
+    asks: type[CommandOptions]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options of each group, and the options that ``--set`` takes."""
+        rows = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        sections: dict[str, list[Any]] = {title: [] for title in ("Arguments", *TURNS, "Values of --set")}
+        for option in self.asks.declared():
+            title = "Arguments" if isinstance(option.words, Arg) else TURNS[option.turn]
+            row = rows.get(option.name)
+            if option.by_set:
+                title, row = "Values of --set", (option.name, option.words.help)
+            sections[title].append(row)
+        sections["Output"].append(rows["help"])
+        for title, lines in sections.items():
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+def place(path: str, room: str) -> Any:
     """Import the object at ``module:name`` in the package ``perfmodel.ROOM``."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     return getattr(import_module(f"perfmodel.{room}.{module}"), name)
 
 
-def loaded(name: str, asks: str | type[CommandOptions], answers: str = "", room: str = "cli") -> Any:
-    """The typer command with the options of a question class; the function that answers is imported later.
-
-    asks     the class, or ``module:class`` in ``perfmodel.question``
-    answers  ``module:function`` in the package ``perfmodel.ROOM``
-    """
-    question: type[CommandOptions] = placed(asks, "question") if isinstance(asks, str) else asks
+def load_command(name: str, command: Command) -> Any:
+    """The typer command with the options of a question class; the function that answers is imported later."""
+    question: type[CommandOptions] = place(command.asks, "question")
 
     def run(context: typer.Context, **values: Any) -> Any:
-        return placed(answers, room)(context, question(**values))
+        by_set: dict[str, Any] = {}
+        if "settings" in values:
+            by_set, values["settings"] = question.split_settings(values["settings"])
+        options = question(**values, **by_set)
+        context.params.update(vars(options))
+        context.meta["by_set"] = by_set
+        return place(command.answers, command.room)(context, options)
 
+    options = [option for option in question.declared() if not option.by_set]
     of_context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    signature = inspect.Signature([of_context, *map(_parameter, question.declared())])
+    signature = inspect.Signature([of_context, *map(_parameter, options)])
     run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    run.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name, help=inspect.getdoc(question))(run)
-    return typer.main.get_command(alone)
+    alone.command(name, cls=AskedCommand, help=inspect.getdoc(question))(run)
+    loaded = typer.main.get_command(alone)
+    loaded.asks = question  # type: ignore[attr-defined]
+    return loaded
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
@@ -109,7 +136,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
         shown = typer.Argument(help=words.help, callback=declared.checked)
     else:
         shown = typer.Option(
-            words.flag or name_flag(declared.name),
+            words.flag or declared.flag,
             help=words.help,
             metavar=words.metavar,
             min=None if words.read else words.end(words.least),

@@ -26,9 +26,9 @@ def read_criterion(options: SweepOptions, columns: Columns, many: int) -> str:
     if by == "time" and options.max_latency is not None:
         why = "each machine has another batch within it"
         raise BadInputError(
-            f"--by time and --max-latency cannot be combined: {why}.", "give --by throughput."
+            f"--by time and --set max_latency cannot be combined: {why}.", "give --by throughput."
         )
-    apart("--global-batch", options.global_batch, "leave one of them out.", batch=options.batch)
+    apart("--set global_batch", options.global_batch, "leave one of them out.", batch=options.batch)
     free = [name.replace("_", " ") for name in columns if name != "gpus" and len(set(columns[name])) > 1]
     if many > 1 or free:
         which = ", ".join(free) or "tables, types or shardings"

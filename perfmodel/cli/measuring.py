@@ -65,7 +65,6 @@ class Asked:
     limit_s: float | None
     out: Path | None
     fresh: bool
-    keep_hostnames: bool
     typed: TypedLine
 
     @property
@@ -141,7 +140,6 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
         machine=host.machine,
         runs_folder=asked.folder,
         time_limit_s=asked.limit_s,
-        keep_hostnames=asked.keep_hostnames,
         fresh=asked.fresh,
     )
     try:
@@ -160,7 +158,7 @@ def show_plan(asked: Asked, host: Host, team: Team, *, as_json: bool) -> None:
     """Print the plan of the run, how much of it is measured already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
-    header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
+    header = make_header(world, machine=host.machine, seed=0)
     folder = run_folder(asked.folder, header)
     require_writable(folder)
     held = Journal.peek(folder, header).states

@@ -31,13 +31,6 @@ def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100G
     return values
 
 
-def one_output(**chosen: bool) -> None:
-    """Raise BadInputError if more than one output format is chosen. chosen  by name of its option"""
-    given = [f"--{name}" for name, wanted in chosen.items() if wanted]
-    if len(given) > 1:
-        raise BadInputError(f"{' and '.join(given)} cannot be combined.", "choose one output format.")
-
-
 def apart(option: str, typed: object, advice: str, **others: object) -> None:
     """Raise BadInputError if another option is typed beside one.
 
@@ -47,7 +40,7 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
     """
     if _is_typed(typed):
         for name in (name for name, value in others.items() if _is_typed(value)):
-            other = f"--{name.removeprefix('as_').replace('_', '-')}"
+            other = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
             raise BadInputError(f"{option} and {other} cannot be combined.", advice.format(other=other))
 
 

@@ -319,7 +319,7 @@ def not_json(out: Path, what: str) -> BadInputError:
 
 
 def check_target(
-    path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
+    path: Path, *, force: bool = False, free: Callable[[], Path] | None = None, option: str = "--out"
 ) -> None:
     """Raise BadInputError if a file exists, or its folder is missing, before any work is done.
 
@@ -337,7 +337,7 @@ def check_target(
     if there and not force:
         other = shlex.join([option, str(free() if free else free_name(path))])
         what = "exists already" if path.exists() else "is a link already, to a file that is not there"
-        raise BadInputError(f"{path} {what}.", f"{other} is free, or replace it with --force.")
+        raise BadInputError(f"{path} {what}.", f"{other} is free; or remove it first.")
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
@@ -347,8 +347,13 @@ def check_target(
 _LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 bytes of file systems
 
 
-def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) -> Path:
-    """The first of ``mine-2.json``, ``mine-3.json`` … that is free. beside  gives a file to be free too"""
+def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path, *, first: bool = False) -> Path:
+    """The first of ``mine-2.json``, ``mine-3.json`` … that is free.
+
+    beside  gives a file to be free too;  first  whether ``mine.json`` itself may be it
+    """
+    if first and not os.path.lexists(path):
+        return path
     names = (
         path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
     )

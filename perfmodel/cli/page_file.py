@@ -1,4 +1,4 @@
-"""Writes a page to a file, in the format given by its name or by ``--format``."""
+"""Writes a page to a file, in the format given by its name."""
 
 from __future__ import annotations
 
@@ -12,39 +12,22 @@ from perfmodel.cli.output import check_named
 from perfmodel.errors import BadInputError
 from perfmodel.report.page.assemble import page_html, page_markdown
 from perfmodel.report.terminal import page_width, wrapped
-from perfmodel.schema.files import unknown_name, write_whole
+from perfmodel.schema.files import write_whole
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
 
-DEFAULTS = {"html": "report.html", "markdown": "report.md"}
-"""Default names of a page, by format."""
 _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 
 
-def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str:
-    """The format of a page: by ``--format`` (``typed``), else by the file's ending, else html.
-
-    option  the option that named the file, for messages
-    Limits: an unknown format, a name with no or another format's ending -> BadInputError
-    """
-    if typed is not None and typed not in DEFAULTS:
-        raise unknown_name("--format", typed, DEFAULTS)
-    if out is None:
-        return typed or "html"
-    check_named(out, option)
-    named = _OF_ENDINGS.get(out.suffix.lower())
-    if typed is None:
-        if named is None:
-            raise BadInputError(f"{option} {out}: what kind of file?", "its name must end in .html or .md.")
-        return named
-    if named not in (None, typed):
-        raise BadInputError(
-            f"{option} {out} and --format {typed} cannot be combined.",
-            "leave out --format, or rename it.",
-        )
-    return typed
+def format_of(out: Path) -> str:
+    """The format of a page, by the ending of its file. Limits: another ending -> BadInputError"""
+    check_named(out, "--out")
+    kind = _OF_ENDINGS.get(out.suffix.lower())
+    if kind is None:
+        raise BadInputError(f"--out {out}: what kind of file?", "its name must end in .html or .md.")
+    return kind
 
 
 def write(page: Page, out: Path, file_format: str) -> int:

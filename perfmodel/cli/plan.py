@@ -18,7 +18,7 @@ from perfmodel.cli.chosen import (
 )
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import parse_dense, whole_of
-from perfmodel.cli.options import apart, check_explained, count_values, one_output
+from perfmodel.cli.options import apart, check_explained, count_values
 from perfmodel.cli.output import (
     SaidError,
     emit,
@@ -34,7 +34,6 @@ from perfmodel.cli.plan_options import (
     OF_SEARCH,
     check_one_plan,
     check_out,
-    check_page,
     limits_of,
     note_not_searched,
     numbers_of,
@@ -56,7 +55,7 @@ from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.question.groups import OBJECTIVES, is_training
 from perfmodel.question.plans import PlanOptions
 from perfmodel.report.page.plan_page import plan_page
-from perfmodel.report.plan_text import plan_csv, plan_text
+from perfmodel.report.plan_text import plan_text
 from perfmodel.units import format_fraction, format_time
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ _OTHERS_SHARE = 0.25  # share of the effort, for a search without the limits of 
 
 def plan(context: typer.Context, options: PlanOptions) -> None:
     """Search a plan (which table is sharded how, on which GPUs), or price a given plan, and print it."""
-    one_output(json=options.as_json, csv=options.as_csv)
-    check_explained(options.explain, csv=options.as_csv, report=options.report, out=options.out)
-    check_out(options.out, options.file_format, force=options.force)
-    check_page(options.report, options.out, force=options.force)
+    check_explained(options.explain, out=options.out)
+    check_out(options.out, options.file_format)
+    page = options.out if options.out is not None and options.out.suffix == ".html" else None
+    saved = None if page else options.out
     typed = TypedLine.of(context)
     if options.plan_file is not None:
         note_not_searched([name for name, _ in typed.options])
@@ -84,10 +83,9 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
     max_hbm, reserve = asked["max_hbm"], asked["reserve"]
     texts = {"model": asked["model"], "gpus": options.gpus, "batch": asked["batch"]}
-    texts |= {"effort": options.effort, "time_limit": options.time_limit}
-    texts["global_batch"] = options.global_batch
+    texts |= {"effort": options.effort, "global_batch": options.global_batch}
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
-    of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
+    of_one = {"plan": options.plan_file, "out": options.out, "dense": dense}
     of_one["explain"] = options.explain
     check_one_plan(numbers["many"], replicas=options.replicas, **of_one)
     apart("--replicas", options.replicas, "plan one copy, on fewer --gpus.", **of_one)
@@ -98,7 +96,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     library = library_of(box, backend, calibration)
     layers = None if dense is None else parse_dense(dense, box.name)
     file = calibration_file(calibration)
-    left_out = ["objective", "out", "report", "force", *(OF_SEARCH if options.plan_file is not None else ())]
+    left_out = ["objective", "out", *(OF_SEARCH if options.plan_file is not None else ())]
     objective = OBJECTIVES[not training]
     needs_file = options.file_format == "torchrec"
     new_file = ["--out", f"{objective}.json"] if needs_file else []
@@ -127,8 +125,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
             rules=rules,
             for_torchrec=options.file_format == "torchrec",
             effort_s=numbers["effort_s"],
-            time_limit_s=numbers["time_limit_s"],
-            seed=options.seed,
             costs=costs_of(
                 {**asked, "backend": library, "calibration": calibration, "sets": sets},
                 training=training,
@@ -144,15 +140,13 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
                     typed,
                     file,
                     as_json=options.as_json,
-                    as_csv=options.as_csv,
                 )
                 return
             if options.replicas is not None:
                 copies = count_values([options.replicas], "--replicas")
-                print_replicas(question, copies, typed, as_json=options.as_json, as_csv=options.as_csv)
+                print_replicas(question, copies, typed, as_json=options.as_json)
                 return
-            other_outputs = options.as_csv or options.explain is not None
-            answer, changes = _answer(question, given, with_changes=not other_outputs)
+            answer, changes = _answer(question, given, with_changes=options.explain is None)
             answer = replace(answer, asked=made_for)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
@@ -161,30 +155,25 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         explained = ExplainedPass.from_plan(answer.evaluator, answer.plan, answer.found.cost.rows)
         emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
         return
-    if options.out is not None:
-        _write(answer, options.out, options.file_format)
-    kept = options.out is not None or options.plan_file is not None
-    again = "" if kept else typed.text(more=["--out", "plan.json"])
+    if saved is not None:
+        _write(answer, saved, options.file_format)
+    saved = saved or options.plan_file
+    again = "" if saved is not None else typed.text(without=["out"], more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    saved = options.out or options.plan_file
     equation = _explaining_line(typed, answer.found.cost.limiting.name, saved)
-    if options.report is not None:
-        _write_page(answer, whole, options.report, typed, calibration, capped=capped)
+    if page is not None:
+        _write_page(answer, whole, page, typed, calibration, capped=capped)
     if options.as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None
         told = [change.to_dict() for change in changes]
         emit_json("plan", **answer.to_dict(), dense_step=step, changes=told, calibration_file=file)
-    elif options.as_csv:
-        emit(plan_csv(answer))
     else:
         emit(plan_text(answer, file, again, whole, capped, other, changes, equation))
         for line in answer.evaluator.setting.notes:
             warn(line)
     if options.out is not None:
         note(f"wrote {options.out}")
-    if options.report is not None:
-        note(f"wrote {options.report}")
     if tables.partly_weighted and answer.evaluator.model.sets is not None:
         warn(_WEIGHTED)
     if options.file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
@@ -196,7 +185,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
 
 def _explaining_line(typed: TypedLine, step: str, saved: Path | None) -> str:
     """The command that explains a step of the plan: of the file that it is saved in, else of a new search."""
-    more, without = ["--explain", step.replace("_", "-")], ["dense", "out", "report", "force", "as_json"]
+    more, without = ["--explain", step.replace("_", "-")], ["dense", "out", "as_json"]
     if saved is not None:
         more += ["--plan", str(saved)]
         without += ["plan_file", "file_format", "only", *OF_SEARCH]
@@ -250,13 +239,11 @@ def _write_page(
 ) -> None:
     """Write the page of a plan, which names the command that makes it again in any folder.
 
-    capped   whether ``--max-hbm`` limited the memory
+    capped   whether ``max_hbm`` limited the memory
     """
     from perfmodel.report.page.alerts import alerts
 
-    without = ["report", "force", "as_json", "as_csv"]
-    without += [] if answer.found.restricted else ["out", "file_format"]
-    command = typed.text(without=without, more=["--report", path.name])
+    command = typed.text(without=["out", "as_json"], more=["--out", path.name])
     page = plan_page(answer, command, whole, capped=capped, alerts=alerts(None, calibration))
     write(page, path, "html")
 

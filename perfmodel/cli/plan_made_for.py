@@ -15,6 +15,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan.files import MadeFor, read_made_for, read_model
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
+from perfmodel.question.plans import PlanOptions
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import STDIN
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 _ACCEPTED = "accepted"
 _DEFAULTS = {
-    "--machine": DEFAULT_MACHINE,
-    "--batch": DEFAULT_BATCH,
-    "--objective": OBJECTIVES[0],
-    "--distribution": "uniform",
-    "--id-dtype": "int64",
+    "machine": DEFAULT_MACHINE,
+    "batch": DEFAULT_BATCH,
+    "objective": OBJECTIVES[0],
+    "distribution": "uniform",
+    "id_dtype": "int64",
 }
 _OF_CALIBRATION = ("machine", "backend", "clock")
 """Options that a named calibration implies."""
@@ -58,7 +59,7 @@ def take_options(context: typer.Context, plan_file: Path | None) -> dict[str, An
             left.update(_OF_CALIBRATION)
         elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
             left.add("calibration")
-        taken = _texts(made)
+        taken, options = _texts(made), {option.name: option for option in PlanOptions.declared()}
         for option in ("machine", "calibration"):
             if (missing := _missing(made, option)) is not None:
                 taken[option] = None
@@ -73,9 +74,8 @@ def take_options(context: typer.Context, plan_file: Path | None) -> dict[str, An
         for name, text in taken.items():
             if name not in left and text is not None:
                 values[name] = text
-                option = f"--{name.replace('_', '-')}"
                 shown_text = ",".join(dict.fromkeys(text)) if isinstance(text, list) else text
-                words += [] if text == _DEFAULTS.get(option) else [option, shown_text]
+                words += [] if text == _DEFAULTS.get(name) else options[name].to_words(shown_text)
             if name == "machine":
                 words += [word for key, text in more.items() for word in ("--set", f"{key}={text}")]
     if words:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.effort import effort_of, limit_of
+from perfmodel.cli.effort import effort_of
 from perfmodel.cli.options import apart, count_values
-from perfmodel.cli.output import check_named, check_target, not_json, note
-from perfmodel.cli.question import reserve_of, share_of
+from perfmodel.cli.output import check_target, not_json, note
+from perfmodel.cli.question import share_of
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import DEFAULT_BATCH, RESERVE
+from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, read_share
 from perfmodel.question.plans import FORMATS
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes, parse_bytes, parse_count
@@ -21,12 +21,12 @@ from perfmodel.units import format_bytes, parse_bytes, parse_count
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
-OF_SEARCH = ("effort", "time_limit", "seed")
+OF_SEARCH = ("effort",)
 """Options of the search, which have no effect on a plan in a file."""
 
 
-def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
-    """Check where and in which format the plan is to be saved.
+def check_out(out: Path | None, file_format: str) -> None:
+    """Check where and in which format the plan, or a page about it, is to be saved.
 
     Limits: an unknown format, a format without a file, a file that cannot be written -> BadInputError
     """
@@ -36,31 +36,14 @@ def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
         if file_format != FORMATS[0]:
             raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
         return
-    if out.suffix.lower() != ".json":
+    page = out.suffix == ".html" and file_format == FORMATS[0]
+    if out.suffix.lower() != ".json" and not page:
         raise not_json(out, "a plan")
-    check_target(out, force=force)
-
-
-def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
-    """Check where the page is to be written. out  the file that saves the plan
-
-    Limits: it exists (without --force), does not end in .html, or is ``out`` -> BadInputError
-    """
-    if page is None:
-        return
-    check_named(page, "--report")
-    if out is not None and page.resolve() == out.resolve():
-        raise BadInputError(f"--report {page} is the file of --out.", "give each a name of its own.")
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise BadInputError(
-            f"--report {page}: a page is HTML.",
-            "its name must end in .html; buttons in it save each figure and its numbers.",
-        )
-    check_target(page, force=force, option="--report")
+    check_target(out)
 
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """Typed texts as numbers, by name: model (its name), gpus, many, batch, total, effort_s, time_limit_s.
+    """Typed texts as numbers, by name: model (its name), gpus, many, batch, total, effort_s.
 
     gpus  None: the plan file says it;  many  all numbers of GPUs;  total  samples of all GPUs, or None
     """
@@ -78,7 +61,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     total = texts.get("global_batch")
-    apart("--global-batch", total, "give --batch, of each GPU.", plan=plan_file)
+    apart("--set global_batch", total, "give --batch, of each GPU.", plan=plan_file)
     shares = [share_of(texts, each) for each in gpus] if total is not None else []
     batch = shares[0] if shares else parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
     return {
@@ -88,7 +71,6 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "batch": batch,
         "total": batch * gpus[0] if shares else None,
         "effort_s": effort_of(texts["effort"]),
-        "time_limit_s": limit_of(texts["time_limit"]),
     }
 
 
@@ -108,10 +90,8 @@ _LEAST_HBM = 1e6
 
 def note_not_searched(typed: Sequence[str]) -> None:
     """Print a note that options of the search (``typed``) have no effect on a plan in a file."""
-    *most, last = ["", *(f"--{name.replace('_', '-')}" for name in typed if name in OF_SEARCH)]
-    given = f"{', '.join(most[1:])} and {last} have" if most[1:] else f"{last} has"
-    if last:
-        note(f"{given} no effect with --plan: the plan in the file is priced, not searched for.")
+    if "effort" in typed:
+        note("--effort has no effect with --plan: the plan in the file is priced, not searched for.")
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:
@@ -124,10 +104,10 @@ def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tup
         reserve = RESERVE if max_hbm is None else "0"
 
     whole = machine.value("hbm_bytes")
-    most = None if max_hbm is None else parse_bytes(max_hbm, "--max-hbm", least=_LEAST_HBM)
+    most = None if max_hbm is None else parse_bytes(max_hbm, "--set max_hbm", least=_LEAST_HBM)
     if most is not None and most > whole:
         raise BadInputError(
-            f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
+            f"max_hbm={max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
             f"give less, or change the machine: --set hbm_bytes={max_hbm}",
         )
-    return most, reserve_of(reserve)
+    return most, read_share(reserve, "--set reserve")

@@ -25,14 +25,13 @@ def print_scaling(
     calibration_file: str | None,
     *,
     as_json: bool,
-    as_csv: bool,
 ) -> None:
     """Search plans for several numbers of GPUs, and print how they scale.
 
     gpus  the numbers
     Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
     """
-    from perfmodel.report.scaling_text import scaling_csv, scaling_text
+    from perfmodel.report.scaling_text import scaling_text
 
     with ctrl_c(acknowledge) as stopped:
         found = scale(question, gpus, PlanProgress().of_gpus)
@@ -40,8 +39,6 @@ def print_scaling(
         found = replace(found, stopped=True)
     if as_json:
         emit_json("plan", **found.to_dict(), calibration_file=calibration_file)
-    elif as_csv:
-        emit(scaling_csv(found))
     else:
 
         def one(gpus: int) -> str:
@@ -56,19 +53,15 @@ def print_scaling(
         raise SaidError(STOPPED)
 
 
-def print_replicas(
-    question: PlanQuestion, counts: Sequence[int], typed: TypedLine, *, as_json: bool, as_csv: bool
-) -> None:
+def print_replicas(question: PlanQuestion, counts: Sequence[int], typed: TypedLine, *, as_json: bool) -> None:
     """Search a plan for each number of copies of the sharded tables, and print them beside each other."""
-    from perfmodel.report.scaling_text import records_csv, replicas_text
+    from perfmodel.report.scaling_text import replicas_text
 
     plans = plan_replicas(question, counts, PlanProgress().of_gpus)
     records = [plan.to_dict() for plan in plans]
     best = find_fastest(plans)
     if as_json:
         emit_json("plan", gpus=question.gpus, replicas=records, fastest_replicas=best.replicas)
-    elif as_csv:
-        emit(records_csv(records))
     else:
         line = typed.text(without=["gpus", "replicas"], more=["--gpus", str(question.gpus // best.replicas)])
         emit(replicas_text(plans, question.gpus, line))

@@ -1,4 +1,4 @@
-"""``perfmodel project``: the time of a pass on many GPUs, as text, JSON, CSV or a page."""
+"""``perfmodel project``: the time of a pass on many GPUs, as text or JSON."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from perfmodel.answer.what_would_help import (
 )
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.latency import within_latency
-from perfmodel.cli.options import LEAVE_ONE, apart, check_explained, one_output
-from perfmodel.cli.output import check_target, emit, emit_explanation, emit_json, is_verbose, note, warn
+from perfmodel.cli.options import LEAVE_ONE, apart
+from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, warn
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedNames
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
@@ -63,37 +63,24 @@ class Output:
     """
 
     as_json: bool
-    as_csv: bool
     calibration_file: str | None
     typed: TypedNames
     explain: str | None
 
     def print_instead(self, answer: Answer) -> bool:
-        """Print the explanation of a step, or the steps as CSV, if asked for; return whether it was."""
+        """Print the explanation of a step instead of the answer, if asked for; return whether it was."""
         if self.explain is not None:
             explanation = build_explained_pass(answer).explain(self.explain)
             emit_explanation("project", explanation, as_json=self.as_json, sharding=answer.sharding)
-        elif self.as_csv:
-            emit(answer.to_frame().to_csv(index=False))
-        return self.explain is not None or self.as_csv
+        return self.explain is not None
 
 
 def project(context: typer.Context, options: ProjectOptions) -> None:
-    """Project the typed question, and print the answer as text, JSON or CSV, or write a page.
+    """Project the typed question, and print the answer as text or JSON.
 
     Limits: as the options say -> BadInputError
     """
-    report = options.report
-    one_output(json=options.as_json, csv=options.as_csv)
-    check_explained(options.explain, csv=options.as_csv, report=report)
-    if report is not None:
-        from perfmodel.cli.page_file import format_of
-        from perfmodel.cli.report import check_paged
-
-        check_paged("--report", **context.params)
-        format_of(report, None, "--report")
-        check_target(report, force=options.force, option="--report")
-    not_chosen = {"batch": options.batch, "global_batch": options.global_batch}
+    not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     unpooled = (options.pooling or "").startswith(NO_POOLING)
     if unpooled and options.sharding == ALL:
@@ -108,21 +95,17 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     check_size(question)
     typed = TypedNames.of(options.machine, options.calibration, options.backend)
     file = calibration_file(question.calibration)
-    output = Output(options.as_json, options.as_csv, file, typed, options.explain)
+    output = Output(options.as_json, file, typed, options.explain)
     with advised(question), advise_enough(question):
         if options.max_latency is not None:
             question, line = within_latency(question, options.max_latency)
-            if not (options.as_json or options.as_csv or options.explain):
+            if not (options.as_json or options.explain):
                 emit(line)
         if question.sharding == ALL:
             print_all(question, output)
             return
         ranking = rank(question) if question.sharding is None else None
         compares = ranking is not None and ranking.base.gpus > 1
-        if report is not None:
-            from perfmodel.cli.report import write_beside
-
-            note(write_beside(context, report, question, ranking))
         if ranking is not None and compares:
             print_ranking(ranking, output)
         else:
@@ -172,7 +155,7 @@ def _answer(question: Question, output: Output) -> Answer:
 
 
 def print_answer(answer: Answer, output: Output) -> None:
-    """Print the answer with one sharding as text, JSON or CSV."""
+    """Print the answer with one sharding as text or JSON."""
     if output.print_instead(answer):
         return
     answer = note_idle(answer, answer_question)
@@ -188,7 +171,7 @@ def print_answer(answer: Answer, output: Output) -> None:
 
 
 def print_ranking(ranking: Ranking, output: Output) -> None:
-    """Print the fastest sharding, with others beside it, as text, JSON or CSV. With ``-v``, all steps.
+    """Print the fastest sharding, with others beside it, as text or JSON. With ``-v``, all steps.
 
     Limits: no sharding fits -> BadInputError that says how many GPUs would be enough
     """
@@ -197,7 +180,7 @@ def print_ranking(ranking: Ranking, output: Output) -> None:
         filled = question.table_bytes is None and question.tables is None
         enough = "" if filled or question.gpus is None else name_enough(question)
         ranking = replace(ranking, enough=enough)
-        next_step = beside_words(ranking) or "use more GPUs (--gpus), a smaller --batch or --reserve."
+        next_step = beside_words(ranking) or "use more GPUs (--gpus), a smaller --batch or --set reserve."
         raise BadInputError(headline(ranking), next_step)
     answer, file = ranking.answer, output.calibration_file
     if output.print_instead(answer):
@@ -227,16 +210,12 @@ def print_ranking(ranking: Ranking, output: Output) -> None:
 def print_all(question: Question, output: Output) -> None:
     """Print every sharding for the question; for equal tables, also the fastest by table size."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
-    several = question.tables is None and not output.as_csv
+    several = question.tables is None
     other = replace(question, gpus=None)
     ask = lambda size: answer_row_wise(replace(other, table_bytes=size))  # noqa: E731
     sizes = list(compare_sizes(ask)) if several else []
     records = [columns_record(SHARDING, answer) for answer in answers]
-    if output.as_csv:
-        import pandas as pd
-
-        emit(pd.DataFrame(records).to_csv(index=False))
-    elif output.as_json:
+    if output.as_json:
         record = question.to_dict(base.basis, base.work)
         emit_json(
             "project",

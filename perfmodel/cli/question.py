@@ -15,13 +15,23 @@ from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of,
 from perfmodel.cli.options import check_distinct, split_values
 from perfmodel.engine.basis import HostRows
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
+from perfmodel.question.groups import (
+    NO_POOLING,
+    OBJECTIVES,
+    RESERVE,
+    QuestionOptions,
+    TableOptions,
+    is_training,
+    read_share,
+)
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
-from perfmodel.units import parse_count, parse_ratio
+from perfmodel.units import parse_count
 
-LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
+LISTS = ("table_size", "batch", "pooling", "dim", "machine")
 """Options that take several values in a sweep; a question has the first value of each."""
+_NUMBERS = [option for option in QuestionOptions.declared()
+            if option.name in (*TableOptions.__annotations__, "gpus", "batch")]  # fmt: skip
 
 
 def advised(question: Question) -> AbstractContextManager[None]:
@@ -40,62 +50,64 @@ def question_of(typed: Mapping[str, Any]) -> Question:
 
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
+    check_model(typed)
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
-    pooling, colon, ids = (first.get("pooling") or "").strip().lower().partition(":")
+    pooling, colon, ids = (first["pooling"] or "").strip().lower().partition(":")
     if pooling == NO_POOLING:
         first["pooling"] = ids if colon else None
-    workload = workload_values(first)
+    numbers = {option.words.keyword or option.name: option.value(first[option.name]) for option in _NUMBERS}
+    tables = numbers.pop("model")
     backend, clock = first["backend"], first["clock"]
-    calibration = calibration_of(first.get("calibration"), backend, clock)
-    machine = machine_of(first["machine"], first.get("settings"), calibration)
+    calibration = calibration_of(first["calibration"], backend, clock)
+    machine = machine_of(first["machine"], first["settings"], calibration)
     question = Question(
         machine=machine,
-        **workload,
-        table_set=None if workload["tables"] is None else load_tables(workload["tables"]),
+        **{name: value for name, value in numbers.items() if value is not None},
+        tables=tables,
+        table_set=None if tables is None else load_tables(tables),
+        id_bytes=element_bytes(first["id_dtype"], "id dtype"),
         backend=library_of(machine, backend, calibration),
         clock=clock,
         calibration=calibration,
-        reserve=reserve_of(first["reserve"]),
-        payload=first.get("payload"),
-        kernels=first.get("kernels"),
-        distribution=parse_distribution(first.get("distribution")),
+        reserve=read_share(first["reserve"] or RESERVE, "--set reserve"),
+        payload=first["payload"],
+        kernels=first["kernels"],
+        distribution=parse_distribution(first["distribution"]),
         unpooled=pooling == NO_POOLING,
         rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
-        objective=OBJECTIVES[is_training(first.get("objective") or OBJECTIVES[0], "--objective")],
-        optimizer=first.get("optimizer"),
-        sharding=read_sharding(first.get("sharding")),
+        objective=OBJECTIVES[is_training(first["objective"], "--objective")],
+        optimizer=first["optimizer"],
+        sharding=read_sharding(first["sharding"]),
     )
-    if first.get("global_batch") is None:
+    if first["global_batch"] is None:
         return question
-    if first.get("batch") is not None:
-        raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
-    return replace(question, total=parse_count(first["global_batch"], "--global-batch")).share_total()
+    if first["batch"] is not None:
+        raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
+    return replace(question, total=parse_count(first["global_batch"], "--set global_batch")).share_total()
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
     """The question on each of the typed machines, its own first. typed  the options by name"""
-    found = [question]
-    for name in _names(typed["machine"] or [])[1:]:
-        box = machine_of(name, typed["settings"], question.calibration)
-        library = library_of(box, typed["backend"], question.calibration)
-        found.append(replace(question, machine=box, backend=library))
-    check_distinct([each.machine.name for each in found], "--machine")
-    return found
+    questions = [question]
+    for name in split_names(typed["machine"] or [], "--machine")[1:]:
+        machine = machine_of(name, typed["settings"], question.calibration)
+        library = library_of(machine, typed["backend"], question.calibration)
+        questions.append(replace(question, machine=machine, backend=library))
+    check_distinct([asking.machine.name for asking in questions], "--machine")
+    return questions
 
 
-def _names(texts: Sequence[str]) -> list[str]:
-    """The machines in lists with commas; a text that is a file is not split."""
-    each = [[text] if os.path.isfile(text) else split_values([text], "--machine") for text in texts]
-    return [name for names in each for name in names]
+def split_names(texts: Sequence[str], option: str) -> list[str]:
+    """The names and files in lists with commas; a text that is a file is not split."""
+    parts = [[text] if os.path.isfile(text) else split_values([text], option) for text in texts]
+    return [name for names in parts for name in names]
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
     """The first value of an option: ``1024`` of ``1024,256`` or ``1024..4096``. A file is not split."""
-    if typed is None or isinstance(typed, str):
-        return typed
-    if not typed or os.path.isfile(typed[0]):
-        return typed[0] if typed else None
-    return split_values(list(typed), f"--{name.replace('_', '-')}")[0].partition("..")[0]
+    if not typed or isinstance(typed, str):
+        return typed or None
+    return split_names(typed[:1], f"--{name.replace('_', '-')}")[0].partition("..")[0]
 
 
 def short_below(size: float) -> float:
@@ -104,41 +116,20 @@ def short_below(size: float) -> float:
     return math.floor(size / unit) * unit
 
 
-def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables and their look-ups as keywords of ``perfmodel.project``. typed  the options by name"""
-    model = typed.get("model")
-    if model is not None:
-        check_model(typed)
-    asked = EqualTableOptions.values(typed)
-    numbers = {name: value for name, value in asked.items() if value is not None and name != "model"}
-    return {"tables": model, "id_bytes": element_bytes(typed["id_dtype"], "id dtype"), **numbers}
-
-
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:
-    """How many samples of ``--global-batch`` each GPU gets. typed  the options by name
+    """How many samples of ``global_batch`` each GPU gets. typed  the options by name
 
     Limits: as ``share_equally``; ``--batch`` too -> BadInputError
     """
     if typed.get("batch") is not None:
-        raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
-    return share_equally(parse_count(typed["global_batch"], "--global-batch"), gpus)
+        raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
+    return share_equally(parse_count(typed["global_batch"], "--set global_batch"), gpus)
 
 
 def check_model(typed: Mapping[str, object]) -> None:
-    """Raise BadInputError if options of equal tables (None: not typed) are typed together with --model."""
-    if not typed.get("model"):
-        return
-    clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
-    if clash:
-        raise BadInputError(f"--model and {clash[0]} cannot be combined.", "a model brings its own tables.")
-
-
-_OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
-
-
-def reserve_of(text: str) -> float:
-    """The number in the text of ``--reserve``, ``15%`` or ``0.15``. Limits: 1 or more -> BadInputError"""
-    value = parse_ratio(text, "--reserve", allow_zero=True)
-    if value >= 1:
-        raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
-    return value
+    """Raise BadInputError if options of equal tables are typed together with --model."""
+    own = {**typed, "pooling": None if typed.get("pooling") == NO_POOLING else typed.get("pooling")}
+    clash = [name for name in ("table_size", "tables", "pooling", "dim", "dtype", "grid") if own.get(name)]
+    if typed.get("model") and clash:
+        flag = "--set dtype" if clash[0] == "dtype" else f"--{clash[0].replace('_', '-')}"
+        raise BadInputError(f"--model and {flag} cannot be combined.", "a model brings its own tables.")

@@ -1,17 +1,14 @@
-"""``perfmodel report``: a page of the answer, as HTML or Markdown; and the page beside an answer."""
+"""``perfmodel report``: a page of the answer, as HTML or Markdown."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from perfmodel.answer import Question
-from perfmodel.answer.ranking import Ranking
-from perfmodel.cli.options import LEAVE_ONE, apart
-from perfmodel.cli.output import check_target, emit, emit_json
-from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
+from perfmodel.cli.output import check_target, emit, emit_json, free_name
+from perfmodel.cli.page_file import format_of, uncollected, write, wrote
 from perfmodel.cli.question import advised, check_size, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import Progress
@@ -29,24 +26,23 @@ from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.run_files import measured_groups
 
 _TABLE_SIZE = "10TB"
-NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
-"""Options that do not change the content of a page; its command leaves them out."""
 
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
     """Write a page of the answer, and print the name of the file."""
-    file_format = format_of(options.out, options.file_format)
-    out = options.out or Path(DEFAULTS[file_format])
-    check_target(out, force=options.force)
-    check_paged("a page", **context.params)
+    out = options.out or free_name(Path("report.html"), first=True)
+    file_format = format_of(out)
+    check_target(out)
+    if (options.pooling or "").startswith(NO_POOLING):
+        raise BadInputError("--pooling none has no page.", "pool the rows.")
     typed = {**context.params, "sharding": None if options.sharding == ALL else options.sharding}
     if not (options.table_size or options.gpus or options.model):
         typed["table_size"] = _choose_size(question_of({**typed, "table_size": _TABLE_SIZE}))
     question = question_of(typed)
     check_size(question)
     with advised(question):
-        page = make_page(question, TypedLine.of(context).pinned().text(without=NOT_OF_THE_PAGE))
+        page = make_page(question, TypedLine.of(context).pinned().text(without=("out", "as_json")))
     size = write(page, out, file_format)
     if options.as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
@@ -64,27 +60,8 @@ def _choose_size(question: Question) -> str:
     return f"{short_below(max(groups) * usable):.0f}" if max(groups, default=1) > 1 else _TABLE_SIZE
 
 
-def check_paged(what: str, **typed: Any) -> None:
-    """Raise BadInputError for options that a page cannot show. what  the option in words;  typed  by name"""
-    apart(what, True, LEAVE_ONE, rows=typed["rows"], max_latency=typed["max_latency"])
-    if (typed["pooling"] or "").startswith(NO_POOLING):
-        raise BadInputError("--pooling none has no page.", f"leave out {what}, or pool the rows.")
-
-
-@uncollected()
-def write_beside(context: typer.Context, out: Path, question: Question, lead: Ranking | None) -> str:
-    """Write the page of ``perfmodel project --report``, and return the line to print about it.
-
-    lead  the ranking of the question; None: it names a sharding
-    """
-    line = TypedLine.of(context).pinned().to("report", ReportOptions)
-    kind = format_of(out, None, "--report")
-    page = make_page(question, line.text(without=NOT_OF_THE_PAGE), lead)
-    return wrote(out, write(page, out, kind), kind)
-
-
-def make_page(question: Question, command: str, lead: Ranking | None = None) -> Page:
-    """The page of a question. command  makes it again;  lead  as in ``find_subject``"""
+def make_page(question: Question, command: str) -> Page:
+    """The page of a question. command  makes it again"""
     progress = Progress(len(QUESTION) + 2, "figures")
 
     def draw(figure: Figure, subject: Subject) -> Block | Missing:
@@ -92,4 +69,4 @@ def make_page(question: Question, command: str, lead: Ranking | None = None) -> 
         progress.advance(1)
         return block
 
-    return question_page(find_subject(question, lead), command, draw)
+    return question_page(find_subject(question), command, draw)

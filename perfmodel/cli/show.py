@@ -2,72 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import typer
 
 from perfmodel.cli.chosen import calibration_of
-from perfmodel.cli.options import apart, one_output, settings_of
-from perfmodel.cli.output import check_folder, emit, emit_cited, emit_json, note, warn
+from perfmodel.cli.output import emit, emit_cited, emit_json, warn
 from perfmodel.errors import BadInputError
-from perfmodel.question.chips import EXAMPLE
 from perfmodel.question.measured import LISTS, ShowOptions
 from perfmodel.schema.calibration import Curve, list_calibrations, load_calibration, shipped_calibration
 
-_OWN_NAME = "A start for your own: write a name of its own below, and where you read each number."
-_OF_A_LIST = "as_toml", "settings", "rebuild"
-_OF_A_CALIBRATION = "samples", "compare"
+_OWN_NAME = "# A start for your own: write a name of its own below, and where you read each number.\n"
+_TAKES = {"machines": ("toml",), "models": (), "chips": ("toml",), "calibrations": ()}
+"""Options beside ``--json`` of each list; a calibration takes the others."""
 
 
 def show(context: typer.Context, options: ShowOptions) -> None:
     """Print a list of what is shipped, one of it in full, or a calibration."""
-    one_output(json=options.as_json, toml=options.as_toml)
-    lists = ", ".join(LISTS)
-    if options.what is None:
+    lists, what = ", ".join(LISTS), options.what
+    if what is None:
         raise BadInputError("nothing is named.", f"give {lists}, or a calibration: its file, id, or latest.")
-    kinds: dict[str, Callable[[ShowOptions], None]] = {
-        "machines": _show_machines, "models": _show_models,
-        "chips": _show_chips, "calibrations": _show_calibrations,
-    }  # fmt: skip
-    if options.what in kinds:
-        taken = {"machines": ("as_toml",), "chips": ("as_toml", "settings"), "calibrations": ("rebuild",)}
-        _refuse(options, *taken.get(options.what, ()))
-        kinds[options.what](options)
+    if what not in LISTS and options.name is not None:
+        raise BadInputError(f"{what} is no list.", f"give {lists}; --compare: two calibrations.")
+    given = {"toml": options.as_toml, "samples": options.samples, "compare": options.compare}
+    for name in (name for name, value in given.items() if value):
+        if name not in _TAKES.get(what, ("samples", "compare")):
+            raise BadInputError(f"--{name} is not of {what}.", "perfmodel show --help")
+    if options.as_toml:
+        _show_file(what, options)
+    elif what == "machines":
+        _show_machines(options)
+    elif what == "models":
+        _show_models(options)
+    elif what == "chips":
+        _show_chips(options)
+    elif what == "calibrations":
+        _show_calibrations(options)
     else:
-        if options.name is not None:
-            raise BadInputError(f"{options.what} is no list.", f"give {lists}; --compare: two calibrations.")
-        _refuse(options, *_OF_A_CALIBRATION)
-        _show_calibration(options, options.what)
+        _show_calibration(options, what)
 
 
-def _refuse(options: ShowOptions, *taken: str) -> None:
-    """Raise BadInputError for an option that is of something else. taken  the options that are of this"""
-    flags = {"as_toml": "--toml", "settings": "--set"}
-    for name in (*_OF_A_LIST, *_OF_A_CALIBRATION):
-        if getattr(options, name) and name not in taken:
-            raise BadInputError(
-                f"{flags.get(name, f'--{name}')} is not of {options.what}.", "perfmodel show --help"
-            )
+def _show_file(what: str, options: ShowOptions) -> None:
+    """Print the file of a machine or a chip."""
+    from perfmodel.schema.machine import chip_file, machine_file
+
+    if options.name is None or options.as_json:
+        name = {"machines": "h100-sxm-ib", "chips": "ascend-910"}[what]
+        raise BadInputError("--toml prints the file of one.", f"perfmodel show {what} {name} --toml")
+    chip = what == "chips"
+    emit(chip_file(options.name) if chip else _OWN_NAME + machine_file(options.name).rstrip())
 
 
 def _show_machines(options: ShowOptions) -> None:
     from perfmodel.report import catalogue_text
-    from perfmodel.schema.machine import list_machines, load_machine, machine_file
+    from perfmodel.schema.machine import list_machines, load_machine
 
-    if options.as_toml:
-        if options.name is None:
-            advice = "perfmodel show machines h100-sxm-ib --toml"
-            raise BadInputError("--toml prints the file of one machine.", advice)
-        emit(f"# {_OWN_NAME}\n{machine_file(options.name).rstrip()}")
-        return
     chosen = [load_machine(name) for name in ([options.name] if options.name else list_machines())]
     if options.as_json:
         emit_json("show", machines=[machine.model_dump(mode="json") for machine in chosen])
-    elif options.name:
-        emit_cited(catalogue_text.machine_text(chosen[0]))
     else:
-        emit_cited(catalogue_text.machines_text(chosen))
+        one = options.name is not None
+        emit_cited(catalogue_text.machine_text(chosen[0]) if one else catalogue_text.machines_text(chosen))
 
 
 def _show_models(options: ShowOptions) -> None:
@@ -84,33 +77,20 @@ def _show_models(options: ShowOptions) -> None:
 
 def _show_chips(options: ShowOptions) -> None:
     from perfmodel.report.chip_text import chip_text, chips_text
-    from perfmodel.schema.machine import chip_file, list_chips, load_chip
+    from perfmodel.schema.machine import list_chips, load_chip
 
-    name, settings = options.name, dict(settings_of(options.settings, EXAMPLE))
-    if options.as_toml:
-        if name is None or settings:
-            advice = "perfmodel show chips ascend-910 --toml"
-            raise BadInputError("--toml prints the file of one shipped chip.", advice)
-        emit(chip_file(name))
-        return
-    if name is None and settings:
-        raise BadInputError("--set needs one chip.", "name it: perfmodel show chips ascend-910")
-    chosen = [load_chip(item).with_overrides(settings) for item in ([name] if name else list_chips())]
+    chosen = [load_chip(name) for name in ([options.name] if options.name else list_chips())]
     if options.as_json:
         emit_json("show", chips=[chip.model_dump(mode="json") for chip in chosen])
     else:
-        emit_cited(chip_text(chosen[0]) if name else chips_text(chosen))
+        emit_cited(chip_text(chosen[0]) if options.name else chips_text(chosen))
 
 
 def _show_calibrations(options: ShowOptions) -> None:
-    """Print the list of shipped calibrations, of one machine or all, or fit them again."""
+    """Print the list of shipped calibrations, of one machine or all."""
     from perfmodel.report.calibration_text import calibration_record, calibrations_text
     from perfmodel.schema.machine import load_machine
 
-    if options.rebuild is not None:
-        apart("--rebuild", options.rebuild, "leave one of them out.", name=options.name)
-        _rebuild(options.rebuild, options.as_json)
-        return
     if options.name is not None:
         load_machine(options.name)
     chosen = [shipped_calibration(name) for name in list_calibrations(options.name)]
@@ -118,23 +98,6 @@ def _show_calibrations(options: ShowOptions) -> None:
         emit_json("show", calibrations=[calibration_record(item) for item in chosen])
     else:
         emit(calibrations_text(chosen))
-
-
-def _rebuild(folder: Path, as_json: bool) -> None:
-    """Fit every shipped calibration again below ``folder``, and print which differ from the shipped file."""
-    from perfmodel.fit.shipped import rebuild
-
-    check_folder(folder)
-    shipped = set(list_calibrations())
-    differing = []
-    for name, fitted in rebuild(folder):
-        same = name in shipped and fitted.to_json() == shipped_calibration(name).to_json()
-        differing += [] if same else [name]
-        note(f"{name}: {'as shipped' if same else 'differs from what is shipped'}")
-    if as_json:
-        emit_json("show", folder=str(folder), differing=differing)
-    else:
-        emit(f"Wrote {folder}; {len(differing)} differ from the shipped ones.")
 
 
 def _show_calibration(options: ShowOptions, name: str) -> None:

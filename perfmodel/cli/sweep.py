@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,12 +30,19 @@ from perfmodel.cli.options import (
     LEAVE_ONE,
     apart,
     count_values,
-    one_output,
     size_values,
     split_values,
 )
 from perfmodel.cli.output import check_target, emit, emit_json, note, warn
-from perfmodel.cli.question import advised, check_model, check_size, on_machines, question_of, share_of
+from perfmodel.cli.question import (
+    advised,
+    check_model,
+    check_size,
+    on_machines,
+    question_of,
+    share_of,
+    split_names,
+)
 from perfmodel.cli.waiting_line import Progress
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.engine.tables import PlanTables
@@ -69,19 +74,19 @@ Sweep = Callable[..., "pd.DataFrame"]
 
 def sweep(context: typer.Context, options: SweepOptions) -> None:
     """Project a grid of configurations, and write it as CSV or Parquet or print its range."""
-    one_output(json=options.as_json, csv=options.as_csv, out=options.out is not None)
+    apart("--json", options.as_json, LEAVE_ONE, out=options.out)
     if options.out is not None:
         _check_kind(options.out)
-        check_target(options.out, force=options.force)
+        check_target(options.out)
     check_model({name: value or None for name, value in context.params.items()})
     axes = _axes(
         options.grid,
         {name: context.params[name] for name in _AXES if context.params[name]},
         bool(options.model),
     )
-    what: list[str | TableSet] = list(split_values(options.dtype, "--dtype") if options.dtype else ["fp32"])
+    what: list[str | TableSet] = list(split_values([options.dtype or "fp32"], "--set dtype"))
     if options.model:
-        what = [load_tables(name) for name in _models(options.model)]
+        what = [load_tables(name) for name in dict.fromkeys(split_names(options.model, "--model"))]
     own = dict.fromkeys((*_AXES, "dtype", "model", "global_batch"))
     question = question_of({**context.params, **own})
     questions, everything = on_machines(question, context.params), question.sharding == ALL
@@ -89,8 +94,8 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         check_size(one, *axes.get("table_bytes", []))
     answer: Sweep = sweep_columns
     if options.max_latency is not None:
-        typed = {"batch": options.batch, "global_batch": options.global_batch, "grid": options.grid}
-        apart("--max-latency", options.max_latency, LEAVE_ONE, **typed)
+        typed = {"batch": options.batch, "set global_batch": options.global_batch, "grid": options.grid}
+        apart("--set max_latency", options.max_latency, LEAVE_ONE, **typed)
         if everything:
             raise BadInputError("--sharding all is of many shardings.", "name one of them.")
         answer = partial(sweep_within, limit_s=parse_time(options.max_latency))
@@ -118,9 +123,9 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     if options.global_batch is not None:
         if "gpus" not in columns:
             step = "give --gpus, e.g. --gpus 16..128; or --by time, which compares machines."
-            raise BadInputError("--global-batch: on which GPUs?", step)
+            raise BadInputError("--set global_batch: on which GPUs?", step)
         if options.grid is not None:
-            raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
+            raise BadInputError("--grid has its batches.", "leave it or global_batch out.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
     frame = _run(columns, what, questions, answer)
     _deliver(frame, lambda: sweep_text(frame, how), options)
@@ -130,12 +135,6 @@ _HOW = {
     None: "each with the fastest sharding of TorchRec's that fits",
     ALL: "each with every sharding that it allows",
 }
-
-
-def _models(typed: list[str]) -> list[str]:
-    """Names and files of table sets in lists with commas; a text that is a file is not split."""
-    texts = [[text] if os.path.isfile(text) else split_values([text], "--model") for text in typed]
-    return list(dict.fromkeys(text for each in texts for text in each))
 
 
 def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dict[str, list[float]]:
@@ -231,7 +230,7 @@ def _run(
     if questions[0].sharding not in (None, ROW_WISE):
         why += ", or do not allow the sharding"
     if "limit_s" in getattr(answer, "keywords", {}):
-        why += ", or take longer than --max-latency"
+        why += ", or take longer than max_latency"
     if not frames:
         raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
     if left_out:
@@ -344,7 +343,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _deliver(frame: pd.DataFrame, text: Callable[[], str], options: SweepOptions) -> None:
-    """Write the frame to a file, or print it as JSON, CSV, or this text."""
+    """Write the frame to a file, or print it as JSON or this text."""
     if (out := options.out) is not None:
         if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: _to_file(_named(frame), path))
@@ -352,15 +351,11 @@ def _deliver(frame: pd.DataFrame, text: Callable[[], str], options: SweepOptions
             write_whole(out, lambda path: _write_parquet(frame, path))
         note(f"{_count(len(frame))} written to {out}")
         return
-    if len(frame) > _MOST_PRINTED and (options.as_json or options.as_csv):
+    if len(frame) > _MOST_PRINTED and options.as_json:
         raise BadInputError(
             f"{len(frame)} rows are too many to print.", "write them with --out sweep.parquet"
         )
-    if options.as_csv:
-        printed = io.BytesIO()
-        _write_csv(_named(frame), printed)
-        emit(printed.getvalue().decode())
-    elif options.as_json:
+    if options.as_json:
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))
     else:

@@ -33,7 +33,9 @@ class TypedLine:
             source = context.get_parameter_source(name)
             if source is None or source.name != "COMMANDLINE":
                 continue
-            options.append((name, tuple(_words(option, context.params[name]))))
+            options.append((name, tuple(_words(option, context.params[name] or ()))))
+        by_set = context.meta.get("by_set", {})
+        options += [(name, ("--set", f"{name}={text}")) for name, text in by_set.items()]
         return TypedLine(tuple(context.command_path.split()), tuple(options))
 
     def pinned(self) -> TypedLine:
@@ -79,8 +81,8 @@ class TypedNames:
 
 def _words(option: Any, value: Any) -> list[str]:
     """The words of an option with this value; a list repeats the option before each of its values."""
-    if value is True:
-        return [option.opts[0]]
+    if isinstance(value, bool):
+        return [(option.opts if value else option.secondary_opts)[0]]
     each = value if isinstance(value, (list, tuple)) else [value]
     if option.nargs > 1:
         return [option.opts[0], *map(str, each)]

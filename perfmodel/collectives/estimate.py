@@ -73,7 +73,7 @@ class CollectiveModel:
             raise BadInputError(
                 f"calibration {chosen.calibration_id} is {chosen.backend} at clock {chosen.clock}, "
                 f"not {library}{f' at {wanted}' if wanted else ''}.",
-                f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
+                f"use --backend {chosen.backend} --set clock={chosen.clock}, or another calibration.",
             )
         if chosen.machine not in (machine.name, *list_machines()):
             raise BadInputError(

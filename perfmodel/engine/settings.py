@@ -150,7 +150,7 @@ def _choose_kernels(calibration: Calibration, implementation: str | None) -> Ker
         raise NoKernelsError(
             f"calibration {calibration.calibration_id} has no kernels of {implementation}; "
             f"it has {', '.join(timed)}.",
-            f"--kernels {timed[0]}, or time them: perfmodel calibrate --only kernels",
+            f"--set kernels={timed[0]}, or time them: perfmodel calibrate --only kernels",
         )
     return constants
 
@@ -171,7 +171,7 @@ def _apply_published(machine: Machine, implementation: str | None, constants: Co
     if implementation != TORCH or not is_published(machine):
         raise NoKernelsError(
             f"there are no times of {implementation} kernels on {machine.name}.",
-            "time them there: perfmodel calibrate --only kernels; or --kernels fbgemm.",
+            "time them there: perfmodel calibrate --only kernels; or --set kernels=fbgemm.",
         )
     fraction, rate = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
     value, why = (

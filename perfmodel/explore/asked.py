@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import OPTIONS, Control
-from perfmodel.question.passes import ProjectOptions
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 
@@ -67,8 +66,7 @@ class Said:
 
     def words(self) -> list[str]:
         """Words of the command line that gives the same answer."""
-        flags = {each.name: each.flag for each in ProjectOptions.declared()}
         words = ["perfmodel", "project"]
         for name, text in self.said:
-            words += [flags["settings"], f"{name}={text}"] if name in KEYS else [flags[name], text]
+            words += ["--set", f"{name}={text}"] if name in KEYS else OPTIONS[name].to_words(text)
         return words

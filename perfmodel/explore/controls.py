@@ -106,7 +106,8 @@ def refused(error: PerfmodelError, known: Mapping[str, Control]) -> dict[str, ob
 
     A control stands for the option that sets it; a line with a command of this program stays as it is.
     """
-    named = {OPTIONS[name].flag if name in OPTIONS else name: each for name, each in known.items()}
+    flags = {name: option.flag.removeprefix("--set ") for name, option in OPTIONS.items()}
+    named = {flags.get(name, name): each for name, each in known.items()}
 
     def control(found: re.Match[str]) -> Control | None:
         return named.get(found[1] or found[0])

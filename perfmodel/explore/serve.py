@@ -17,8 +17,8 @@ from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
 from perfmodel.question.pages import TOKEN_VARIABLE, ExploreOptions
 from perfmodel.schema.files import home_folder
-from perfmodel.schema.gate import read_text
 
+_HOST = "127.0.0.1"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
 
@@ -28,7 +28,7 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     Limits: tables or a machine that cannot be read, a token that can be guessed, an address or a port that
     cannot be listened on -> BadInputError
     """
-    token = _read_token(options.token_file)
+    token = _read_token()
     import pandas  # noqa: F401  plotly looks at it while another thread may still be loading it
 
     from perfmodel.cli.chosen import machine_of
@@ -39,14 +39,13 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
         load_tables(options.model)
     machine_of(options.machine)
     try:
-        server = Server(options.host, options.port, Site(options.model, options.machine, token))
+        server = Server(_HOST, options.port, Site(options.model, options.machine, token))
     except (OSError, UnicodeError) as error:
         raise BadInputError(
-            f"{options.host}:{options.port} cannot be listened on: {getattr(error, 'strerror', 0) or error}.",
+            f"{_HOST}:{options.port} cannot be listened on: {getattr(error, 'strerror', 0) or error}.",
             "give another --port; 0 takes any that is free.",
         ) from None
-    named = f"[{options.host}]" if ":" in options.host else options.host
-    address = f"http://{named}:{server.server_address[1]}/?token={token}"
+    address = f"http://{_HOST}:{server.server_address[1]}/?token={token}"
     emit(f"{address}   (Ctrl-C ends it)")
     if options.browser:
         threading.Thread(target=_open_browser, args=(address,), daemon=True).start()
@@ -54,19 +53,17 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     note("stopped.")
 
 
-def _read_token(file: Path | None) -> str:
-    """The secret in the address: of a file, else of the environment, else a random one.
+def _read_token() -> str:
+    """The secret in the address: of the environment, else a random one.
 
     Limits: short, or with other characters than letters, digits, - and _ -> BadInputError
     """
-    token, where = os.environ.get(TOKEN_VARIABLE, ""), f"${TOKEN_VARIABLE}"
-    if file is not None:
-        token, where = read_text(file, "token file").strip(), f"--token-file {file}"
-    if not token and file is None:
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
         return secrets.token_urlsafe(16)
     if not _TOKEN.fullmatch(token):
         raise BadInputError(
-            f"{where} is not a secret of 8 to 200 letters, digits, - and _.",
+            f"${TOKEN_VARIABLE} is not a secret of 8 to 200 letters, digits, - and _.",
             "leave it out for a random one.",
         )
     return token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -198,3 +199,8 @@ def _select_first_of_each_cell(selections: Iterable[Selection], samples: pd.Data
     frame = pd.concat([selection.rows(samples).assign(_rank=selection.rank) for selection in selections])
     cells = frame.groupby(["collective", "gpus", "gpus_per_node"], observed=True)
     return frame[frame["_rank"] == cells["_rank"].transform("min")].drop(columns="_rank")
+
+
+if __name__ == "__main__":  # python -m perfmodel.fit.shipped data/calibrations
+    for calibration_id, _ in rebuild(Path(sys.argv[1])):
+        print(calibration_id)

@@ -117,24 +117,24 @@ def _change_others(
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}
-        yield "payload", "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
+        yield "payload", "bags sent as fp16", "--set payload=fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
     words = f"samples per GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
-    """The change to twice the memory of each GPU, or twice ``--max-hbm``; returns as ``_change_others``."""
+    """The change to twice the memory of each GPU, or twice ``max_hbm``; returns as ``_change_others``."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
         words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
-        option = f"--max-hbm {format_exact(2 * q.most_bytes, 'byte')}"
+        option = f"--set max_hbm={format_exact(2 * q.most_bytes, 'byte')}"
         return "memory", words, option, replace(q, most_bytes=2 * q.most_bytes)
     whole = q.machine.value("hbm_bytes")
     changed = _with(q, hbm_bytes=2 * whole)
     option = f"--set hbm_bytes={format_exact(2 * whole, 'byte')}"
     if q.most_bytes is not None and not isinstance(changed, BadInputError):
         changed = replace(changed, most_bytes=2 * q.most_bytes)
-        option += f" --max-hbm {format_exact(2 * q.most_bytes, 'byte')}"
+        option += f" --set max_hbm={format_exact(2 * q.most_bytes, 'byte')}"
     return "memory", f"memory {_size(whole)} → {_size(2 * whole)} per GPU", option, changed
 
 

@@ -8,16 +8,9 @@ from typing import Annotated
 
 from perfmodel.question.groups import Clock, OutputOptions
 from perfmodel.question.spec import Arg, Opt
+from perfmodel.units import parse_count
 
 Texts = list[str] | None
-ThisMachine = Annotated[
-    str | None,
-    Opt(
-        "This machine: a shipped one, a TOML file, or a name of your own (default: "
-        "recognized by its GPUs, else by its processor).",
-        "NAME",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,43 +34,42 @@ class CalibrateOptions(OutputOptions):
         Texts,
         Opt(
             "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, composed (whole passes of the "
-            "model) or passes (the paper's look-ups). "
-            "Repeat, or separate with commas.",
+            "model) or passes (the paper's look-ups). Repeat, or separate with commas.",
             "WHAT",
         ),
     ] = None
     grid: Annotated[
         str | None, Opt("paper: time the look-ups of the paper's two grids; with --quick, a tenth.", "NAME")
     ] = None
-    quick: Annotated[bool, Opt("About a minute: few sizes and rank counts, noise target 5 %.")] = False
-    rigorous: Annotated[bool, Opt("Every rank count, all libraries, noise target 1 %.")] = False
+    quick: Annotated[
+        bool | None,
+        Opt(
+            "About a minute: few sizes and rank counts, noise target 5 %; or every rank count, all "
+            "libraries, noise target 1 %.",
+            flag="--quick/--rigorous",
+        ),
+    ] = None
     plan_only: Annotated[bool, Opt("Say what would be measured, and stop.")] = False
     ranks: Annotated[
-        Texts,
-        Opt("Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).", "N"),
+        Texts, Opt("Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).", "N")
     ] = None
     sizes: Annotated[Texts, Opt("Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling).", "SIZE")] = None
     backend: Annotated[Texts, Opt("Libraries, e.g. nccl or nccl,nvshmem.", "NAME")] = None
     clock: Annotated[Texts, Opt("Clocks: eager, stream, graph, device.", "NAME")] = None
     device: Annotated[str, Opt("cuda, cpu, or auto: GPUs where there are any.", "NAME")] = "auto"
-    machine: ThisMachine = None
-    noise: Annotated[str | None, Opt("Noise target: half of the 95 % interval, e.g. 2%.", "SHARE")] = None
-    time_limit: Annotated[str | None, Opt("Stop after this time, e.g. 90s, 10min or 2h.", "TIME")] = None
-    out: Annotated[
+    machine: Annotated[
         str | None,
         Opt(
-            "Folder of the runs (default: runs in $PERFMODEL_HOME).",
-            "DIR",
+            "This machine: a shipped one, a TOML file, or a name of your own (default: recognized by its "
+            "GPUs, else by its processor).",
+            "NAME",
         ),
     ] = None
+    noise: Annotated[str | None, Opt("Noise target: half of the 95 % interval, e.g. 2%.", "SHARE")] = None
+    time_limit: Annotated[str | None, Opt("Stop after this time, e.g. 90s, 10min or 2h.", "TIME")] = None
+    out: Annotated[str | None, Opt("Folder of the runs (default: runs in $PERFMODEL_HOME).", "DIR")] = None
     fresh: Annotated[bool, Opt("Measure again what an earlier run has already measured.")] = False
-    strict: Annotated[
-        bool,
-        Opt(
-            "Exit code 5 when a point failed, is noisy or was not reached.",
-        ),
-    ] = False
-    keep_hostnames: Annotated[bool, Opt("Write host names instead of their hashes.")] = False
+    strict: Annotated[bool, Opt("Exit code 5 when a point failed, is noisy or was not reached.")] = False
     oversubscribe: Annotated[bool, Opt("Allow more ranks than cores: a functional check only.")] = False
 
 
@@ -88,11 +80,9 @@ class LogOptions(OutputOptions):
     turn = 1
     op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
     gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N")] = None
-    gpus_per_node: Annotated[int | None, Opt("GPUs in each node, when a log does not say.", "N")] = None
-    version: Annotated[
-        str | None,
-        Opt("Version of the library, when a log does not say.", "VERSION", "--library-version"),
-    ] = None
+    settings: Annotated[Texts, Opt("Say what a log does not say, as below.", "KEY=VALUE", "--set")] = None
+    gpus_per_node: Annotated[int | None, Opt("GPUs in each node.", read=parse_count, by_set=True)] = None
+    library_version: Annotated[str | None, Opt("Version of the library.", by_set=True)] = None
     clock: Clock = None
 
 
@@ -105,7 +95,7 @@ class ImportOptions(LogOptions):
     \b
     Examples
       perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
-      perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
+      perfmodel import alltoall.json --machine h200-sxm-ib --set gpus_per_node=8
       perfmodel project --table-size 10TB --calibration mine.json
     """
 
@@ -120,10 +110,10 @@ class ImportOptions(LogOptions):
         str | None, Opt("The machine that was measured (default: recognized by its GPU).", "NAME")
     ] = None
     out: Annotated[Path | None, Opt("Calibration to write (.json).", "FILE")] = None
-    accept: Annotated[
-        Texts, Opt("Accept a value that is far from any known hardware: rate_bytes_per_s.", "NAME")
-    ] = None
     force: Annotated[bool, Opt("Replace existing files, and accept logs of another GPU.")] = False
+    accepted: Annotated[
+        str | None, Opt("Limits of hardware that samples may exceed: rate_bytes_per_s.", by_set=True)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +173,6 @@ class ShowOptions(OutputOptions):
       perfmodel show machines
       perfmodel show machines h100-sxm-ib --toml > my-cluster.toml
       perfmodel show models mlperf-dlrm-dcnv2
-      perfmodel show chips ascend-910 --set row_latency_s=300ns
       perfmodel show calibrations h200-sxm-ib
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
       perfmodel show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
@@ -196,18 +185,8 @@ class ShowOptions(OutputOptions):
     as_toml: Annotated[
         bool, Opt("Print the file of a machine or a chip, as a start for your own.", flag="--toml")
     ] = False
-    settings: Annotated[
-        list[str] | None, Opt("Change a value of a chip. Repeat for more.", "KEY=VALUE", "--set")
-    ] = None
     samples: Annotated[bool, Opt("Show the measured points behind a calibration.")] = False
     compare: Annotated[str | None, Opt("Show a calibration beside another.", "OTHER")] = None
-    rebuild: Annotated[
-        Path | None,
-        Opt(
-            "Fit all shipped calibrations again from their samples, which takes two to three minutes.",
-            "FOLDER",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +204,7 @@ class ValidateOptions(OutputOptions):
     """
 
     paper: Annotated[
-        bool,
-        Opt("Check the claims of arXiv 2512.05831 and other papers instead of the tool's own bands."),
+        bool, Opt("Check the claims of arXiv 2512.05831 and other papers instead of the tool's own bands.")
     ] = False
     held_out: Annotated[
         bool, Opt("Also refit without a part of the samples, and predict that part (about 15 s).")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
-from perfmodel.question.passes import QuestionOptions
+from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import CommandOptions, Opt
 
 TOKEN_VARIABLE = "PERFMODEL_TOKEN"
@@ -18,31 +18,18 @@ TOKEN_VARIABLE = "PERFMODEL_TOKEN"
 class ReportOptions(QuestionOptions):
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
 
-    The question is that of perfmodel project, whose --report writes the same page.
-
     \b
     Examples
       perfmodel report
       perfmodel report --table-size 20TB --batch 4096 --machine h200-sxm-ib --out h200.html
-      perfmodel report --calibration latest --force
-      perfmodel report --table-size 10TB --format markdown
+      perfmodel report --calibration latest
+      perfmodel report --table-size 10TB --out answer.md
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
     """
 
-    file_format: Annotated[
-        str | None,
-        Opt(
-            "html, or markdown: sentences and small tables (default: as --out ends, else html).",
-            "NAME",
-            "--format",
-        ),
-    ] = None
     out: Annotated[
         Path | None,
-        Opt(
-            "Page (.html, .md) to write (default: report, ending as --format).",
-            "FILE",
-        ),
+        Opt("Page to write: .html, or .md with sentences and small tables (default: report.html).", "FILE"),
     ] = None
 
 
@@ -51,8 +38,8 @@ class ExploreOptions(CommandOptions):
     """Ask in your browser: sliders for the tables and the machine, and the answer beside them.
 
     The page is served on this machine alone, and needs no network. Only who knows the secret in the printed
-    address can open it: a random one, or that of PERFMODEL_TOKEN or --token-file. The address then holds the
-    question: a copied link asks it again.
+    address can open it: a random one, or that of the environment variable PERFMODEL_TOKEN. The address
+    then holds the question: a copied link asks it again.
 
     \b
     Examples
@@ -65,8 +52,3 @@ class ExploreOptions(CommandOptions):
     machine: groups.Machine = None
     port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", least=0, most=65535)] = 8050
     browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True
-    host: Annotated[str, Opt("Address to listen on.", "ADDRESS")] = "127.0.0.1"
-    token_file: Annotated[
-        Path | None,
-        Opt("File with the secret in the address (default: PERFMODEL_TOKEN, or random).", "FILE"),
-    ] = None

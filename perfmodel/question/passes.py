@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from perfmodel.question import groups
-from perfmodel.question.groups import (
-    EqualTableOptions,
-    GlobalBatchOptions,
-    MachineOptions,
-    OutputOptions,
-    RowWiseOptions,
-    TrainingOptions,
-)
+from perfmodel.question.groups import MachineOptions, OutputOptions, PassOptions, QuestionOptions
 from perfmodel.question.spec import Opt
-from perfmodel.units import parse_bytes
+from perfmodel.units import parse_bytes, parse_count
 
 Texts = list[str] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuestionOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
-    """Options of a question about tables on a machine, for the screen and for a page."""
-
-    sharding: groups.BestSharding = None
-    payload: groups.Payload = None
-    kernels: groups.Kernels = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +22,18 @@ class ProjectOptions(QuestionOptions):
       perfmodel project --table-size 10TB
       perfmodel project --table-size 10TB --tables 64 --dim 128 --batch 4096 --machine h200-sxm-ib
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
-      perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16 --global-batch 65536
       perfmodel project --table-size 10TB --max-latency 10ms
-      perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
+      perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s --set payload=fp16
       perfmodel project --table-size 10TB --pooling none:50 --sharding ub
-      perfmodel project --table-size 10TB --rows host
       perfmodel project --table-size 10TB --rows host-cached:10% --distribution zipf:1.05
-      perfmodel project --table-size 10TB --payload fp16
-      perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --sharding all
       perfmodel project --table-size 10TB --explain reduce-scatter-bags
-      perfmodel project --table-size 10TB --objective training --optimizer adam
-      perfmodel project --table-size 10TB --report out.html
+      perfmodel project --table-size 10TB --objective training --set optimizer=adam
     """
 
+    rows: Annotated[str | None, groups.ROWS] = None
+    max_latency: Annotated[str | None, groups.MAX_LATENCY] = None
     explain: groups.Explain = None
-    as_csv: groups.Csv = False
-    report: Annotated[
-        Path | None, Opt("Also write an HTML page to this file, as perfmodel report does.", "FILE")
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,36 +57,24 @@ class CollectiveOptions(OutputOptions, MachineOptions):
     ]
     size: Annotated[
         list[str],
-        Opt(
-            "Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB.",
-            "SIZE",
-            read=parse_bytes,
-            several=True,
-        ),
-    ]
+        Opt("Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB.", "SIZE", read=parse_bytes,
+            several=True),
+    ]  # fmt: skip
     gpus: Annotated[list[str], groups.GPUS.saying("Number of ranks: 128, 8,16 or 8..1024.", several=True)]
-    backend: Annotated[
-        str | None,
-        Opt(
-            "Communication library: nccl, nvshmem, any library of your own calibration, or best, the faster "
-            "of NCCL and NVSHMEM.",
-            "NAME",
-        ),
+    gpus_per_node: Annotated[
+        int | None, Opt("GPUs used in each node (default: all of them).", read=parse_count, by_set=True)
     ] = None
-    gpus_per_node: Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")] = None
     explain: Annotated[
         bool, Opt("Print how the time of the one collective follows: equations, sources, parts of the band.")
     ] = False
     gates: Annotated[
-        bool,
-        Opt("Print what validates a cluster: the lowest busbw and longest time of normal ones."),
+        bool, Opt("Print what validates a cluster: the lowest busbw and longest time of normal ones.")
     ] = False
-    as_csv: groups.Csv = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions):
-    """Project all combinations of the given values: one row each, in SI units.
+class SweepOptions(PassOptions):
+    """Project all combinations of the given values, one row each; or set machines side by side.
 
     Each has the sharding that project leads with, TorchRec's fastest; --sharding row-wise takes millions.
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
@@ -118,25 +82,17 @@ class SweepOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     \b
     Examples
       perfmodel sweep --grid paper-1 --sharding row-wise --out paper-1.csv
-      perfmodel sweep --grid paper-2 --gpus 128 --machine h100-paper --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
-      perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
-      perfmodel sweep --table-size 1TB --gpus 16..128 --global-batch 65536
-      perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
-      perfmodel sweep --table-size 10TB --machine h100-sxm-ib,gb200-nvl72 --by time
+      perfmodel sweep --table-size 1TB --gpus 16..128 --set global_batch=65536
+      perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --json
+      perfmodel sweep --table-size 10TB --machine h100-sxm-ib,gb200-nvl72
       perfmodel sweep --table-size 10TB --machine h100-sxm-ib --by cost --price h100-sxm-ib=2.5USD/GPU/h
     """
 
     grid: Annotated[
         str | None, Opt("The paper's grid: paper-1 (192 points) or paper-2 (168 points).", "NAME")
     ] = None
-    model: Annotated[
-        Texts,
-        Opt(
-            "Sets of tables (perfmodel show models, or files), over --gpus and --batch.",
-            "NAMES",
-        ),
-    ] = None
+    model: Annotated[Texts, Opt("Sets of tables (names or files), over --gpus and --batch.", "NAMES")] = None
     table_size: Annotated[
         Texts, groups.TABLE_SIZE.saying("1TB,10TB or 80GB..100TB (doubling).", several=True)
     ] = None
@@ -145,20 +101,16 @@ class SweepOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     tables: Annotated[Texts, groups.TABLES.saying("Numbers of tables.", several=True)] = None
     pooling: Annotated[Texts, groups.POOLING.saying("Rows summed per bag.", several=True)] = None
     dim: Annotated[Texts, groups.DIM.saying("Elements per row.", several=True)] = None
-    dtype: Annotated[Texts, Opt("fp64, fp32 (default), fp16, bf16, fp8, int8.", "TYPE")] = None
-    sharding: groups.BestSharding = None
+    dtype: groups.Dtype = None
+    sharding: Annotated[str | None, groups.SHARDING] = None
     machine: Annotated[
-        Texts,
-        Opt(
-            f"One or more machines (default: that of --calibration, else {groups.DEFAULT_MACHINE}).",
-            "NAME",
-        ),
+        Texts, Opt(f"One or more machines (default: {groups.DEFAULT_MACHINE}), compared.", "NAMES")
     ] = None  # type: ignore[assignment]
-    by: Annotated[
-        str | None, Opt("Machines side by side, the best first by time, throughput or cost.", "NAME")
-    ] = None
+    by: Annotated[str | None, Opt("Compare machines by time (default), throughput or cost.", "NAME")] = None
     price: Annotated[
-        Texts, Opt("Price of a machine's GPU, e.g. h100-sxm-ib=2.5USD/GPU/h. Repeat for more.", "NAME=PRICE")
+        Texts, Opt("Price of a machine's GPU, e.g. h100-sxm-ib=2.5USD/GPU/h. Repeatable.", "NAME=PRICE")
     ] = None
-    out: groups.Out = None
-    as_csv: groups.Csv = False
+    out: Annotated[groups.Path | None, Opt("File to write: .csv or .parquet.", "FILE")] = None
+    objective: Annotated[str, replace(groups.OBJECTIVE, by_set=True)] = groups.OBJECTIVES[0]
+    rows: Annotated[str | None, replace(groups.ROWS, by_set=True)] = None
+    max_latency: Annotated[str | None, replace(groups.MAX_LATENCY, by_set=True)] = None

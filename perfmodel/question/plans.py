@@ -1,4 +1,4 @@
-"""Options of the planner."""
+"""Options of the planners: of GPUs, and of the cores of a chip."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated
 from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.engine.schemes import EXCHANGED, SHARDINGS, TABLE_COLUMN_WISE
 from perfmodel.question import groups
-from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
+from perfmodel.question.groups import IdOptions, OutputOptions, PassOptions
 from perfmodel.question.spec import Opt
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.units import parse_bytes
 
+CHIP_EXAMPLE = "row_latency_s=400ns"
 FORMATS = ("plan", "torchrec")
 RULES = (
     *(name for name in SHARDINGS if name != TABLE_COLUMN_WISE),
@@ -23,7 +24,7 @@ RULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
+class PlanOptions(PassOptions):
     """Which sharding for which table, and what does the plan cost?
 
     Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
@@ -31,25 +32,21 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
     \b
     Examples
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128 --global-batch 65536
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --replicas 1..8 --objective throughput
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
-      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
-      perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
+      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.html
+      perfmodel plan --model tables.csv --gpus 16 --set reserve=20% --format torchrec --out plan.json
       perfmodel plan --plan plan.json --batch 4096
       perfmodel plan --plan plan.json --explain gather-pool
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
     """
 
     model: groups.Model = None
     gpus: Annotated[
         str | None,
         groups.GPUS.saying(
-            "Number of GPUs (default: that of --plan). Several numbers, 8,16,64 or 8..128, show "
-            "how the plan scales.",
+            "Number of GPUs (default: that of --plan); 8,16,64 or 8..128 show how the plan scales.",
             metavar="NS",
             several=True,
             most=MOST_PLANNED_GPUS,
@@ -59,29 +56,12 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         str | None,
         Opt(
             "2D parallel: R copies of the sharded tables on --gpus / R GPUs each, as TorchRec's "
-            "DMPCollection has them. Several numbers, 1,2,4 or 1..8: the fastest is found.",
+            "DMPCollection has them. 1,2,4 or 1..8: the fastest is found.",
             "RS",
         ),
     ] = None
-    report: Annotated[Path | None, page(": what each GPU holds, where the time goes")] = None
     batch: Annotated[str | None, groups.BATCH] = None
-    max_hbm: Annotated[
-        str | None,
-        Opt(
-            "Memory of each GPU that the tables may use (default: what --reserve leaves).",
-            "SIZE",
-            read=parse_bytes,
-        ),
-    ] = None
-    reserve: Annotated[
-        str | None,
-        Opt(
-            "Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: "
-            f"{groups.RESERVE}; none with --max-hbm).",
-            "PART",
-        ),
-    ] = None
-    payload: groups.Payload = None
+    objective: Annotated[str, groups.OBJECTIVE] = groups.OBJECTIVES[0]
     dense: Annotated[
         str | None,
         Opt(
@@ -90,7 +70,6 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
             "VALUE",
         ),
     ] = None
-    kernels: groups.Kernels = None
     only: Annotated[
         list[str] | None,
         Opt(
@@ -102,19 +81,41 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         ),
     ] = None
     effort: groups.Effort = DEFAULT_EFFORT
-    time_limit: groups.TimeLimit = None
-    seed: groups.SearchSeed = 0
     plan_file: Annotated[
         Path | None, Opt("Cost this plan, a file that --out wrote, without a search.", "FILE", "--plan")
     ] = None
-    out: groups.Out = None
+    out: Annotated[
+        Path | None, Opt("File to write: the plan (.json), or a page about it (.html).", "FILE")
+    ] = None
     file_format: Annotated[
         str,
-        Opt(
-            "Format of --out: plan, or torchrec, which uses only the shardings that TorchRec has.",
-            "NAME",
-            "--format",
-        ),
+        Opt("Of --out: plan, or torchrec, with only the shardings that TorchRec has.", "NAME", "--format"),
     ] = FORMATS[0]
     explain: groups.Explain = None
-    as_csv: groups.Csv = False
+    max_hbm: Annotated[
+        str | None,
+        Opt("Memory of each GPU that the tables may use.", read=parse_bytes, by_set=True),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipPlanOptions(OutputOptions, IdOptions):
+    """Which way to look up which table, on which cores, and how long a batch takes.
+
+    \b
+    Examples
+      perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+      perfmodel chip plan --chip ascend-910,a100-sxm --model criteo-kaggle
+      perfmodel chip plan --chip h100-sxm --model tables.csv --batch 8192 --json
+    """
+
+    chip: Annotated[
+        str, Opt("A shipped chip (perfmodel show chips) or a TOML file; several: NAME,NAME.", "NAME")
+    ]
+    model: groups.Model = None
+    batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
+    settings: Annotated[
+        list[str] | None,
+        Opt(f"Change a chip value, e.g. {CHIP_EXAMPLE}. Repeatable.", "KEY=VALUE", "--set"),
+    ] = None
+    out: Annotated[Path | None, Opt("Page (.html) to write, with the load of each core.", "FILE")] = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from inspect import get_annotations
@@ -12,6 +12,8 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from perfmodel.errors import BadInputError
 
 _SEPARATED = re.compile(r",|\.\.")
+TURNS = ("Tables", "Question", "Machine", "Output")
+"""Headings of the help: the groups of options, in their order."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Opt:
     keyword        the name of the value, if it is not the field's name: ``table_bytes``
     least, most    limits of the value, as a number or as typed: ``1h``
     several        values may be separated by commas or ``..``; each is within the limits
+    by_set         whether it has no flag: it is typed as ``--set NAME=VALUE``
     """
 
     help: str
@@ -35,6 +38,7 @@ class Opt:
     least: float | str | None = None
     most: float | str | None = None
     several: bool = False
+    by_set: bool = False
 
     def saying(self, words: str, **changed: Any) -> Opt:
         """A copy of the option with another help text. changed  other fields to replace"""
@@ -60,6 +64,7 @@ class Declared:
     """An option or an argument of a question class.
 
     name, kind, default  of the field;  words  its ``Opt`` or ``Arg``;  required  whether it has no default
+    turn  its place in ``TURNS``
     """
 
     name: str
@@ -67,13 +72,24 @@ class Declared:
     words: Opt | Arg
     default: Any
     required: bool
+    turn: int
+
+    @property
+    def by_set(self) -> bool:
+        """Whether it is typed as ``--set NAME=VALUE``."""
+        return isinstance(self.words, Opt) and self.words.by_set
 
     @property
     def flag(self) -> str:
-        """The flag as it is typed; for an argument its name in capitals."""
+        """The flag as it is typed, ``--set NAME`` if it has none; for an argument its name in capitals."""
         if isinstance(self.words, Arg):
             return self.name.upper()
-        return self.words.flag.partition("/")[0] or name_flag(self.name)
+        named = f"--set {self.name}" if self.words.by_set else name_flag(self.name)
+        return self.words.flag.partition("/")[0] or named
+
+    def to_words(self, text: str) -> list[str]:
+        """The words that type this option with a value."""
+        return ["--set", f"{self.name}={text}"] if self.by_set else [self.flag, text]
 
     def value(self, typed: Any) -> Any:
         """The typed text as a value in SI units; None: not typed.
@@ -101,24 +117,21 @@ class Declared:
                 continue
             for part in _SEPARATED.split(text) if words.several else [text]:
                 try:
-                    value = words.read(part.strip(), self.flag)
-                except BadInputError:
-                    if _SEPARATED.search(part) or not part.strip():
+                    self.value(part.strip())
+                except BadInputError as error:
+                    if not error.allowed and (_SEPARATED.search(part) or not part.strip()):
                         continue
                     raise
-                self._check(words, value, part)
         return typed
 
     def _check(self, words: Opt, value: Any, typed: str) -> None:
         for bound, sign, word, most in ((words.most, 1, "more", "most"), (words.least, -1, "less", "least")):
             end = words.end(bound)
             if end is not None and sign * value > sign * end:
-                found = typed if isinstance(bound, str) else f"{value:.15g}"
-                ends = bound if isinstance(bound, str) else f"{end:.16g}"
+                shown = typed if isinstance(bound, str) else f"{value:.15g}"
+                limit = f"at {most} {bound if isinstance(bound, str) else f'{end:.16g}'}"
                 raise BadInputError(
-                    f"{self.flag} {found} is {word} than this model covers.",
-                    f"at {most} {ends}.",
-                    allowed=f"at {most} {ends}",
+                    f"{self.flag} {shown} is {word} than this model covers.", f"{limit}.", allowed=limit
                 )
 
 
@@ -126,7 +139,7 @@ class Declared:
 class CommandOptions:
     """The options of a command. Its docstring is the help; base classes are groups of options.
 
-    turn  position of a group in the help: 0 tables, 1 the command's own options, 2 machine, 3 output
+    turn  place in ``TURNS`` of the options that a class declares
     """
 
     turn: ClassVar[int] = 1
@@ -137,22 +150,44 @@ class CommandOptions:
         """All options, in the order of the help."""
         hints = get_type_hints(cls, include_extras=True)
         turns: dict[str, int] = {}
-        for each in cls.__mro__[:-1]:
-            turns |= dict.fromkeys(get_annotations(each), vars(each).get("turn", 1))
-        found = []
-        for field in sorted(fields(cls), key=lambda each: turns[each.name]):
+        for base in cls.__mro__[:-1]:
+            turns |= dict.fromkeys(get_annotations(base), vars(base).get("turn", 1))
+        options = []
+        for field in sorted(fields(cls), key=lambda field: turns[field.name]):
             kind, words = get_args(hints[field.name])
             required = field.default is MISSING
-            found.append(Declared(field.name, kind, words, None if required else field.default, required))
-        return tuple(found)
+            default = None if required else field.default
+            options.append(Declared(field.name, kind, words, default, required, turns[field.name]))
+        return tuple(options)
 
     @classmethod
     def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:
         """The typed options as values by keyword; None: not typed."""
         return {
-            getattr(each.words, "keyword", "") or each.name: each.value(typed.get(each.name))
-            for each in cls.declared()
+            getattr(option.words, "keyword", "") or option.name: option.value(typed.get(option.name))
+            for option in cls.declared()
         }
+
+    @classmethod
+    def split_settings(cls, texts: Sequence[str] | None) -> tuple[dict[str, Any], list[str] | None]:
+        """(texts of ``--set`` that are options of this question, by name; the others, as typed).
+
+        Limits: twice the same, a value that its option refuses -> BadInputError
+        """
+        known = {option.name: option for option in cls.declared() if option.by_set}
+        values: dict[str, Any] = {}
+        others = []
+        for text in texts or ():
+            name, equals, value = (part.strip() for part in text.partition("="))
+            name = name.replace("-", "_")
+            if not equals or name not in known:
+                others.append(text)
+            elif name in values:
+                raise BadInputError(f"--set {name} is given twice.", "keep one of them.")
+            else:
+                read = known[name].value if known[name].kind == int | None else known[name].checked
+                values[name] = read(value)
+        return values, others or None
 
 
 def name_flag(name: str) -> str:

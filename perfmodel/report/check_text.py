@@ -17,7 +17,7 @@ from perfmodel.validate.reasons import LikelyReason, ReasonRule
 _CORRUPT = (
     "Data arrive damaged: look for a bad link, card or GPU, or a library's fault, before any time counts."
 )
-_IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and --gpus-per-node"
+_IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and gpus_per_node"
 _FASTER = "a newer library, registered buffers (-R 2), a CUDA graph (-G) or a tuner plugin"
 
 _RUN = ("slow", "from_bytes", "to_bytes", "ratio")  # of a stretch, in JSON

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -61,7 +59,7 @@ def chip_plan_text(plan: ChipPlan) -> str:
         ways = ", ".join(dict.fromkeys(placement.way for placement in rest))
         share = sum(p.core_s for p in rest) / sum(p.core_s for p in placements)
         words = f"and {counted(len(rest), 'more table')}, {format_fraction(share)} of the cores' time: {ways}"
-        lines += "\n" + paragraph(f"{words} (--csv has all)", 1)
+        lines += "\n" + paragraph(f"{words} (--json has all)", 1)
     per_s = format_per_second(plan.batch / plan.time_s, "samples")
     return "\n\n".join([sides(first, per_s), _facts(plan), lines, _sources([plan])])
 
@@ -118,7 +116,7 @@ def chips_compared_text(plans: Sequence[ChipPlan]) -> str:
     named = [[name, *(way[name] for way in ways)] for name in list(ways[0])[: _MOST_LINES - 2]]
     text = table(["table", *chips], named)
     if more := len(first.tables) - len(named):
-        text += "\n" + paragraph(f"and {counted(more, 'more table')} (--csv has all)", 1)
+        text += "\n" + paragraph(f"and {counted(more, 'more table')} (--json has all)", 1)
     return "\n\n".join([paragraph(_batch(first)), table(["", *chips], rows), text, _sources(plans)])
 
 
@@ -130,18 +128,6 @@ def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:
     tables = [columns_record(_TABLES, placement) for placement in plan.placements]
     values = {name: getattr(plan, name) for name in names}
     return {**chip, **values, **busy, "held_bytes": plan.mapping.held_bytes, "tables": tables}
-
-
-def chip_plan_csv(plans: Sequence[ChipPlan]) -> str:
-    """CSV with a line for each table on each chip."""
-    out = io.StringIO()
-    records = [
-        {"chip": plan.chip.name, **columns_record(_TABLES, p)} for plan in plans for p in plan.placements
-    ]
-    writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**record, "cores": " ".join(map(str, record["cores"]))} for record in records)
-    return out.getvalue()
 
 
 _CHIPS = (

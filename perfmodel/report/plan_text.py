@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +20,6 @@ from perfmodel.report.figures.placements import hold_pieces, sum_pieces
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
-from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -55,7 +52,7 @@ def plan_text(
 
     again       the command that saves this plan in a file; "": it is saved already
     whole       the step with its dense layers; None: none were given
-    capped      whether ``--max-hbm`` limited the memory
+    capped      whether ``max_hbm`` limited the memory
     other_pass  the command that plans the other pass (forward, or a training step)
     changes     what would change the plan;  equation  the command that explains the longest step
     """
@@ -148,7 +145,7 @@ def kept_words(answer: Planned, capped: bool) -> str:
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
     size = format_bytes(left, binary=False) if left > 0 else "nothing"
     if capped and left > 0:
-        return f"{size} of each GPU not used (--max-hbm)"
+        return f"{size} of each GPU not used (max_hbm)"
     return f"{size} of each GPU kept for CUDA, NCCL and dense layers"
 
 
@@ -172,7 +169,7 @@ def placements(answer: Planned) -> str:
     text += "\n" + paragraph(f"Parts are rows × columns.{starred} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
     left_out = max(len(others) - _MOST_GROUPS, 0)
-    more = f"\n … and {left_out} more groups of tables (all are in --csv and --json)" if left_out else ""
+    more = f"\n … and {left_out} more groups of tables (all are in --json)" if left_out else ""
     return text + more
 
 
@@ -367,15 +364,3 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     if answer.given:
         first = "This plan was given. Without --plan, a search looks for a faster one."
     return paragraph(f"{first}\n{' · '.join(parts)}")
-
-
-def plan_csv(answer: Planned) -> str:
-    """CSV with a line for each table, in the order of the model."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    records = answer.table_records()
-    writer.writerow(records[0])
-    for record in records:
-        ranks = " ".join(str(rank) for rank in record["ranks"])
-        writer.writerow({**record, "table": cell(record["table"]), "ranks": ranks}.values())
-    return out.getvalue()

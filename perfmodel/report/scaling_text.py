@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from perfmodel.engine.steps import label_step
 from perfmodel.plan.replicas import ReplicatedPlan, find_fastest
@@ -13,7 +10,6 @@ from perfmodel.plan.scaling import HALF, ScalePoint, Scaling
 from perfmodel.plan.searching.search import Found
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import command_lines, paragraph, unbroken
-from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -136,21 +132,3 @@ def replicas_text(plans: Sequence[ReplicatedPlan], gpus: int, one: str) -> str:
 
 def _memory(found: Found) -> str:
     return format_bytes(float(found.memory.total_bytes.max()), binary=False)
-
-
-def scaling_csv(found: Scaling) -> str:
-    """CSV with a line for each number of GPUs, in SI units."""
-    return records_csv(found.to_dict()["scaling"])
-
-
-def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """CSV of records with the same keys."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(records[0])
-    writer.writerows([[_plain(value) for value in row.values()] for row in records])
-    return out.getvalue()
-
-
-def _plain(value: object) -> object:
-    return "" if value is None else cell(value) if isinstance(value, str) else value

@@ -66,7 +66,7 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     parts = [paragraph(head), f"{ends[0]}\n{_rows(least, varying, by_time)}"]
     if len(kept) > _SHOWN:
         parts.append(f"{ends[1]}\n{_rows(most, varying, by_time)}")
-    parts.append(paragraph("All rows: --out sweep.csv (or .parquet), or --csv on stdout."))
+    parts.append(paragraph("All rows: --out sweep.csv (or .parquet), or --json."))
     return "\n\n".join(parts)
 
 

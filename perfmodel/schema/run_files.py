@@ -358,7 +358,7 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
         if backend in (None, str(item.backend)) and clock in (None, str(item.clock)):
             return path
     wanted = " at clock ".join(part for part in (backend, clock) if part)
-    there = ", ".join(f"--backend {item.backend} --clock {item.clock}" for item in calibrations.values())
+    there = ", ".join(f"--backend {item.backend} --set clock={item.clock}" for item in calibrations.values())
     raise NoCalibrationError(f"run {folder.name} has nothing of {wanted}.", f"it has {there}.")
 
 

@@ -148,7 +148,7 @@ class RunHeader(Strict):
     machine: str
     stack: Mapping[str, str]
     environment: Mapping[str, str] = {}
-    host: str = ""  # a hash, unless --keep-hostnames
+    host: str = ""  # hashes
     seed: Count = 0  # for the random order of rounds
     ranks: Ranks
     nodes: Ranks

@@ -144,7 +144,7 @@ def gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
     usual = project_one(table_bytes=table_bytes)
     first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
     size = format_exact(hbm_bytes, "byte")
-    return Finding(asked.gpus, f"{first} (--reserve 0 --set hbm_bytes={size}); {second} by default")
+    return Finding(asked.gpus, f"{first} (--set reserve=0 --set hbm_bytes={size}); {second} by default")
 
 
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:

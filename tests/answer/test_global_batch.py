@@ -1,4 +1,4 @@
-"""``--global-batch N``: each GPU has its part, on any number of GPUs."""
+"""``--set global_batch=N``: each GPU has its part, on any number of GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 
 def test_each_gpu_has_its_part(cli: Any) -> None:
     for words in (("--table-size", "10TB", "--gpus", "256"), ("--model", "criteo-1tb", "--gpus", "64")):
-        whole = json.loads(cli("project", *words, "--global-batch", "65536", "--json").out)
+        whole = json.loads(cli("project", *words, "--set", "global_batch=65536", "--json").out)
         part = json.loads(cli("project", *words, "--batch", str(65536 // int(words[-1])), "--json").out)
         assert whole == part
 
@@ -23,11 +23,11 @@ def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
     """At 1 sample of each 10 TB need as many GPUs as at 1 024, and their exchange buffers are small."""
     found = json.loads(cli("project", "--table-size", "10TB", "--batch", "1024", "--json").out)
     total = 1024 * found["gpus"]
-    again = json.loads(cli("project", "--table-size", "10TB", "--global-batch", str(total), "--json").out)
+    again = json.loads(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}", "--json").out)
     assert again["time_s"] == found["time_s"] and again["batch"] == 1024
-    text = " ".join(cli("project", "--table-size", "10TB", "--global-batch", str(total)).out.split())
+    text = " ".join(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}").out.split())
     assert f"1 024 samples on each GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
-    refused = cli("project", "--table-size", "10TB", "--global-batch", str(total + 1))
+    refused = cli("project", "--table-size", "10TB", "--set", f"global_batch={total + 1}")
     assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
 
 
@@ -35,17 +35,17 @@ def test_large_buffers_take_more_gpus_and_each_part_is_still_whole(cli: Any) -> 
     """The GPUs that hold the rows alone have no room for the buffers of their parts of 2²⁴ samples."""
     words = ("project", "--table-size", "10TB", "--dim", "128", "--sharding", "row-wise", "--json")
     few = json.loads(cli(*words, "--batch", "1").out)["gpus"]
-    refused = cli(*words[:-1], "--global-batch", str(2**24))
+    refused = cli(*words[:-1], "--set", f"global_batch={2**24}")
     gpus, nearest = re.search(r"each of (\d+) GPUs\.\s+the nearest: (\d+)", refused.err).groups()  # type: ignore[union-attr]
     assert int(gpus) > few
-    found = json.loads(cli(*words, "--global-batch", nearest).out)
+    found = json.loads(cli(*words, "--set", f"global_batch={nearest}").out)
     assert found["fits"] and found["batch"] * found["gpus"] == int(nearest)
 
 
 def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:
     tables = tmp_path / "tables.csv"
     tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},100000,64,{4 + i}\n" for i in range(6)))
-    words = ("plan", "--model", str(tables), "--effort", "quick", "--global-batch", "8192", "--gpus")
+    words = ("plan", "--model", str(tables), "--effort", "quick", "--set", "global_batch=8192", "--gpus")
     found = json.loads(cli(*words, "2,8", "--json").out)
     assert (found["batch"], found["global_batch"]) == (None, 8192)
     for each in found["scaling"]:
@@ -59,14 +59,14 @@ def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path)
 
 @pytest.mark.parametrize("command", ["project", "plan", "project --explain gather"])
 def test_both_batches_are_refused(cli: Any, command: str) -> None:
-    words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--global-batch", "512")
+    words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--set", "global_batch=512")
     done = cli(*command.split(), *words)
-    assert done.code == 2 and "--batch and --global-batch cannot be combined" in done.err
+    assert done.code == 2 and "--batch and --set global_batch cannot be combined" in done.err
 
 
 def test_a_step_is_explained_with_its_part(cli: Any) -> None:
     words = ("project", "--table-size", "10TB", "--gpus", "256", "--explain", "gather", "--json")
-    assert json.loads(cli(*words, "--global-batch", "65536").out) == json.loads(
+    assert json.loads(cli(*words, "--set", "global_batch=65536").out) == json.loads(
         cli(*words, "--batch", "256").out
     )
 
@@ -74,20 +74,20 @@ def test_a_step_is_explained_with_its_part(cli: Any) -> None:
 def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
     words = ("sweep", "--table-size", "1TB", "--gpus", "16..64", "--machine", "h100-sxm-ib,h200-sxm-ib")
     words += ("--sharding", "row-wise")  # the same steps, so the same columns, at any batch
-    rows = json.loads(cli(*words, "--global-batch", "65536", "--json").out)["rows"]
+    rows = json.loads(cli(*words, "--set", "global_batch=65536", "--json").out)["rows"]
     assert [row["batch"] * row["gpus"] for row in rows] == [65536] * 6
     own = json.loads(cli(*words, "--batch", "1024", "--json").out)["rows"]
     same = [row for row in own if row["gpus"] == 64]
     assert [row for row in rows if row["gpus"] == 64] == same
-    assert "Each GPU has as many" not in cli(*words, "--global-batch", "65536").out
+    assert "Each GPU has as many" not in cli(*words, "--set", "global_batch=65536").out
     for more, says in (
         ((), "on which GPUs?"),
         (("--gpus", "16,24"), "each of 24 GPUs"),
-        (("--gpus", "16", "--batch", "64"), "--batch and --global-batch cannot be combined"),
-        (("--grid", "paper-2", "--gpus", "128"), "--grid and --global-batch cannot be combined"),
+        (("--gpus", "16", "--batch", "64"), "--batch and --set global_batch cannot be combined"),
+        (("--grid", "paper-2", "--gpus", "128"), "--grid has its batches"),
     ):
         size = () if "--grid" in more else ("--table-size", "1TB")
-        refused = cli("sweep", *size, "--global-batch", "65536", *more)
+        refused = cli("sweep", *size, "--set", "global_batch=65536", *more)
         assert refused.code == 2 and says in refused.err, refused.err
 
 
@@ -104,8 +104,7 @@ def test_a_page_is_of_the_batch_of_all_gpus_and_so_is_the_line_that_makes_it(
 
     monkeypatch.setattr(report, "make_page", page)
     out = str(tmp_path / "page.html")
-    cli("report", "--table-size", "10TB", "--global-batch", "147456", "--out", out)
-    cli("report", "--model", "criteo-1tb", "--gpus", "64", "--global-batch", "65536", "--out", out)
-    cli("project", "--table-size", "10TB", "--gpus", "256", "--global-batch", "65536", "--report", out)
-    assert [(batch, total) for batch, total, _ in seen] == [(1024, 147456), (1024, 65536), (256, 65536)]
-    assert all(f"--global-batch {total}" in line for _, total, line in seen)
+    cli("report", "--table-size", "10TB", "--set", "global_batch=147456", "--out", out)
+    cli("report", "--model", "criteo-1tb", "--gpus", "64", "--set", "global_batch=65536", "--out", out)
+    assert [(batch, total) for batch, total, _ in seen] == [(1024, 147456), (1024, 65536)]
+    assert all(f"--set global_batch={total}" in line for _, total, line in seen)

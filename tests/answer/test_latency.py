@@ -56,12 +56,20 @@ def test_the_screen_begins_with_it(cli: Any) -> None:
     text = " ".join(cli("project", "--table-size", "10TB", "--max-latency", "10ms").out.split())
     assert text.startswith("Largest batch within 10.0 ms: 48 361 samples per GPU (6 963 984 in all), 1.15 G")
     assert "48 361 samples on each GPU, 6 963 984 in all" in text.split("row-wise, as TorchRec")[1]
-    for other in ("--csv", "--json", "--explain=gather"):
+    for other in ("--json", "--explain=gather"):
         assert "Largest" not in cli("project", "--table-size", "10TB", "--max-latency", "10ms", other).out
 
 
 def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli: Any) -> None:
-    words = ("--table-size", "10TB", "--machine", "h100-sxm-ib,gb200-nvl72", "--max-latency", "3ms", "--json")
+    words = (
+        "--table-size",
+        "10TB",
+        "--machine",
+        "h100-sxm-ib,gb200-nvl72",
+        "--set",
+        "max_latency=3ms",
+        "--json",
+    )
     rows = {row["machine"]: row for row in json.loads(cli("sweep", *words).out)["rows"]}
     for name, row in rows.items():
         alone = ("--table-size", "10TB", "--machine", name, "--max-latency", "3ms", "--json")
@@ -84,11 +92,11 @@ def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli
         ("project --table-size 10TB --max-latency 1", "a time needs a unit."),
         ("project --table-size 10TB --max-latency 2h", "at most 1h."),
         ("project --table-size 10TB --max-latency 9ms --batch 8", "--max-latency and --batch cannot"),
-        ("project --table-size 10TB --max-latency 9ms --global-batch 144", "--global-batch cannot"),
+        ("project --table-size 10TB --max-latency 9ms --set global_batch=144", "--set global_batch cannot"),
         ("project --table-size 10TB --max-latency 9ms --sharding all", "name one of them."),
         ("project --table-size 10TB --max-latency 9ms --gpus 8", "--gpus 144 fits"),
-        ("sweep --table-size 10TB --max-latency 9ms --batch 8,9", "--max-latency and --batch cannot"),
-        ("sweep --table-size 10TB --max-latency 1us", "or take longer than --max-latency."),
+        ("sweep --table-size 10TB --set max_latency=9ms --batch 8,9", "--set max_latency and --batch cannot"),
+        ("sweep --table-size 10TB --set max_latency=1us", "or take longer than max_latency."),
     ],
 )
 def test_what_no_batch_meets_is_refused(line: str, says: str, cli: Any) -> None:

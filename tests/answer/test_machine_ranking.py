@@ -30,7 +30,7 @@ def answer_of(cli: Any, machine: str, gpus: int, batch: int) -> dict[str, Any]:
 
 def test_each_row_is_the_answer_of_project_with_its_share(cli: Any) -> None:
     """The fullest GPU has ceil(samples / GPUs), and every step waits for it."""
-    rows = rows_of(cli, "--by", "time", "--global-batch", "100001")
+    rows = rows_of(cli, "--by", "time", "--set", "global_batch=100001")
     assert [row["time_s"] for row in rows] == sorted(row["time_s"] for row in rows)
     for row in rows:
         assert row["batch"] == math.ceil(100001 / row["gpus"])
@@ -79,9 +79,9 @@ def test_it_cannot_tell_exactly_where_bands_overlap(cli: Any) -> None:
 @pytest.mark.parametrize("samples", [4096, 600_000_000])
 def test_without_gpus_they_are_the_fewest_that_fit(cli: Any, samples: int) -> None:
     """Brute force over the nodes: buffers of 600 M samples need more GPUs than the rows."""
-    (row,) = json.loads(cli("sweep", *TABLES, "--by", "time", "--global-batch", str(samples), "--json").out)[
-        "rows"
-    ]
+    (row,) = json.loads(
+        cli("sweep", *TABLES, "--by", "time", "--set", f"global_batch={samples}", "--json").out
+    )["rows"]
     assert row["fits"] and (row["gpus"] > 160) == (samples > 4096)
     for gpus in range(row["gpus"] - 24, row["gpus"], 8):
         words = ("--gpus", str(gpus), "--batch", str(math.ceil(samples / gpus)), "--json")
@@ -97,7 +97,7 @@ def test_by_cost_more_gpus_than_the_fewest_may_cost_less(cli: Any) -> None:
 
 
 def test_of_typed_numbers_of_gpus_the_best_counts_and_what_does_not_fit_is_left_out(cli: Any) -> None:
-    batch = ("--by", "time", "--global-batch", "81920")
+    batch = ("--by", "time", "--set", "global_batch=81920")
     both = {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", "80,160")}
     few, many = (
         {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", count)}
@@ -135,7 +135,7 @@ def test_the_screen_says_what_is_compared(cli: Any) -> None:
         ("--by speed", "known: cost, throughput, time."),
         ("--by time --dim 16,32 --batch 8,9", "several batch, dim."),
         ("--by time --sharding all", "several tables, types or shardings."),
-        ("--by time --batch 64 --global-batch 6400", "cannot be combined."),
+        ("--by time --batch 64 --set global_batch=6400", "cannot be combined."),
         ("--by time --gpus 8", "none of 3 configurations is possible"),
     ],
 )

@@ -36,7 +36,7 @@ def test_what_does_not_help_is_left_out() -> None:
     assert not helping
     p = project_one(gpus=8, batch=2**20)
     options = [s.option for s in list_helping(p.pinned, answer_question)]
-    assert "--payload fp16" in options  # bytes rule
+    assert "--set payload=fp16" in options  # bytes rule
     assert not any(option.startswith("--batch") for option in options)
 
 

@@ -122,7 +122,7 @@ def test_what_is_refused(options: dict[str, Any], named: str) -> None:
 
 
 def test_on_the_command_line(cli: Any) -> None:
-    words = ("project", "--table-size", "1TB", "--objective", "training", "--optimizer", "adam")
+    words = ("project", "--table-size", "1TB", "--objective", "training", "--set", "optimizer=adam")
     made = cli(*words)
     text = " ".join(made.out.split())
     assert made.code == 0 and "training step with adam, without dense layers" in text
@@ -131,8 +131,9 @@ def test_on_the_command_line(cli: Any) -> None:
     assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
     shown = cli(*words, "--sharding", "row-wise").out
     again = " ".join(shown[shown.index("perfmodel project --explain") :].split())
-    assert "--objective throughput --optimizer adam" in again
+    assert "--objective throughput --set optimizer=adam" in again
     for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
         assert cli(*words, "--sharding", "row-wise", "--explain", step).code == 0
-    rows = cli("sweep", *words[1:], "--csv").out.splitlines()
-    assert "objective,optimizer" in rows[0] and "throughput,adam" in rows[1]
+    swept = ("sweep", *words[1:3], "--set", "objective=training", *words[5:], "--json")
+    (row,) = json.loads(cli(*swept).out)["rows"]
+    assert (row["objective"], row["optimizer"]) == ("throughput", "adam")

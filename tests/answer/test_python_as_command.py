@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 from pathlib import Path
@@ -14,9 +13,10 @@ import pytest
 
 import perfmodel
 from perfmodel.errors import BadInputError
+from perfmodel.question.groups import QuestionOptions
+from perfmodel.question.spec import Opt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
-NAMES = {"table_bytes": "--table-size", "table_count": "--tables", "tables": "--model"}
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12},
     {"table_bytes": 10e12, "sharding": "row-wise"},
@@ -30,10 +30,12 @@ QUESTIONS: list[dict[str, Any]] = [
 
 def typed(asked: dict[str, Any]) -> list[str]:
     """The question as options of ``perfmodel project``."""
+    options = {option.words.keyword or option.name: option for option in QuestionOptions.declared()
+               if isinstance(option.words, Opt)}  # fmt: skip
     words: list[str] = []
     for name, value in asked.items():
         text = f"{value / 1e9:g}GB" if name == "table_bytes" else str(value)
-        words += [NAMES.get(name, f"--{name.replace('_', '-')}"), text]
+        words += options["model" if name == "tables" else name].to_words(text)
     return words
 
 
@@ -91,7 +93,7 @@ def test_the_pages_collective_is_that_of_the_command(cli: Any, shown: dict[str, 
 
 def test_the_pages_projections_are_those_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
     words = ("--table-size", "10TB", "--batch", "1024,4096", "--tables", "8")
-    said = pd.read_csv(io.StringIO(cli("sweep", *words, "--csv").out))
+    said = pd.DataFrame(json.loads(cli("sweep", *words, "--json").out)["rows"])
     frame = shown["perfmodel.project"]
     assert frame["sharding"].tolist() == said["sharding"].tolist()
     assert frame["time_s"].tolist() == pytest.approx(said["time_s"].tolist())

@@ -9,10 +9,10 @@ import pytest
 
 import perfmodel
 from perfmodel.cli.app import COMMANDS
-from perfmodel.cli.lazy import Command, placed
+from perfmodel.cli.lazy import Command, place
 from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import question_of
-from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, EqualTableOptions
+from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, QuestionOptions
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, name_flag
@@ -24,12 +24,25 @@ from perfmodel.question.spec import Arg, Opt, name_flag
 def test_every_option_has_a_flag_of_its_own_and_words(name: str) -> None:
     command = COMMANDS[name]
     assert isinstance(command, Command)
-    options = [
-        each for each in placed(command.asks, "question").declared() if not isinstance(each.words, Arg)
-    ]
-    flags = [each.words.flag or name_flag(each.name) for each in options]
+    options = [each for each in place(command.asks, "question").declared() if not isinstance(each.words, Arg)]
+    flags = [each.flag for each in options]
+    assert sum(not each.by_set for each in options) <= 18
     assert len(set(flags)) == len(flags)
     assert all(each.words.help.endswith(".") for each in options)
+
+
+def test_no_command_has_more_than_18_options_and_all_have_130() -> None:
+    """Options with a flag, ``--json`` too."""
+    commands = list[Command]()
+    for one in COMMANDS.values():
+        commands += [one] if isinstance(one, Command) else one.commands.values()
+    counts = [
+        sum(
+            isinstance(each.words, Opt) and not each.by_set for each in place(one.asks, "question").declared()
+        )
+        for one in commands
+    ]
+    assert len(commands) == 12 and max(counts) <= 18 and sum(counts) <= 130
 
 
 def test_plan_tables_has_the_defaults_of_the_command() -> None:
@@ -48,9 +61,7 @@ def test_plan_tables_has_the_defaults_of_the_command() -> None:
 
 @pytest.mark.parametrize(("keyword", "most"), LARGEST.items())
 def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float) -> None:
-    (option,) = [
-        each for each in EqualTableOptions.declared() if (each.words.keyword or each.name) == keyword
-    ]
+    (option,) = [each for each in QuestionOptions.declared() if (each.words.keyword or each.name) == keyword]
     assert option.value(f"{most:.0f}") == most
     shown = option.words.most if isinstance(option.words.most, str) else f"{most:.0f}"
     with pytest.raises(BadInputError, match=f"{name_flag(option.name)} [^@]*at most {shown}"):
@@ -61,7 +72,6 @@ def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float)
 
 
 UNBOUNDED = {
-    "seed": "any number starts the same sequence each time",
     "max_hbm": "at most the machine's memory",
     "size": "at most what a calibration's table of times has",
     "gpus_per_node": "at most the machine's",
@@ -75,7 +85,7 @@ UNBOUNDED = {
 )
 def test_every_number_has_a_range(name: str) -> None:
     """What is read as a number, on the command line or by typer, has a largest value."""
-    for each in placed(COMMANDS[name].asks, "question").declared():
+    for each in place(COMMANDS[name].asks, "question").declared():
         if isinstance(each.words, Opt) and (each.words.read or each.kind in (int | None, float | None, int)):
             assert each.words.most is not None or each.name in UNBOUNDED, (name, each.name)
 
@@ -89,15 +99,14 @@ def test_every_number_has_a_range(name: str) -> None:
             "--pooling 1e-12 is less. at least 1e-06.",
         ),
         (
-            "sweep --table-size 10TB --pooling 1,1e-12 --csv",
+            "sweep --table-size 10TB --pooling 1,1e-12",
             "--pooling 1e-12 is less.",
         ),
         ("report --pooling 1e-12", "--pooling 1e-12 is less."),
-        ("sweep --table-size 10TB --gpus 8..1e9 --csv", "--gpus 1000000000 is more."),
+        ("sweep --table-size 10TB --gpus 8..1e9", "--gpus 1000000000 is more."),
         ("project --table-size 10TB --distribution zipf:1e9", "0 (uniform ids) to 50"),
         ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 50"),
         ("plan --model criteo-kaggle --gpus 8 --dense 1e-30s", "from 1ns to 1h for a batch"),
-        ("plan --model criteo-kaggle --gpus 8 --time-limit 1e9h", "at most 720h"),
         (
             "plan --model criteo-kaggle --gpus 8,1e6",
             "--gpus 1000000 is more. at most 262144.",

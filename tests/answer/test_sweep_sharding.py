@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfmodel.engine.schemes import ROW_WISE, WAYS
 
-TRAINING = ("--table-size", "10TB", "--objective", "training")
+TRAINING = ("--table-size", "10TB", "--set", "objective=training")
 SHARDINGS = (None, None, ROW_WISE, "row-wise-ub", "table-wise", "grid", "data-parallel")
 SAME = ("gpus", "gpus_needed", "time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high")
 QUESTIONS = st.fixed_dictionaries(
@@ -27,10 +25,8 @@ QUESTIONS = st.fixed_dictionaries(
         "--tables": st.sampled_from(["3", "64"]),
         "--pooling": st.sampled_from(["1", "100"]),
         "--gpus": st.sampled_from(["1", "8", "20", "24"]),
-        "--dtype": st.just("fp16"),
-        "--objective": st.just("training"),
+        "--set": st.sampled_from(["dtype=fp16", "reserve=0", "payload=fp16"]),
         "--distribution": st.just("zipf:1.05"),
-        "--reserve": st.just("0"),
         "--machine": st.sampled_from(["gb200-nvl72", "a100-sxm-ib"]),
     },
 )
@@ -59,17 +55,12 @@ def test_one_configuration_is_the_headline_of_project(cli: Any, question: Any, s
     )
 
 
-def test_the_same_csv_is_printed_and_written(cli: Any, tmp_path: Path) -> None:
-    assert cli("sweep", *TRAINING, "--out", str(tmp_path / "grid.csv")).code == 0
-    assert cli("sweep", *TRAINING, "--csv").out == (tmp_path / "grid.csv").read_text()
-
-
 def test_the_default_is_what_project_leads_with(cli: Any, tmp_path: Path) -> None:
-    (row,) = csv.DictReader(io.StringIO(cli("sweep", *TRAINING, "--csv").out))
-    lead = json.loads(cli("project", *TRAINING, "--json").out)
-    assert (row["sharding"], float(row["time_s"])) == (lead["sharding"], pytest.approx(lead["time_s"]))
-    (other,) = csv.DictReader(io.StringIO(cli("sweep", *TRAINING, "--sharding", "ub", "--csv").out))
-    assert other["sharding"] == "row-wise-ub" and float(other["time_s"]) < float(row["time_s"])
+    (row,) = json.loads(cli("sweep", *TRAINING, "--json").out)["rows"]
+    lead = json.loads(cli("project", *TRAINING[:2], "--objective", "training", "--json").out)
+    assert (row["sharding"], row["time_s"]) == (lead["sharding"], pytest.approx(lead["time_s"]))
+    (other,) = json.loads(cli("sweep", *TRAINING, "--sharding", "ub", "--json").out)["rows"]
+    assert other["sharding"] == "row-wise-ub" and other["time_s"] < row["time_s"]
     import pandas as pd
 
     file = tmp_path / "sweep.parquet"
@@ -94,9 +85,9 @@ def test_all_is_a_row_for_each_sharding_that_is_possible(cli: Any) -> None:
     for size in (1e12, 2e12):
         ways = [row["sharding"] for row in rows if row["table_bytes"] == size]
         assert ways == [way for way in WAYS if way in ways] and {"column-wise", ROW_WISE} <= set(ways)
-    left = cli("sweep", "--table-size", "20GB,1TB", "--gpus", "16", "--sharding", "table-wise", "--csv")
-    (row,) = csv.DictReader(io.StringIO(left.out))
-    assert float(row["table_bytes"]) == 2e10
+    left = cli("sweep", "--table-size", "20GB,1TB", "--gpus", "16", "--sharding", "table-wise", "--json")
+    (row,) = json.loads(left.out)["rows"]
+    assert row["table_bytes"] == 2e10
     assert "1 of 2 configurations left out" in left.err and "do not allow the sharding" in left.err
 
 
@@ -112,7 +103,7 @@ def test_more_than_can_be_compared_are_refused_and_row_wise_is_not(cli: Any) -> 
         "--pooling",
         "1,2,3",
     )
-    refused = cli(*words, "--csv")
+    refused = cli(*words, "--json")
     assert refused.code == 2 and "--sharding row-wise" in refused.err and "2 142" in refused.err
-    done = cli(*words, "--sharding", "row-wise", "--csv")
-    assert len(done.out.splitlines()) == 1 + 7 * 17 * 6 * 3
+    done = cli(*words, "--sharding", "row-wise", "--json")
+    assert len(json.loads(done.out)["rows"]) == 7 * 17 * 6 * 3

@@ -47,10 +47,10 @@ def plan_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     dense = resources.data_path("dense", "dlrm-dcnv2.toml").read_text()
     dense = re.sub(r'^name = ".*"', f'name = "{BAD}"', dense, count=1, flags=re.MULTILINE)
     (folder / f"{BAD}.toml").write_text(dense)
-    words = ["--model", str(folder / f"{BAD}.csv"), "--gpus", "8", "--max-hbm", "400MB"]
+    words = ["--model", str(folder / f"{BAD}.csv"), "--gpus", "8", "--set", "max_hbm=400MB"]
     words += ["--dense", str(folder / f"{BAD}.toml"), "--objective", "throughput", "--effort", "quick"]
     page = folder / "plan.html"
     with contextlib.redirect_stdout(out):
-        code = run(["plan", *words, "--distribution", "zipf:1.05", "--report", str(page), "--json"])
+        code = run(["plan", *words, "--distribution", "zipf:1.05", "--out", str(page), "--json"])
     assert code == 0
     return page, json.loads(out.getvalue())

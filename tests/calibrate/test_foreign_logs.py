@@ -126,7 +126,7 @@ def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() ->
     assert set(frame.gpus) == {72} and set(frame.gpus_per_node) == {4}
     refused = called("check", log)
     assert refused.code == 2 and "give --gpus" in refused.err
-    wrong = called("check", log, "--gpus", "36", "--gpus-per-node", "4")
+    wrong = called("check", log, "--gpus", "36", "--set", "gpus_per_node=4")
     assert wrong.code == 2 and "wrong number of GPUs" in wrong.err
 
 

@@ -23,7 +23,7 @@ ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
         ("infinite_time.csv", H200, "the time is not a finite number"),
         (
             "bus_above_algorithm.log",
-            (*H200, "--op", "all_gather", "--gpus", "8", "--gpus-per-node", "8"),
+            (*H200, "--op", "all_gather", "--gpus", "8", "--set", "gpus_per_node=8"),
             "busbw/algbw is 1.13",
         ),
         ("huge_times.csv", H200, "the time must be from 1.00 ns to 100 000 s, not 1e+300 s"),
@@ -43,8 +43,8 @@ def test_samples_that_no_law_fits_are_refused_in_words(tmp_path: Path) -> None:
     log = write(tmp_path, "slow.csv", "collective,payload_bytes,gpus,gpus_per_node,time_s\n" + rows)
     doubted = called("import", str(log), *H200)
     assert doubted.code == 2 and "is more than ten times any product's value" in " ".join(doubted.err.split())
-    assert "--accept time_s" in doubted.err
-    refused = called("import", str(log), *H200, "--accept", "time_s")
+    assert "--set accepted=time_s" in doubted.err
+    refused = called("import", str(log), *H200, "--set", "accepted=time_s")
     assert refused.code == 2, refused.err
     assert "no curve or law fits these samples" in refused.err
     assert "pydantic" not in refused.err and "errors.pydantic.dev" not in refused.err
@@ -58,12 +58,12 @@ def test_a_rate_that_nothing_sold_has_is_asked_about(tmp_path: Path) -> None:
     assert asked.code == 2
     words = " ".join(asked.err.split())
     assert "rate_bytes_per_s: 107 TB/s is more than ten times any product's value" in words
-    assert "--accept rate_bytes_per_s" in words
+    assert "--set accepted=rate_bytes_per_s" in words
     out = tmp_path / "fast.json"
-    taken = called("import", str(log), *H200, "--accept", "rate_bytes_per_s", "--out", str(out))
+    taken = called("import", str(log), *H200, "--set", "accepted=rate_bytes_per_s", "--out", str(out))
     assert taken.code == 0 and "warning: accepted: rate_bytes_per_s" in taken.err
     assert read_calibration(out).accepted == ["rate_bytes_per_s"]
-    other = called("import", str(log), *H200, "--accept", "rate")
+    other = called("import", str(log), *H200, "--set", "accepted=rate")
     assert other.code == 2 and "rate_bytes_per_s" in other.err
 
 

@@ -227,7 +227,7 @@ def test_different_stacks_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_layout_that_contradicts_the_option_is_refused(tmp_path: Path) -> None:
     log = write(tmp_path, "x.log", new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2))
-    with pytest.raises(BadInputError, match="--gpus-per-node 4, but the log says 8"):
+    with pytest.raises(BadInputError, match="--set gpus_per_node=4, but the log says 8"):
         import_logs([log], gpus_per_node=4)
     with pytest.raises(BadInputError, match="--op"):
         import_logs([log], op="all_reduce")

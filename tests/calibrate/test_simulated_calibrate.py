@@ -293,7 +293,6 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--quick", "--rigorous"), "cannot be combined"),
         (("--clock", "sundial"), "sundial"),
         (("--device", "tpu"), "tpu"),
         (("--time-limit", "0"), "at least 1s"),

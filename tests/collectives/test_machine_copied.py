@@ -84,7 +84,7 @@ def test_an_own_calibration_was_measured_on_the_file_as_it_is(copied: Path, cli:
         for size in (2**16, 2**20, 2**24, 2**28)
     )
     log.write_text(f"collective,gpus,payload_bytes,time_s\n{rows}\n", encoding="utf-8")
-    made = cli("import", str(log), "--machine", str(copied), "--gpus-per-node", "8", "--out", str(out))
+    made = cli("import", str(log), "--machine", str(copied), "--set", "gpus_per_node=8", "--out", str(out))
     if made.code:
         pytest.fail(made.err)
     words = ("collective", "--op", "all_to_all", "--size", "256MiB", "--gpus", "16", "--json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -37,14 +36,6 @@ def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     assert answer["changes"] and answer["next_experiment"]["share"] > 0
 
 
-def test_project_csv_has_the_steps(cli: Any) -> None:
-    import pandas as pd
-
-    frame = pd.read_csv(io.StringIO(cli("project", "--table-size", "10TB", "--csv").out))
-    assert "gather_pool" in set(frame["name"])
-    assert (frame["time_s"] > 0).all()
-
-
 def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10GB")
     assert outcome.out.startswith("1.00×: 10 GB of tables fit on one GPU, so nothing is sharded.")
@@ -70,10 +61,10 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--gpus", "2.5"), ("whole number",)),
         (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
         (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
-        (("--table-size", "1TB", "--clock", "wall"), ("wall", "stream")),
-        (("--table-size", "1TB", "--dtype", "fp12"), ("fp12", "fp16")),
-        (("--table-size", "1TB", "--id-dtype", "int9"), ("int9", "int64")),
-        (("--table-size", "1TB", "--reserve", "100%"), ("--reserve",)),
+        (("--table-size", "1TB", "--set", "clock=wall"), ("wall", "stream")),
+        (("--table-size", "1TB", "--set", "dtype=fp12"), ("fp12", "fp16")),
+        (("--table-size", "1TB", "--set", "id_dtype=int9"), ("int9", "int64")),
+        (("--table-size", "1TB", "--set", "reserve=100%"), ("reserve 100% leaves",)),
         (("--table-size", "1TB", "--tables", "100001"), ("--tables 100001 is more", "at most 100000")),
         (("--table-size", "1TB", "--pooling", "-2"), ("--pooling -2 is negative", "for example 1 or 32.5")),
         (("--table-size", "1TB", "--pooling", "85%"), ("--pooling 85% is not a number",)),
@@ -82,7 +73,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
         (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
         (("--table-size", "1KB", "--gpus", "128"), ("row",)),
-        (("--table-size", "1TB", "--json", "--csv"), ("--json and --csv",)),
         (("--table-size", "1TB", "--calibration", "missing.json"), ("missing.json",)),
         ((), ("which tables?", "--table-size 10TB")),
     ],
@@ -122,7 +112,6 @@ def test_one_gpu_has_no_evidence(cli: Any) -> None:
     one, eight = json.loads(cli(*words, "--json").out)["results"]
     assert (one["time_s"], one["evidence"], eight["evidence"]) == (0.0, None, "measured")
     assert [row.split()[-1] for row in cli(*words).out.splitlines()[1:3]] == ["-", "measured"]
-    assert "measured" not in cli(*words, "--csv").out.splitlines()[1]
 
 
 def test_the_smallest_size_is_that_of_all_that_was_asked(cli: Any) -> None:
@@ -181,7 +170,6 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
     assert len(answer["results"]) == 5 * 3 * 2
     assert "time_s" not in answer
     assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
-    assert len(cli(*words, "--csv").out.splitlines()) == 31
 
 
 def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
@@ -203,8 +191,7 @@ def test_the_papers_grids(cli: Any, grid: str, points: int, tmp_path: Path) -> N
     frame = pd.read_csv(out)
     assert len(frame) == points
     assert (frame.loc[frame["gpus"] == 1, "slowdown"] == 1).all()
-    is_an_error(cli("sweep", "--grid", grid, "--out", str(out)), 2, "exists already", "--force")
-    assert cli("sweep", "--grid", grid, "--out", str(out), "--force").code == 0
+    is_an_error(cli("sweep", "--grid", grid, "--out", str(out)), 2, "exists already", "is free")
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -31,7 +31,7 @@ def test_a_file_that_is_there_brings_a_name_that_is_free(tmp_path: Path) -> None
         (tmp_path / name).write_text("")
     with pytest.raises(BadInputError, match="exists already") as found:
         check_target(tmp_path / "my plan.csv", force=False)
-    assert found.value.next_step == f"--out '{tmp_path}/my plan-3.csv' is free, or replace it with --force."
+    assert found.value.next_step == f"--out '{tmp_path}/my plan-3.csv' is free; or remove it first."
     longest = tmp_path / ("x" * 251 + ".csv")
     longest.write_text("")
     with pytest.raises(BadInputError, match=r"x{60}-2\.csv is free"):

@@ -51,7 +51,7 @@ def test_a_calibration_that_is_there_brings_a_name_that_is_free(cli: Any, tmp_pa
     for name in ("c.json", "c-2.samples.csv"):
         (tmp_path / name).write_text("mine")
     refused, free = cli(*words, str(tmp_path / "c.json")), str(tmp_path / "c-3.json")
-    assert refused.code == 2 and f"--out {free} is free, or replace" in " ".join(refused.err.split())
+    assert refused.code == 2 and f"--out {free} is free; or remove" in " ".join(refused.err.split())
     assert cli(*words, free).code == 0
 
 

@@ -22,8 +22,8 @@ def own(path: Path, **changes: Any) -> str:
 
 
 def test_project_json_carries_the_whole_question(cli: Any) -> None:
-    words = ("--batch", "2048", "--tables", "4", "--pooling", "8", "--dim", "64", "--dtype", "fp16")
-    more = ("--id-dtype", "int32", "--sharding", "row-wise", "--set", "nic_bytes_per_s=100GB/s")
+    words = ("--batch", "2048", "--tables", "4", "--pooling", "8", "--dim", "64", "--set", "dtype=fp16")
+    more = ("--set", "id_dtype=int32", "--sharding", "row-wise", "--set", "nic_bytes_per_s=100GB/s")
     answer = json.loads(cli("project", "--table-size", "10TB", *words, *more, "--json").out)
     expected = {
         "table_bytes": 1e13, "batch": 2048, "tables": 4, "pooling": 8, "dim": 64, "dtype": "fp16",
@@ -45,8 +45,8 @@ def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
         "h100-sxm-ib,gb200-nvl72",
         "--set",
         "nic_bytes_per_s=100GB/s",
-        "--dtype",
-        "fp32,fp16",
+        "--set",
+        "dtype=fp32,fp16",
     )
     assert cli("sweep", "--gpus", "8,16", "--batch", "128,1024", *words, "--out", str(out)).code == 0
     frame = pd.read_parquet(out) if kind == "parquet" else pd.read_csv(out)
@@ -129,7 +129,7 @@ def test_all_collectives_but_those_that_a_library_lacks(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "part", "absent"),
     [
-        (("--clock", "device"), 3, "nccl on l40s-pcie has --clock stream", "--backend nccl"),
+        (("--set", "clock=device"), 3, "nccl on l40s-pcie has --set clock=stream", "--backend nccl"),
         (("--backend", "nvshmem"), 3, "use --backend nccl", "--backend nvshmem"),
         (("--backend", "NCCL"), 2, "did you mean nccl?", "best?"),
     ],
@@ -144,10 +144,10 @@ def test_advice_is_never_what_was_just_used(
 
 def test_limits_are_said_in_words(cli: Any) -> None:
     for words in ((), ("--explain", "gather")):
-        outcome = cli("project", *words, "--table-size", "1000PB", "--reserve", "0")
+        outcome = cli("project", *words, "--table-size", "1000PB", "--set", "reserve=0")
         assert outcome.code == 2 and "11 773 016 GPUs" in outcome.err and "at most 1 048 576" in outcome.err
-    for count in ("0", "-1", "9"):
-        words = ("--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--gpus-per-node", count)
+    for count in ("9", "64"):
+        words = ("--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--set", f"gpus_per_node={count}")
         assert "1 to 8 in a node" in cli("collective", *words).err
 
 

@@ -29,11 +29,11 @@ def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tu
 
 
 def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
-    done = cli("sweep", "--grid", "paper-1", "--table-size", "1TB", "--csv")
-    assert len(done.out.splitlines()) == 1 + 48  # of 192
+    done = cli("sweep", "--grid", "paper-1", "--table-size", "1TB", "--json")
+    assert len(json.loads(done.out)["rows"]) == 48  # of 192
     said = " ".join(done.err.split())
     assert "4 numbers of GPUs of paper-1 are left out" in said and "--gpus 1,2,4,8" in said
-    assert "left out" not in cli("sweep", "--grid", "paper-1", "--csv").err
+    assert "left out" not in cli("sweep", "--grid", "paper-1", "--json").err
 
 
 def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
@@ -59,7 +59,7 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
         for size in (2**20, 2**22, 2**24, 2**26)
     ]
     log.write_text("\n".join(["collective,gpus,payload_bytes,time_s", *rows]) + "\n", encoding="utf-8")
-    words = ("--machine", "h100-sxm-ib", "--gpus-per-node", "8", "--out", str(out))
+    words = ("--machine", "h100-sxm-ib", "--set", "gpus_per_node=8", "--out", str(out))
     assert cli("import", str(log), *words).code == 0
     asked = ("project", "--calibration", str(out), "--batch", "256", "--sharding", "row-wise")
     far = cli(*asked, "--table-size", "10TB")
@@ -107,10 +107,9 @@ def test_messages_about_files_name_what_is_wrong(
 @pytest.mark.parametrize(
     "words",
     [
-        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--report", "/proc/page.html"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/page.html"),
         ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/plan.json"),
         ("report", "--out", "/proc/page.html"),
-        ("project", "--table-size", "1TB", "--report", "/proc/page.html"),
     ],
 )
 def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
@@ -127,7 +126,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
 ])  # fmt: skip
 def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -> None:
     own, torch = (
-        json.loads(cli(*words, "--kernels", name, "--json").out)[key] for name in ("fbgemm", "torch")
+        json.loads(cli(*words, "--set", f"kernels={name}", "--json").out)[key] for name in ("fbgemm", "torch")
     )
     assert torch > own
-    is_an_error(cli(*words, "--kernels", "nobody"), 2, "kernels 'nobody' is not known")
+    is_an_error(cli(*words, "--set", "kernels=nobody"), 2, "kernels 'nobody' is not known")

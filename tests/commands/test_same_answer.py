@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 LOG = Path(__file__).parents[2] / "docs" / "examples" / "half_the_cards.log"
-PLAN = "plan --model criteo-kaggle --gpus 8 --max-hbm 500MB --effort quick"
+PLAN = "plan --model criteo-kaggle --gpus 8 --set max_hbm=500MB --effort quick"
 COMMANDS = (
     "project --table-size 10TB",
     "project --model criteo-kaggle --gpus 8 --sharding all",

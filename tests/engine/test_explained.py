@@ -202,7 +202,7 @@ ROW_WISE = "project --table-size 10TB --sharding row-wise"
 OF_FILE, SEARCHED = (f"plan --model three.csv {more}" for more in ("--plan three.json", "--gpus 8"))
 
 
-@pytest.mark.parametrize("words", ["project --gpus 16", f"{ROW_WISE} --payload fp16", OF_FILE, SEARCHED])
+@pytest.mark.parametrize("words", ["project --gpus 16", f"{ROW_WISE} --set payload=fp16", OF_FILE, SEARCHED])
 def test_the_steps_of_the_answer_are_those_that_are_explained(cli: Cli, words: str, three: None) -> None:
     shown = json.loads(cli(*words.split(), "--json").out)
     for step in shown["steps"]:
@@ -230,7 +230,6 @@ def test_one_collective_is_explained(cli: Cli) -> None:
     [
         (f"{ROW_WISE} --explain teleport", "its steps: bucketize, all-to-all-splits, "),
         (f"{ROW_WISE} --explain all-to-all", "means several steps"),
-        (f"{ROW_WISE} --explain gather --csv", "--explain and --csv cannot be combined"),
         ("project --gpus 16 --explain gather --sharding all", "the steps of many shardings"),
         (f"{OF_FILE} --explain update-rows", "its steps: bucketize, "),
         ("plan --model three.csv --gpus 8,16 --explain gather", "--explain is of one plan"),

@@ -173,7 +173,6 @@ def test_the_screen_and_a_step_say_where_rows_are(cli: Any) -> None:
         ("--rows host --objective training", "rows in host memory and a training step cannot"),
         ("--rows host --machine l40s-pcie", "machine l40s-pcie does not say its host_bytes"),
         ("--rows host --sharding data-parallel", "copies on every GPU are in its HBM"),
-        ("--rows host --report page.html", "--report and --rows cannot be combined"),
     ],
 )
 def test_what_is_not_modelled_is_refused(words: str, says: str, cli: Any) -> None:

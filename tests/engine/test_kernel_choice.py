@@ -106,14 +106,14 @@ def test_a_calibration_has_each_implementation_once() -> None:
 
 
 def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome]) -> None:
-    words = ["--table-size", "1TB", "--kernels", "torch", "--sharding", "row-wise"]
+    words = ["--table-size", "1TB", "--set", "kernels=torch", "--sharding", "row-wise"]
     said = json.loads(cli("project", *words, "--json").out)["kernels"]
     assert said["implementation"] == "torch" and not said["timed"]
     told = cli("project", *words, "--explain", "gather")
     assert told.code == 0 and "2410.22249" in told.out
     shown = cli("project", *words)
-    assert "Kernels  torch" in shown.out and shown.out.count("--kernels torch") == 1
-    is_an_error(cli("project", "--table-size", "1TB", "--kernels", "perfmodel"), 3, "perfmodel calibrate")
+    assert "Kernels  torch" in shown.out and shown.out.count("--set kernels=torch") == 1
+    is_an_error(cli("project", "--table-size", "1TB", "--set", "kernels=perfmodel"), 3, "perfmodel calibrate")
 
 
 def test_a_page_shows_the_kernels_that_are_asked_for(
@@ -126,7 +126,5 @@ def test_a_page_shows_the_kernels_that_are_asked_for(
         raise BadInputError("no page.")
 
     monkeypatch.setattr("perfmodel.cli.report.make_page", no_page)
-    for command in ("report", "project"):
-        words = ("--report", "page.html") if command == "project" else ()
-        is_an_error(cli(command, "--table-size", "1TB", "--kernels", "torch", *words), 2, "no page")
-    assert asked == ["torch", "torch"]
+    is_an_error(cli("report", "--table-size", "1TB", "--set", "kernels=torch"), 2, "no page")
+    assert asked == ["torch"]

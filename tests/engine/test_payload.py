@@ -124,7 +124,7 @@ def test_every_sharding_has_the_payload() -> None:
 
 @pytest.mark.parametrize("payload", ["int8", "fp64", "fp4"])
 def test_other_precisions_are_refused(payload: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["project", "--table-size", "10TB", "--payload", payload]) == 2
+    assert run(["project", "--table-size", "10TB", "--set", f"payload={payload}"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"payload '{payload}' is not known" in said and "bf16, fp16, fp32, fp8" in said
     with pytest.raises(BadInputError, match=r"payload '.*' is not known"):

@@ -164,7 +164,7 @@ def model(tmp_path: Path) -> str:
 
 
 def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "--model", model, "--gpus", "16", "--max-hbm", "300MB", "--effort", "quick"]
+    words = ["plan", "--model", model, "--gpus", "16", "--set", "max_hbm=300MB", "--effort", "quick"]
     words += ["--objective", "throughput"]
     for columns in ("100", "70"):
         with pytest.MonkeyPatch.context() as patch:
@@ -190,8 +190,8 @@ def test_the_document_has_the_step(model: str, capsys: pytest.CaptureFixture[str
         model,
         "--gpus",
         "16",
-        "--max-hbm",
-        "300MB",
+        "--set",
+        "max_hbm=300MB",
         "--effort",
         "quick",
         "--json",

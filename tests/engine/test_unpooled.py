@@ -104,7 +104,7 @@ def test_what_leads_is_what_torchrec_runs_and_a_model_keeps_its_tables(cli: Any)
     assert "--pooling none:50" in named and "--sharding all" not in text
     model = cli("project", "--model", "criteo-1tb", "--gpus", "8", "--pooling", "none").out
     assert "a sharding of its own for each table" not in model and "not pooled" in model
-    halves = ("--pooling", "none:20", "--payload", "fp16", "--sharding", "row-wise", "--json")
+    halves = ("--pooling", "none:20", "--set", "payload=fp16", "--sharding", "row-wise", "--json")
     fp16 = json.loads(cli("project", *TABLE, *halves).out)
     steps = {step["name"]: step["payload_bytes"] for step in fp16["steps"]}
     assert steps["all_to_all_rows"] == COUNT * D * 2 and steps["convert_in"] == COUNT * D * (2 + 4)
@@ -118,7 +118,6 @@ def test_what_leads_is_what_torchrec_runs_and_a_model_keeps_its_tables(cli: Any)
         ("--pooling none --sharding two-level", "row-wise, row-wise-ub. give one of these."),
         ("--pooling none --sharding grid", "grid is not possible: unpooled rows"),
         ("--pooling none --sharding all", "--pooling none and --sharding all cannot be combined"),
-        ("--pooling none --report page.html", "--pooling none has no page"),
         ("--pooling none --objective training", "in a forward pass"),
         ("--pooling none:0", "is zero"),
         ("--pooling none:x", "is not a number"),

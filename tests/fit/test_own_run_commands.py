@@ -29,7 +29,7 @@ def test_the_nearest_thing_to_latest(folder: Path) -> None:
     assert run_folder("mine.json") is None
     with pytest.raises(NoCalibrationError, match="nothing of gloo") as refused:
         calibration_in(folder, "gloo")
-    assert "--backend mpi --clock eager" in refused.value.next_step
+    assert "--backend mpi --set clock=eager" in refused.value.next_step
     with pytest.raises(BadInputError, match="not a run"):
         calibration_in(folder.parent)
 

@@ -97,7 +97,7 @@ def test_files_of_rccl_tests_are_read(tmp_path: Any, name: str) -> None:
     assert rows["collective"].tolist() == ["all_reduce"] * 4 and set(rows["nodes"]) == {2}
     assert rows["time_s"].tolist() == pytest.approx([61.5e-6, 61.5e-6, 6000.25e-6, 6000.25e-6])
     assert rows["in_place"].tolist() == [False, True] * 2 and set(rows["datatype"]) == {"float"}
-    with pytest.raises(BadInputError, match="how many nodes: give --gpus-per-node"):
+    with pytest.raises(BadInputError, match="how many nodes: give --set gpus_per_node"):
         import_logs([tmp_path / name])
 
 

@@ -37,34 +37,34 @@ project --table-size 10TB --json
 project --table-size 10TB --batch 4096 --tables 8 --json
 project --table-size 10TB --machine h200-sxm-ib --backend best --json
 project --table-size 10TB --set nvlink_domain_gpus=72 --set gpus_per_node=4 --json
-project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
+project --table-size 10TB --set payload=fp16 --distribution zipf:1.05 --json
 project --table-size 10TB --sharding sparse --backend nvshmem --machine h200-sxm-ib --json
 project --table-size 10TB --sharding all
 project --table-size 10TB --sharding all --json
 project --table-size 10TB --sharding ub --distribution zipf:1.1 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json
-project --gpus 4 --id-dtype int32 --dtype fp16 --json
+project --gpus 4 --set id_dtype=int32 --set dtype=fp16 --json
 project --table-size 10Tb
 collective --op all_to_all --size 1GiB --gpus 128
 collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib --json
-collective --op all --size 16KiB..1GiB --gpus 2..1024 --csv
+collective --op all --size 16KiB..1GiB --gpus 2..1024 --json
 collective --op all --size 64KiB --gpus 8 --machine h200-sxm-ib --backend nvshmem --json
 collective --op all_reduce --size 1MiB..64MiB --gpus 16,72 --machine gb200-nvl72 --json
 project --table-size 10TB --explain reduce-scatter
 project --table-size 10TB --sharding row-wise --explain reduce-scatter --json
-project --table-size 10TB --payload fp16 --sharding row-wise --explain convert-out --json
+project --table-size 10TB --set payload=fp16 --sharding row-wise --explain convert-out --json
 collective --op all_to_all --size 1GiB --gpus 128 --explain --json
 plan --model two.csv --batch 8192 --plan two.json --explain gather --json
-sweep --grid paper-1 --sharding row-wise --csv
+sweep --grid paper-1 --sharding row-wise --json
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
-sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
+sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --json
 plan --model criteo-kaggle --gpus 8 --effort quick --json
 plan --model criteo-kaggle --gpus 8 --effort quick
 plan --model criteo-kaggle --gpus 8,16,32 --effort quick
 plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --effort quick --json
 plan --model two.csv --batch 8192 --plan two.json --json
-plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
+plan --model two.csv --batch 8192 --plan two.json --objective throughput --json
 plan --model two.csv --batch 8192 --plan ub.json --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
 show chips ascend-910 --json
@@ -78,15 +78,15 @@ show machines
 show machines h100-sxm-ib --json
 report --out @page.html
 report --model mlperf-dlrm-dcnv2 --gpus 16 --out @gpus.html
-report --format markdown --out @page.md
-plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
+report --out @page.md
+plan --model criteo-kaggle --gpus 8 --effort quick --out @plan.html
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json
-import samples.csv --machine h200-sxm-ib --gpus-per-node 8 --out @mine.json
+import samples.csv --machine h200-sxm-ib --set gpus_per_node=8 --out @mine.json
 check all_gather.log --machine h200-sxm-ib
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --out @plan.json --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --format torchrec --out @torchrec.json --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --only b=3d --json
-plan --model two.csv --gpus 8 --batch 8192 --effort quick --optimizer adam --objective throughput --json
+plan --model two.csv --gpus 8 --batch 8192 --effort quick --set optimizer=adam --objective throughput --json
 project --model two.csv --gpus 4 --batch 512 --objective training --json
 """
 PYTHON = {
@@ -105,7 +105,7 @@ PYTHON = {
 MEASURED = "calibrate --quick --only gloo --ranks 2 --machine mine --out runs --json"
 """A calibration of ranks that do nothing, by a clock of their own."""
 _WIDTHS = "80", "100"
-_DATA = "--json", "--csv", "--out", "--report", "--toml"
+_DATA = "--json", "--out", "--toml"
 _TABLES = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,60\n"
 _SAMPLES = "collective,gpus,payload_bytes,time_s\n" + "".join(
     f"all_gather,8,{2**power},{1e-5 + 2**power / 3e11}\n" for power in range(10, 31)

@@ -50,7 +50,7 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
         if time[best_place] < best_s:
             best, best_s = start + best_place, float(time[best_place])
     if best < 0:
-        raise BadInputError("no plan fits in memory.", "allow more memory (--max-hbm).")
+        raise BadInputError("no plan fits in memory.", "allow more memory.")
     state = Packing(evaluator, options, limit_bytes)
     for table, (way, index) in enumerate(zip(ways, np.unravel_index(best, sizes), strict=True)):
         option, ranks = way[int(index)]

@@ -58,7 +58,7 @@ def test_a_search_that_the_clock_cut_short_says_so_before_its_bound() -> None:
 
 def test_rules_that_want_too_much_hbm_are_named() -> None:
     code, _, err = asked(
-        *("--model", "mlperf-dlrm-dcnv2", "--gpus", "2", "--max-hbm", "64GB"),
+        *("--model", "mlperf-dlrm-dcnv2", "--gpus", "2", "--set", "max_hbm=64GB"),
         *("--only", "t*=data-parallel", "--effort", "quick"),
     )
     said = " ".join(err.split())

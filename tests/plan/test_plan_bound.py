@@ -129,8 +129,8 @@ def test_no_bound_is_above_a_plan_that_exists() -> None:
         "6",
         "--batch",
         "8192",
-        "--max-hbm",
-        "300MB",
+        "--set",
+        "max_hbm=300MB",
         "--json",
     )
     found = json.loads(planned(*line).out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -236,7 +235,7 @@ def asked(*words: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--effort", "quick", "--max-hbm", "3GB")
+SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--effort", "quick", "--set", "max_hbm=3GB")
 
 
 def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,10 +256,8 @@ def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch
     assert [entry["hot_rows"] for entry in document["plan"]["placements"]] == kept
     hot = [group for group in document["groups"] if group["hot_rows"]]
     assert hot and all(0.2 < group["hot_share"] < 1 for group in hot)
-    _, text, _ = asked(*again, "--csv")
-    assert [int(row["hot_rows"]) for row in csv.DictReader(io.StringIO(text))] == kept
 
-    uniform = ("--plan", str(file), "--distribution", "uniform", "--max-hbm", "3GB", "--json")
+    uniform = ("--plan", str(file), "--distribution", "uniform", "--set", "max_hbm=3GB", "--json")
     code, text, _ = asked("--model", str(tables), *uniform)
     even = json.loads(text)  # the same plan with uniform ids: the hot rows are no more popular
     assert code == 0 and even["time_s"] > document["time_s"]

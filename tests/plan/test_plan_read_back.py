@@ -19,25 +19,25 @@ ASKED = {
     "batch": ("--batch", "4096"),
     "zipf": ("--distribution", "zipf:1.05"),
     "distribution": ("--distribution", "one-row"),
-    "payload": ("--payload", "fp16"),
-    "id-dtype": ("--id-dtype", "int32"),
-    "clock": ("--clock", "graph"),
+    "payload": ("--set", "payload=fp16"),
+    "id-dtype": ("--set", "id_dtype=int32"),
+    "clock": ("--set", "clock=graph"),
     "backend": ("--backend", "nvshmem"),
     "best": ("--backend", "best"),
-    "kernels": ("--kernels", "torch"),
+    "kernels": ("--set", "kernels=torch"),
     "calibration": ("--calibration", "h200-sxm-ib/nccl-2.30.4-graph"),
     "gpus": ("--set", "gpus_per_node=4"),
     "set": ("--set", "nvlink_bytes_per_s=701.3GB/s", "--set", "nic_bytes_per_s=33GB/s"),
     "doubted": ("--set", "nic_bytes_per_s=1GB/s", "--set", "accepted=nic_bytes_per_s"),
-    "reserve": ("--reserve", "37.5%"),
-    "max-hbm": ("--max-hbm", "20GB"),
-    "both": ("--max-hbm", "21GiB", "--reserve", "1%"),
-    "optimizer": ("--optimizer", "adam"),
+    "reserve": ("--set", "reserve=37.5%"),
+    "max-hbm": ("--set", "max_hbm=20GB"),
+    "both": ("--set", "max_hbm=21GiB", "--set", "reserve=1%"),
+    "optimizer": ("--set", "optimizer=adam"),
     "dense": ("--dense", "3ms±10%"),
     "objective": ("--objective", "throughput"),
     "many": (
-        *("--machine", BOX, "--batch", "4096", "--distribution", "zipf:1.05", "--payload", "fp16"),
-        *("--id-dtype", "int32", "--clock", "graph", "--reserve", "30%"),
+        *("--machine", BOX, "--batch", "4096", "--distribution", "zipf:1.05", "--set", "payload=fp16"),
+        *("--set", "id_dtype=int32", "--set", "clock=graph", "--set", "reserve=30%"),
     ),
 }
 TRAINED = ("batch", "zipf", "payload", "id-dtype", "set", "optimizer", "dense", "many")
@@ -107,8 +107,8 @@ def test_what_is_given_wins(cli: Any, model: str, tmp_path: Path) -> None:
     other = (
         "--batch",
         "64",
-        "--kernels",
-        "torch",
+        "--set",
+        "kernels=torch",
         "--set",
         "nic_bytes_per_s=40GB/s",
         "--distribution",
@@ -116,7 +116,7 @@ def test_what_is_given_wins(cli: Any, model: str, tmp_path: Path) -> None:
     )
     found, said = answer_of(cli, *options, *other)
     assert found["batch"] == 64
-    taken = f"--machine {BOX} --payload fp16 --id-dtype int32 --clock graph --reserve 30%"
+    taken = f"--machine {BOX} --set payload=fp16 --set id_dtype=int32 --set clock=graph --set reserve=30%"
     assert said == f"taken from {file}: {taken}"
     all_given = (*ASKED["many"][:2], "--batch", "64", *ASKED["many"][4:])
     _, said = answer_of(cli, *options, *all_given)
@@ -129,10 +129,10 @@ def test_files_of_before_say_less_and_are_read(cli: Any, model: str, tmp_path: P
     document["made_for"] = {"machine": BOX, "overrides": {}, "batch": 64, "training": True}
     file.write_text(json.dumps({**document, "made_for": {**document["made_for"], "distribution": "one-row"}}))
     options = ("--model", model, "--plan", str(file))
-    found, said = answer_of(cli, *options, "--payload", "fp16")
+    found, said = answer_of(cli, *options, "--set", "payload=fp16")
     taken = ("--machine", BOX, "--batch", "64", *TRAINING, "--distribution", "one-row")
     assert said == f"taken from {file}: {' '.join(taken)}"
-    assert found["time_s"] == answer_of(cli, *options, "--payload", "fp16", *taken)[0]["time_s"]
+    assert found["time_s"] == answer_of(cli, *options, "--set", "payload=fp16", *taken)[0]["time_s"]
 
 
 def test_distributions_of_each_table_are_read_back(cli: Any, model: str, tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_files_of_machines_and_calibrations_are_found_again(cli: Any, model: str
 
 def test_explain_has_the_numbers_of_the_plan(cli: Any, model: str, tmp_path: Path) -> None:
     hand, file = by_hand(model, tmp_path / "h.json"), str(tmp_path / "p.json")
-    torch = ("--kernels", "torch")
+    torch = ("--set", "kernels=torch")
     made, _ = answer_of(cli, "--model", model, "--plan", str(hand), *ASKED["many"], *torch, "--out", file)
     for step in made["steps"]:
         told = cli("plan", "--explain", step["name"], "--plan", file, "--model", model, "--json")
         assert json.loads(told.out)["step"]["time_s"] == step["time_s"], told.err
-        assert "--payload fp16 --id-dtype int32 --clock graph" in " ".join(told.err.split())
+        assert "--set payload=fp16 --set id_dtype=int32 --set clock=graph" in " ".join(told.err.split())

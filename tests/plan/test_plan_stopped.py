@@ -29,7 +29,7 @@ RECORDS = [
 def words(tmp_path: Path) -> list[str]:
     path = tmp_path / "mine.csv"
     path.write_text(TABLES, encoding="utf-8")
-    return ["--model", str(path), "--gpus", "16", "--max-hbm", "300MB", "--effort", "quick"]
+    return ["--model", str(path), "--gpus", "16", "--set", "max_hbm=300MB", "--effort", "quick"]
 
 
 def press(*_: object, **__: object) -> Any:

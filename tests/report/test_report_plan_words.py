@@ -88,5 +88,5 @@ def test_ctrl_c_before_the_first_plan_says_so(monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr(Search, "_begin", stop)
     page = tmp_path / "page.html"
-    code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", "--report", str(page))
+    code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", "--out", str(page))
     assert (code, out) == (130, "") and "before there was a plan" in err and not page.exists()

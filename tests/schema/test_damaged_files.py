@@ -49,7 +49,7 @@ def test_a_bug_would_be_seen(tmp_path: Path) -> None:
 
 _PROJECT = "project --table-size 1TB --gpus 16 --sharding row-wise"
 _PLAN = "plan --model criteo-kaggle --gpus 8 --effort quick"
-_IMPORT = "import FILE --machine h100-sxm-ib --library-version 2.29.2 --out FOLDER/out.json --force"
+_IMPORT = "import FILE --machine h100-sxm-ib --set library_version=2.29.2 --out FOLDER/out.json --force"
 COMMANDS = {
     "machine": f"{_PROJECT} --machine FILE",
     "chip": "chip plan --model criteo-kaggle --chip FILE",
@@ -62,8 +62,8 @@ COMMANDS = {
     "table rules": f"{_PLAN} --only FILE",
     "plan of any kind": "plan --model FOLDER/m.csv --gpus 2 --plan FILE",
     "log": _IMPORT,
-    "log, nccl-tests, options": f"{_IMPORT} --op all_gather --gpus 8 --gpus-per-node 8",
-    "log, rccl-tests JSON": "check FILE --machine mi355x-roce --gpus-per-node 8",
+    "log, nccl-tests, options": f"{_IMPORT} --op all_gather --gpus 8 --set gpus_per_node=8",
+    "log, rccl-tests JSON": "check FILE --machine mi355x-roce --set gpus_per_node=8",
 }
 """A whole command for the files of each reader, by its name or the words before its comma."""
 

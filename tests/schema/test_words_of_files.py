@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -83,10 +82,10 @@ def test_a_file_of_tables_is_a_model(cli: Any, tmp_path: Path, command: str) -> 
 
 def test_names_that_a_spreadsheet_would_run(cli: Any, tmp_path: Path) -> None:
     names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd|x", "-2+3", "-A1", "plain", "x-1"]
-    document = {"tables": [{"name": name, "rows": 1000, "dim": 8, "pooling": 1} for name in names]}
-    path = write(tmp_path, "t.json", json.dumps(document))
-    made = cli("plan", "--model", str(path), "--gpus", "2", "--effort", "quick", "--csv")
-    names_read = [row["table"] for row in csv.DictReader(io.StringIO(made.out))]
-    assert names_read == [f"'{name}" for name in names[:5]] + names[5:]
+    assert [cell(name) for name in names] == [f"'{name}" for name in names[:5]] + names[5:]
+    tables = json.dumps({"tables": [{"rows": 1000, "dim": 8, "pooling": 1}]})
+    file, out = write(tmp_path, "=1+1.json", tables), tmp_path / "s.csv"
+    assert cli("sweep", "--model", str(file), "--gpus", "2", "--out", str(out)).code == 0
+    assert next(csv.DictReader(out.read_text().splitlines()))["model"].startswith("'=1+1")
     numbers = ("-12.5", "+3 %", "-1e-05", "+4.5 µs", "-∞ s", "-3 GB/s", "-", "+1.5×")
     assert [cell(text) for text in numbers] == [text if text != "-" else "'-" for text in numbers]

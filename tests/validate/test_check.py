@@ -339,7 +339,6 @@ def test_gates_are_the_slow_ends_of_the_band(tmp_path: Path) -> None:
     first = json.loads(called(*words, "--json").out)["gates"][0]
     assert first["lowest_busbw_bytes_per_s"] * first["longest_time_s"] == pytest.approx(2**30 * 15 / 8)
     assert "NCCL_TESTS_MIN_BW=" in called(*words).out and "transferred" in called(*words).out
-    is_an_error(called(*words, "--csv"), 2, "--gates and --csv cannot be combined", "leave one")
 
 
 def test_the_machine_is_that_of_the_gpu_and_of_the_network(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ class Constraints:
             f"the tables of {self.tables.model} need {needs} of HBM as the constraints want them, and "
             f"{counted(options.gpus, 'GPU')} have {room}.",
             f"{'; '.join(rules[:_MOST_RULES])}{more} says so: allow more, use more GPUs (--gpus), or more of "
-            "the memory of each (--max-hbm, --reserve).",
+            "the memory of each (--set reserve=…).",
         )
 
     def check(self, plan: Plan) -> None:

@@ -283,7 +283,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
             f"{more} more than the {room} of a GPU.",
-            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve).",
+            "use more GPUs (--gpus) or GPUs with more memory (--set reserve=…).",
         )
     leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
     total = float(np.sum(leanest * found.count))
@@ -295,7 +295,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"the tables of {tables.model} need {needs}, {more} more than the {room} of "
             f"{counted(found.gpus, 'GPU')}.",
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
-            f"or allow more of the memory of each (--max-hbm, --reserve).",
+            f"or allow more of the memory of each (--set reserve=…).",
         )
     return found.kept(fits)
 
