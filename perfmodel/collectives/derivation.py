@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 
-_MOST = 64
+_MOST = 64  # calibrations that are kept: more than a page or a sweep asks of at once
 _cache: dict[tuple[object, ...], Calibrated] = {}
 
 
@@ -120,6 +120,7 @@ def derive_time(own: Calibrated, collective: str, group: Group) -> Derivation:
     if key not in own.derived:
         law = own.calibration.law(collective)
         curve = own.calibration.curve(collective, group.gpus, group.domain_gpus)
+        # What was measured comes before what lies between two measurements, and the law comes last.
         if curve is None:
             derived = between_cells(own, collective, group) or from_law(own, law, collective, group)
         elif law is None:
@@ -152,6 +153,7 @@ def stack_rank(curve: Curve, calibration: Calibration) -> int:
 def from_curve(calibration: Calibration, curve: Curve) -> Derivation:
     """The times of a measured cell: its anchors, and its curve beyond them."""
     first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    # Logs round sizes: a per mille keeps a size that was measured from counting as beyond the measured ones.
     inside = (first * 0.999 <= GRID_BYTES) & (last * 1.001 >= GRID_BYTES)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
@@ -244,7 +246,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
     basis, correction = f"law of the links ({calibration.calibration_id})", None
     stages = [Stage("law of the links", log_time)]
     nearest = _find_nearest_cell(calibration, collective, group)
-    if nearest and calibration.this_cluster:
+    if nearest and calibration.this_cluster:  # another cluster's error says nothing of this one
         correction = _correct(own, law, nearest, group)
         log_time = log_time + correction.fade * (correction.log_measured - correction.log_law)
         basis = f"{basis}, corrected by measured cells"
@@ -256,6 +258,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
 
 def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:
     """The measured cell with the most similar ranks: in several domains if the group is, domains first."""
+    # Inside and across domains other links and other algorithms decide: one never corrects the other.
     several = group.domains > 1
     cells = [
         c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several

@@ -48,7 +48,7 @@ LIMITS = (
     "NIC rate",
     "protocol rate",
 )
-_SHORTEST_S = 1e-12
+_SHORTEST_S = 1e-12  # ranks without links between them have a light time of 0, whose logarithm does not exist
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class TimeTable:
             column[left] + part * (column[left + 1] - column[left])
             for column in (self.log_time, self.log_low, self.log_high, self.floor_share)
         )
-        evidence = np.maximum(self.evidence[left], self.evidence[left + (part > 0)])
+        evidence = np.maximum(self.evidence[left], self.evidence[left + (part > 0)])  # the weaker of both
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
@@ -111,6 +111,7 @@ def build_table(own: Calibrated, machine: Machine, collective: str, group: Group
     weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank if borrowed else 0
     log_time, stages, moved = _move_to_links(own, machine, collective, group, derived, bool(weakest))
     log_least = np.log(np.maximum(compute_light_time(machine, collective, group), _SHORTEST_S))
+    # First the bound, then the running maximum: a bound that binds at small sizes lifts larger ones as well.
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     band = build_band(own.machine, calibration, collective, group, derived.measured)
     band += widen_band(machine, calibration, borrowed=borrowed, changed=changed and moved)

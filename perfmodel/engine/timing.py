@@ -71,6 +71,7 @@ class PassTimes:
 
     def time_steps(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
         """``time_step`` of each step; successive collectives on the same ranks are evaluated together."""
+        # Only successive ones: the steps keep their order, and one look-up of a time table serves them all.
         for _, run in groupby(steps, key=lambda step: (step.collective, step.ranks)):
             together = list(run)
             if not together[0].collective:
@@ -137,7 +138,7 @@ class PassTimes:
             sent, received = values[send], values[receive]
             if not (sent.any() or received.any()):
                 continue
-            if send == receive:
+            if send == receive:  # a reduction: what is received is a part of what was sent, or replaces it
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
             largest = np.maximum(largest, capacity.buffer_bytes((sent, received)))
         return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
@@ -162,6 +163,8 @@ def _spread(value: ArrayLike, like: Array) -> Array:
 TimeOf = Callable[[Array], Array]
 LAUNCHES = "launches_of_group_"
 """Prefix of the launches of each group of tables among the names in ``FastTimes.parts``."""
+# Powers of two, so that floor and slopes come out without rounding; beside the large load the others are so
+# small that the largest of all is surely this one, and not 0, which would switch the kernel off.
 _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
 """Loads at which a kernel is evaluated to derive its floor and its slopes [bytes]."""
 
