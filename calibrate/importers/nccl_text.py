@@ -131,19 +131,26 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
 def _rows(section: _Section, run: logs.LoggedRun) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a run, and the lines that look like a row and are none."""
     columns: list[str] = []
+    second = 0  # where the second half begins in a line
     places = [False, True]  # which halves are in place
     for line, data in section.lines:
         words = line.text.strip().lstrip("#").split()
         if line.text.lstrip().startswith("#"):
             if "size" in words and "busbw" in words:
-                columns = words
+                columns, second = words, line.text.rfind("time")
             elif words and set(words) <= {"in-place", "out-of-place"}:
                 places = [word == "in-place" for word in words]
         elif data:
             if "redop" in columns and len(words) == len(columns) - 1:  # blank from 2020 to 2022
                 words.insert(columns.index("redop"), "")
-            untabled = _COLUMNS if not columns and len(words) == len(_COLUMNS) else columns
-            yield from _halves(line, run, untabled, words, places)
+            shape, here = columns, places
+            first, half = (columns.index("time"), columns[::-1].index("time") + 1) if second else (0, 0)
+            if 0 < len(words) == len(columns) - half and line.text.find(words[first], second - 4) > 0:
+                shape, here = columns[:first] + columns[-half:], places[1:]  # the first half is blank
+            untabled = _COLUMNS if not columns and len(words) == len(_COLUMNS) else shape
+            yield from _halves(line, run, untabled, words, here)
+        elif columns and _looks_broken(words):
+            yield line.refuse("part of a row that other output broke")
 
 
 def _looks_like_data(cells: Sequence[str]) -> bool:
@@ -152,6 +159,13 @@ def _looks_like_data(cells: Sequence[str]) -> bool:
         return False
     numbers = [cell for cell in cells if logs.parse_printed(cell) or cell.upper() == "N/A"]
     return len(numbers) >= len(cells) / 2
+
+
+def _looks_broken(cells: Sequence[str]) -> bool:
+    """Whether a line is the start of a row (size, count and type), or its end (nothing but numbers)."""
+    if len(cells) < 3 or cells[0].isdigit():
+        return len(cells) > 2 and cells[1].isdigit() and cells[2].isalnum()
+    return "." in cells[0] and all(logs.parse_printed(cell) or cell.upper() == "N/A" for cell in cells)
 
 
 def _halves(

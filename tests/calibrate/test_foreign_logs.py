@@ -81,6 +81,28 @@ def test_in_place_first_is_read_as_it_says(tmp_path: Path) -> None:
     assert list(zip(frame.in_place, frame.time_s.round(6), strict=True)) == [(True, 80e-6), (False, 160e-6)]
 
 
+def test_a_blank_first_half_is_no_cut_row(tmp_path: Path) -> None:
+    """MSCCL++: in place first, and nothing there."""
+    half = "     time   algbw   busbw  #wrong"
+    lines = [f"# {'in-place':>42} {'out-of-place':>31}", f"#       size         count{half}{half}"]
+    for size in (2**k for k in range(12, 22)):
+        time_us = round(8 + size / 1e5, 2)
+        rates = f"{size / time_us / 1e3:8.2f}{size / time_us / 1e3 * 7 / 8:8.2f}"
+        lines.append(f"{size:>12}{size // 4:>14}{' ' * len(half)}{time_us:9.2f}{rates}      0")
+    log = write(tmp_path, "x.log", "\n".join(lines))
+    result = import_logs([log], op="all_to_all", gpus=8, gpus_per_node=8)
+    assert not result.unread and len(result.samples) == 10 and not result.samples.in_place.any()
+
+
+def test_the_parts_of_a_broken_row_are_named(tmp_path: Path) -> None:
+    whole = line(8_000_000, 80.0)
+    start = whole.index("-1") + 2
+    broken = [whole[:start] + "node-0:1:2 [0] NCCL WARN NET/IB : port error", whole[start:]]
+    result = import_logs([write(tmp_path, "x.log", new_log([*ROWS, *broken]))])
+    assert len(result.samples) == 2 * len(ROWS)
+    assert [unread.reason for unread in result.unread] == ["part of a row that other output broke"] * 2
+
+
 def test_a_row_that_ends_after_its_first_half_is_cut(tmp_path: Path) -> None:
     row = line(8_000_000, 80.0)
     log = write(tmp_path, "x.log", new_log([line(4_000_000, 50.0), row[: row.index(" 0 ") + 2]]))
