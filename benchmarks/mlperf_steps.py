@@ -197,7 +197,6 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
 
 def generation_of(machine: str) -> str:
-    """Name of the generation of a machine's GPU."""
     return load_rates().of(machine).generation
 
 
@@ -236,7 +235,7 @@ def left_out_shares() -> Shares:
 
 
 def predicted(shares: Shares | None = None) -> pd.DataFrame:
-    """Every step that can be predicted: system, machine, gpus, nodes, global_batch, informs, and times.
+    """Every step that can be predicted: system, machine, gpus, global_batch, informs, and times.
 
     shares  of the datasheet rate by machine, else by generation; None: the shipped ones
     Times are measured_s, predicted_s, low_s, high_s; ratio is predicted over measured, inside of the band.
@@ -257,10 +256,8 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
         rows.append(
             {
                 "system": step.system,
-                "gpu": step.gpu,
                 "machine": case.machine,
                 "gpus": case.gpus,
-                "nodes": step.nodes,
                 "global_batch": step.global_batch,
                 "informs": step.informs,
                 "measured_s": step.time_s,

@@ -51,10 +51,10 @@ def list_mutants(path: Path) -> Iterator[tuple[str, int, str]]:
             yield lines[row - 1], column, token.string
 
 
-def draw(count: int, seed: int, exclude: str) -> list[dict[str, str]]:
-    """Mutants of ``count`` places, drawn from all that can be flipped where ``exclude`` matches no file."""
+def draw(count: int, seed: int) -> list[dict[str, str]]:
+    """Mutants of ``count`` places, drawn from all that can be flipped."""
     tracked = subprocess.check_output(["git", "ls-files", "perfmodel", "calibrate"], cwd=ROOT, text=True)
-    names = [name for name in tracked.split() if name.endswith(".py") and not re.search(exclude, name)]
+    names = [name for name in tracked.split() if name.endswith(".py")]
     places = [(name, *place) for name in names for place in list_mutants(ROOT / name)]
     chosen = random.Random(seed).sample(places, count)
     return [
@@ -69,9 +69,9 @@ def list_tests(name: str) -> list[str]:
     graph = grimp.build_graph("perfmodel", "calibrate", cache_dir=None)
     sources = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py"))}
     near: list[str] = []
-    for one_module in (module, *sorted(graph.find_modules_that_directly_import(module))):
-        parent, _, stem = one_module.rpartition(".")
-        imports = re.compile(rf"{re.escape(one_module)}\b|from {re.escape(parent)} import .*\b{stem}\b")
+    for importer in (module, *sorted(graph.find_modules_that_directly_import(module))):
+        parent, _, stem = importer.rpartition(".")
+        imports = re.compile(rf"{re.escape(importer)}\b|from {re.escape(parent)} import .*\b{stem}\b")
         near += [str(path.relative_to(ROOT)) for path, text in sources.items() if imports.search(text)]
     browser = ("tests/browser/", "tests/gpu/")
     return [file for file in dict.fromkeys((*near, *SHOWN)) if not file.startswith(browser)]
@@ -104,7 +104,6 @@ def main() -> None:
     drawing = verbs.add_parser("draw")
     drawing.add_argument("--count", type=int, default=40)
     drawing.add_argument("--seed", type=int, default=56)
-    drawing.add_argument("--exclude", default="$^", help="files that are left out [regular expression]")
     running = verbs.add_parser("run")
     running.add_argument("mutants", type=Path)
     running.add_argument("--out", type=Path, required=True)
@@ -113,7 +112,7 @@ def main() -> None:
     writer = csv.DictWriter(target, FIELDS, lineterminator="\n")
     writer.writeheader()
     if options.verb == "draw":
-        writer.writerows(draw(options.count, options.seed, options.exclude))
+        writer.writerows(draw(options.count, options.seed))
         return
     for row in csv.DictReader(options.mutants.open(encoding="utf-8", newline="")):
         writer.writerow(row | {"killed_by": find_killer(row)})
