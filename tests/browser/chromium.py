@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -54,7 +53,6 @@ class Chromium:
         self._number, self._session = 0, ""
         self.said: list[str] = []
         self.asked: list[str] = []
-        self._shown: tuple[Path, int] | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -108,30 +106,16 @@ class Chromium:
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self._shown = None
         self.call("Page.navigate", url="about:blank")
         self.said.clear()
         self.asked.clear()
         self.call("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
         self.wait(ready)
-        self._shown = None if dark or isinstance(page, str) else (page, width)
-
-    def show(self, path: Path, width: int) -> None:
-        """The page as the last test left it, where that was this page at this width; else it is opened."""
-        if self._shown != (path, width):
-            self.open(path, width)
 
     def left_for(self) -> set[str]:
         """Addresses that the page asked for, its own among them; not those of data inside it."""
         own = ("data:", "blob:", "about:blank")
         return {address for address in self.asked if not address.startswith(own)}
-
-    def choose(self, selector: str, at: int) -> None:
-        """Another value of a selector of the page."""
-        self.run(
-            f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
-            f"(document.getElementById('select-{selector}'))"
-        )
 
     def press(self, key: str) -> None:
         """A key by its name: ``Tab``, ``ArrowRight``."""
@@ -148,12 +132,6 @@ class Chromium:
         """``mousePressed``, ``mouseMoved`` or ``mouseReleased``, with the left button down."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
-    def give(self, selector: str, file: Path) -> None:
-        """A file to an input of the page."""
-        root = self.call("DOM.getDocument")["root"]["nodeId"]
-        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
-        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
-
     def run(self, script: str) -> Any:
         """Value of a JavaScript expression."""
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -163,11 +141,6 @@ class Chromium:
     def wait(self, condition: str) -> None:
         """Until a JavaScript condition holds; the console's words are shown where it never does."""
         until(lambda: self.run(condition), [condition, self.said])
-
-    def picture(self, path: Path) -> None:
-        """The whole page as PNG."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
         """End the browser."""

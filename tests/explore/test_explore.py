@@ -43,14 +43,7 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "10TB"},
     {"table_size": "9TB", "nic_bytes_per_s": "100GB/s", "batch": "4096", "distribution": "zipf:1.05"},
     {"table_size": "10TB", "tables": "400", "objective": "throughput", "machine": "h200-sxm-ib"},
-    {
-        "table_size": "2TB",
-        "tables": "400",
-        "gpus": "64",
-        "global_batch": "65536",
-        "batch": "7",
-        "sharding": "column-wise",
-    },
+    {"table_size": "2TB", "tables": "400", "gpus": "64", "global_batch": "65536", "sharding": "column-wise"},
     {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64"},
 )
 
@@ -124,11 +117,6 @@ def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
     assert words in found["error"] and found["wrong"] == wrong
 
 
-def test_a_figure_that_cannot_be_drawn_says_why() -> None:
-    found = answers.drawn("changes", asked(table_size="10Tb"))
-    assert "ambiguous" in found["missing"]
-
-
 def test_a_knob_stands_at_the_value_that_applies() -> None:
     """Of the machine, or the GPUs of the answer, 144: a drag begins there and not at the first stop."""
     knobs = answers.shown(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
@@ -139,16 +127,10 @@ def test_a_knob_stands_at_the_value_that_applies() -> None:
 
 
 def test_the_question_names_machine_library_and_what_was_changed() -> None:
-    html = answers.shown(
-        asked(
-            table_size="9TB", machine="b200-sxm-ib", nic_bytes_per_s="100GB/s", payload="fp16",
-            sharding="row-wise",
-        )
-    )["view"]["html"]  # fmt: skip
+    said = {"table_size": "9TB", "machine": "b200-sxm-ib", "nic_bytes_per_s": "100GB/s", "payload": "fp16"}
+    html = answers.shown(asked(**said, sharding="row-wise"))["view"]["html"]
     assert "; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl</p>" in html
     assert "bags sent as fp16" in html and "rows of fp32" in html
-    html = answers.shown(asked(table_size="9TB"))["view"]["html"]
-    assert "forward pass (default); on h100-sxm-ib, nccl</p>" in html
 
 
 def test_figures_are_of_the_sharding_that_they_name() -> None:
@@ -333,8 +315,3 @@ def refused(*words: str) -> str:
     done = subprocess.run([*EXPLORE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2, done
     return done.stderr
-
-
-def test_typed_values_are_those_of_the_options() -> None:
-    typed = asked(table_size="9TB", hbm_bytes="96GB").typed()
-    assert typed["settings"] == ["hbm_bytes=96GB"] and typed["table_size"] == "9TB" and typed["batch"] is None

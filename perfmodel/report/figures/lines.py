@@ -192,9 +192,8 @@ def over_gpus(subject: Subject) -> Block | Missing:
     hours = style.log_axis(*spans[1], lambda value: f"{value:g}", "GPU-hours for 10⁹ samples")
     axes = [[style.time_axis(*spans[0], "time of a batch")], [hours]]
     shapes = [rule("x2", answer.gpus, dash="dot")]
-    figure = style.new_figure(
-        traces, height=480, showlegend=False, shapes=shapes, **panes([gpus], axes, gaps=(0, 0.1))
-    )
+    look = {"height": 400, "showlegend": False, "margin": {"l": 64, "r": 16, "t": 16, "b": 56}}
+    figure = style.new_figure(traces, shapes=shapes, **look, **panes([gpus], axes, gaps=(0, 0.1)))
     here = next(row for row in rows if row["gpus"] == answer.gpus)
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
