@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from perfmodel.cli.options import check_distinct, settings_of, split_values
-from perfmodel.cli.output import check_target, emit, emit_json, note
-from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.output import emit, emit_json
 from perfmodel.errors import BadInputError
 from perfmodel.question.plans import CHIP_EXAMPLE, ChipPlanOptions
 from perfmodel.schema.machine import load_chip
@@ -16,10 +15,6 @@ from perfmodel.units import parse_count
 
 def plan(context: typer.Context, options: ChipPlanOptions) -> None:
     """Search which core of a chip looks up which table in which way, and print it."""
-    if options.out is not None:
-        if options.out.suffix != ".html":
-            raise BadInputError(f"--out {options.out}: what kind of file?", "a page: end the name in .html")
-        check_target(options.out)
     if options.model is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model criteo-kaggle (perfmodel show models)"
@@ -41,10 +36,3 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
         emit_json("chip plan", **about, chips=[chip_text.chip_plan_record(plan) for plan in plans])
     else:
         emit(chip_text.chips_compared_text(plans) if plans[1:] else chip_text.chip_plan_text(plans[0]))
-    if options.out is not None:
-        from perfmodel.cli.page_file import write
-        from perfmodel.report.page.chip_page import chip_page
-
-        command = TypedLine.of(context).text(without=["out", "as_json"], more=["--out", options.out.name])
-        write(chip_page(plans, command), options.out, "html")
-        note(f"wrote {options.out}")

@@ -17,10 +17,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.pages import ReportOptions
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import QUESTION, Figure
+from perfmodel.report.figures.registry import PAPER, QUESTION, Figure
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.parts import Page
-from perfmodel.report.page.question_page import question_page
+from perfmodel.report.page.question_page import paper_page, question_page
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.run_files import measured_groups
@@ -42,7 +42,8 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     question = question_of(typed)
     check_size(question)
     with advised(question):
-        page = make_page(question, TypedLine.of(context).pinned().text(without=("out", "as_json")))
+        command = TypedLine.of(context).pinned().text(without=("out", "as_json"))
+        page = make_page(question, command, paper=options.paper)
     size = write(page, out, file_format)
     if options.as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
@@ -60,13 +61,13 @@ def _choose_size(question: Question) -> str:
     return f"{short_below(max(groups) * usable):.0f}" if max(groups, default=1) > 1 else _TABLE_SIZE
 
 
-def make_page(question: Question, command: str) -> Page:
-    """The page of a question. command  makes it again"""
-    progress = Progress(len(QUESTION) + 2, "figures")
+def make_page(question: Question, command: str, *, paper: bool = False) -> Page:
+    """The page of a question, or of the paper on its machine. command  makes it again"""
+    progress = Progress(len(PAPER) if paper else len(QUESTION) + 2, "figures")
 
     def draw(figure: Figure, subject: Subject) -> Block | Missing:
         block = figure.draw(subject)
         progress.advance(1)
         return block
 
-    return question_page(find_subject(question), command, draw)
+    return (paper_page if paper else question_page)(find_subject(question), command, draw)

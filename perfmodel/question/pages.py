@@ -25,7 +25,12 @@ class ReportOptions(QuestionOptions):
       perfmodel report --calibration latest
       perfmodel report --table-size 10TB --out answer.md
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
+      perfmodel report --paper --out paper.html
     """
+
+    paper: Annotated[
+        bool, Opt("Only the figures of arXiv 2512.05831, with what it says and whether it holds.")
+    ] = False
 
     out: Annotated[
         Path | None,

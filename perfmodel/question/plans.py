@@ -118,4 +118,3 @@ class ChipPlanOptions(OutputOptions, IdOptions):
         list[str] | None,
         Opt(f"Change a chip value, e.g. {CHIP_EXAMPLE}. Repeatable.", "KEY=VALUE", "--set"),
     ] = None
-    out: Annotated[Path | None, Opt("Page (.html) to write, with the load of each core.", "FILE")] = None

@@ -7,12 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plotly import graph_objects as go
-
-from perfmodel.chip.plan import plan_chip
-from perfmodel.engine.tables import PlanTables
-from perfmodel.report.figures.registry import CORES
-from perfmodel.schema.machine import load_chip
 
 TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nmiddle,3000,16,1\nlarge,20000,16,2\n"
 
@@ -54,25 +48,6 @@ def test_the_plan_as_data_is_that_of_the_screen(cli: Any, own: str) -> None:
     assert len(first["tables"]) == len(second["tables"]) == 3
 
 
-def test_the_page_has_the_loads_of_the_cores(cli: Any, own: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    outcome = plan(cli, "--chip", "ascend-910,a100-sxm", "--model", own, "--out", str(page))
-    text = page.read_text(encoding="utf-8")
-    assert f"wrote {page}" in outcome.err and "perfmodel chip plan --out page.html --chip" in text
-    assert '"cores-ascend-910"' in text and '"cores-a100-sxm"' in text
-    assert plan(cli, "--chip", "ascend-910", "--model", own, "--out", str(page)).code == 2
-
-
-def test_the_figure_stacks_what_each_core_does() -> None:
-    answer = plan_chip(load_chip("ascend-910"), PlanTables.load("criteo-kaggle"), 256)
-    block: Any = CORES.draw(plan=answer)
-    go.Figure(block.figure.to_dict())  # checked by plotly
-    assert len(block.data) == 32
-    busy = [sum(value for key, value in row.items() if key.endswith("_s")) for row in block.data]
-    assert busy == pytest.approx(answer.core_s)
-    assert "busiest of 32 cores" in block.title
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -82,7 +57,6 @@ def test_the_figure_stacks_what_each_core_does() -> None:
         (["--chip", "ascend-910", "--set", "kores=4"], "did you mean cores"),
         (["--chip", "ascend-910", "--model", "mlperf-dlrm-dcnv2"], "72.5 GB more than the 32 GB"),
         (["--chip", "ascend-910", "--batch", "0"], "--batch"),
-        (["--chip", "ascend-910", "--out", "page.txt"], "end the name in .html"),
         (["--chip", "nothing.toml"], "nothing.toml cannot be read"),
     ],
 )

@@ -20,6 +20,7 @@ from plotly.offline import get_plotlyjs
 from perfmodel.answer import project_one
 from perfmodel.cli import page_file, run
 from perfmodel.report.figures import Block, Missing, style
+from perfmodel.report.figures.registry import PAPER
 from perfmodel.report.page import assemble
 from perfmodel.report.page.assemble import block_data, block_html, page_markdown, script_safe
 from perfmodel.report.page.parts import Card, Page
@@ -27,7 +28,7 @@ from perfmodel.units import format_time
 
 WORDS = ("report", "--table-size", "10TB")
 LARGEST = 5_300_000
-PAPER = Path(assemble.__file__).with_name("page.js")
+SCRIPT = Path(assemble.__file__).with_name("page.js")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(page: Path) -> None:
     assert len(text.encode()) <= LARGEST
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', text)
     assert "default-src 'none'" in text and "@@" not in text.split("<script>")[0]
-    assert len(PAPER.read_text().splitlines()) <= 120
+    assert len(SCRIPT.read_text().splitlines()) <= 120
 
 
 def test_plotly_is_packed_and_whole(page: Path) -> None:
@@ -95,6 +96,15 @@ def test_a_set_of_tables_has_its_gpus_beside_its_steps(cli: Callable[..., Outcom
     assert "Left out: shapes: the tables of a set" in out.read_text()
     assert "A sharding of its own for each table takes 309 µs: perfmodel plan." in out.read_text()
     assert "perfmodel report --model mlperf-dlrm-dcnv2 --gpus 16</code>" in out.read_text()
+
+
+def test_the_page_of_the_paper_has_its_figures_alone(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    out = tmp_path / "paper.html"
+    assert cli("report", "--paper", "--machine", "h200-sxm-ib", "--out", str(out)).code == 0
+    assert sections(out) == [figure.name for figure in PAPER]
+    text = out.read_text()
+    assert "on h200-sxm-ib</h1>" in text and text.count("The paper says: ") == 13
+    assert "perfmodel report --paper --machine h200-sxm-ib</code>" in text
 
 
 def test_json_tells_what_is_in_the_page(

@@ -66,6 +66,3 @@ PLACEMENTS = Figure("placements", ".placements.placements")
 STEPS = Figure("steps", ".plan_steps.steps")
 PLAN = (PLACEMENTS, STEPS)
 """Figures of a plan, in the order of its page."""
-
-CORES = Figure("cores", ".chip_cores.cores")
-"""The figure of a plan for the cores of a chip."""

@@ -54,6 +54,16 @@ def question_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> P
     )
 
 
+def paper_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page:
+    """The page of the paper's figures alone, on the machine of a question. command, draw  as above"""
+    blocks = tuple(draw(figure, subject) for figure in registry.PAPER)
+    sentence = f"The figures of arXiv 2512.05831, on {subject.answer.setting.machine.name}"
+    titles = [block.title for block in blocks if isinstance(block, Block)]
+    more = "Above each figure: what the paper says, what is found here, and whether it holds."
+    card = Card(sentence, more, "All of its claims: perfmodel validate --paper.", findings=titles)
+    return Page(sentence, _build_provenance(subject.answer, command), card, blocks, command)
+
+
 def card_of(subject: Subject, *, whole: bool = True) -> Card:
     """The headline of an answer: its time and both ratios, and three findings.
 
