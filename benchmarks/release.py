@@ -3,8 +3,7 @@
     python benchmarks/release.py --out dist
 
 Files are those of the commit, not of the folder; times are the commit's, or ``SOURCE_DATE_EPOCH``; owners and
-the permissions that this user gives new files are left out. ``--check`` builds twice, in folders and with
-permissions that differ, and fails where a byte does. It needs git and setuptools, and no network.
+the permissions that this user gives new files are left out. It needs git and setuptools, and no network.
 """
 
 from __future__ import annotations
@@ -70,28 +69,11 @@ def _same_tar(data: bytes, epoch: int) -> bytes:
     return packed.getvalue()
 
 
-def differences(checkout: Path = ROOT) -> list[str]:
-    """Names of the files that differ between two builds of one commit, the second with another umask."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as second:
-        files = build(Path(folder), checkout)
-        before = os.umask(0o077)
-        try:
-            rebuilt = build(Path(second), checkout)
-        finally:
-            os.umask(before)
-        pairs = zip(files, rebuilt, strict=True)
-        return [file.name for file, twin in pairs if file.read_bytes() != twin.read_bytes()]
-
-
 def main() -> None:
-    """Build, or check."""
+    """Build, and print the digests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
-    parser.add_argument("--check", action="store_true", help="build twice and compare, keep nothing")
     options = parser.parse_args()
-    if options.check:
-        different = differences()
-        sys.exit(f"differ: {', '.join(different)}" if different else 0)
     for path in build(options.out):
         print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
 

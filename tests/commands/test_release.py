@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -33,13 +34,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_builds_are_the_same_bytes(checkout: Path) -> None:
-    assert release.differences(checkout) == []
-
-
-def test_what_is_in_the_two_files(checkout: Path, tmp_path: Path) -> None:
+def test_two_builds_are_the_same_bytes_with_what_a_reader_needs(checkout: Path, tmp_path: Path) -> None:
+    """In other folders, and with other permissions of new files."""
     (checkout / "perfmodel" / "not_committed.py").write_text("", encoding="utf-8")
-    sdist, wheel = sorted(release.build(tmp_path, checkout), key=lambda path: path.suffix)
+    before = os.umask(0o077)
+    try:
+        again = release.build(tmp_path / "again", checkout)
+    finally:
+        os.umask(before)
+    files = release.build(tmp_path / "first", checkout)
+    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]
+    sdist, wheel = sorted(files, key=lambda path: path.suffix)
     name = f"perfmodel-{perfmodel.__version__}"
     assert sdist.name == f"{name}.tar.gz" and wheel.name == f"{name}-py3-none-any.whl"
     installed = set(zipfile.ZipFile(wheel).namelist())
