@@ -96,18 +96,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _limited(item.nodeid))
+    return (yield from _limit(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from _limited(item.nodeid))
+    return (yield from _limit(item.nodeid))
 
 
-def _limited(name: str) -> Generator[None, object, object]:
+def _limit(name: str) -> Generator[None, object, object]:
     """A part of a test within its limits."""
     before = resource.getrlimit(resource.RLIMIT_CPU)
-    used, resident_kib = resource.getrusage(resource.RUSAGE_SELF), _resident_kib()
+    used, resident_kib = resource.getrusage(resource.RUSAGE_SELF), _measure_resident_kib()
 
     def hangs(*_: object) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, before)
@@ -126,7 +126,7 @@ def _limited(name: str) -> Generator[None, object, object]:
     return answer
 
 
-def _resident_kib() -> float:
+def _measure_resident_kib() -> float:
     """Memory of this process now: the tests before left it."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1024
 
@@ -170,7 +170,7 @@ def _commands_are_read_once() -> Iterator[None]:
         yield
 
 
-def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+def make_shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
     """A folder of this run for all workers."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
@@ -185,7 +185,7 @@ def _claims_are_judged_once(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if questions is None:  # no test of this run imports it
         yield
         return
-    answer, folder = questions.answer, shared_folder(tmp_path_factory, "claims")
+    answer, folder = questions.answer, make_shared_folder(tmp_path_factory, "claims")
 
     def judge_once(ask: Mapping[str, Any]) -> Any:
         path = folder / sha256(json.dumps([ask, EFFORTS]).encode()).hexdigest()
@@ -204,7 +204,7 @@ def _claims_are_judged_once(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="session")
 def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home of perfmodel: what one test compiled, the others find."""
-    return shared_folder(tmp_path_factory, "kernel_home")
+    return make_shared_folder(tmp_path_factory, "kernel_home")
 
 
 @pytest.fixture(scope="session")

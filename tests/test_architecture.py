@@ -24,22 +24,22 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 @cache
-def names(file: str) -> set[str]:
+def list_names(file: str) -> set[str]:
     """Functions and classes of a file, with the class or function that they are in."""
 
-    def inside(nodes: list[ast.stmt], outer: str) -> set[str]:
+    def list_inside(nodes: list[ast.stmt], outer: str) -> set[str]:
         inner: set[str] = set()
         for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                inner |= {outer + node.name, *inside(node.body, f"{outer}{node.name}.")}
+                inner |= {outer + node.name, *list_inside(node.body, f"{outer}{node.name}.")}
         return inner
 
-    return inside(ast.parse((ROOT / file).read_text(encoding="utf-8")).body, "")
+    return list_inside(ast.parse((ROOT / file).read_text(encoding="utf-8")).body, "")
 
 
 @pytest.mark.parametrize(("file", "name"), re.findall(r"`([\w/]+\.py):([\w.]+)`", PAGE))
 def test_what_the_page_names_is_there(file: str, name: str) -> None:
-    assert name in names(file)
+    assert name in list_names(file)
 
 
 def test_the_walk_ends_in_the_law() -> None:
@@ -63,21 +63,24 @@ def test_the_drawing_has_the_imports_between_rooms() -> None:
     uses: dict[str, set[str]] = {}
     for module in graph.modules:
         for used in graph.find_modules_directly_imported_by(module):
-            if room(module) and room(used) and room(module) != room(used):
-                uses.setdefault(room(module), set()).add(room(used))
+            if find_room(module) and find_room(used) and find_room(module) != find_room(used):
+                uses.setdefault(find_room(module), set()).add(find_room(used))
 
-    def below(top: str) -> set[str]:
-        return uses.get(top, set()).union(*map(below, uses.get(top, ())))
+    def list_below(top: str) -> set[str]:
+        return uses.get(top, set()).union(*map(list_below, uses.get(top, ())))
 
     needed = {
-        (a, b) for a, direct in uses.items() for b in direct if not any(b in below(c) for c in direct - {b})
+        (a, b)
+        for a, direct in uses.items()
+        for b in direct
+        if not any(b in list_below(c) for c in direct - {b})
     }
     drawn = re.findall(r"^    (\w+(?: --> \w+)+)$", PAGE, flags=re.M)
     chains = [line.split(" --> ") for line in drawn]
     assert {pair for chain in chains for pair in pairwise(chain)} == needed
 
 
-def room(module: str) -> str:
+def find_room(module: str) -> str:
     """The room of a module; none for files beside the rooms (units, errors, resources)."""
     parts = module.split(".")
     if parts[0] == "calibrate":

@@ -52,7 +52,7 @@ def list_commands() -> list[tuple[str, str]]:
     return [(page, command) for command, page in pages.items()]
 
 
-def marked(name: str) -> str:
+def find_marked(name: str) -> str:
     """The code block of README.md after ``<!-- name -->``."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     match = re.search(rf"^<!-- {name} -->\n```\w*\n(.*?)\n```", text, re.DOTALL | re.MULTILINE)
@@ -101,7 +101,7 @@ def is_too_wide(line: str, columns: int) -> bool:
     return len(line) - sum(map(len, paths)) > columns and not command
 
 
-def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
+def find_outputs(text: str) -> list[tuple[str, str, str, int | None]]:
     """(whole block, command, shown output, lines) of every console block after ``<!-- checked-output -->``.
 
     After ``<!-- checked-output, first 20 lines -->`` only the beginning is shown; else lines is None.
@@ -113,7 +113,7 @@ def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
 
 
 @cache
-def printed(command: str) -> str:
+def print_command(command: str) -> str:
     """What a command prints on stdout."""
     os.environ.pop("COLUMNS", None)
     out = io.StringIO()
@@ -124,24 +124,26 @@ def printed(command: str) -> str:
 
 
 def test_shown_output_is_what_the_command_prints() -> None:
-    shown = [(page.name, *blocks) for page in PAGES for blocks in outputs(page.read_text(encoding="utf-8"))]
+    shown = [
+        (page.name, *blocks) for page in PAGES for blocks in find_outputs(page.read_text(encoding="utf-8"))
+    ]
     assert {name for name, *_ in shown} >= {"README.md", "tutorial.md"}
     for name, _, command, text, lines in shown:
-        assert text == beginning(command, lines), f"{name}: run python tests/test_docs.py: {command}"
+        assert text == cut_output(command, lines), f"{name}: run python tests/test_docs.py: {command}"
 
 
-def beginning(command: str, lines: int | None) -> str:
+def cut_output(command: str, lines: int | None) -> str:
     """The first lines of what a command prints, or all of them."""
-    return "".join(printed(command).splitlines(keepends=True)[:lines])
+    return "".join(print_command(command).splitlines(keepends=True)[:lines])
 
 
 def test_one_example_everywhere() -> None:
     """Whoever reads two pages meets one answer, that of the main job."""
-    job = marked("main-command").rpartition("/")[2]
-    answer = printed(job).splitlines()[0]
+    job = find_marked("main-command").rpartition("/")[2]
+    answer = print_command(job).splitlines()[0]
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert all(command.startswith(job) for _, command, *_ in outputs(text) if " project " in command)
+        assert all(command.startswith(job) for _, command, *_ in find_outputs(text) if " project " in command)
         assert set(re.findall(r"^10 TB on .*$", text, re.MULTILINE)) <= {answer}, page.name
 
 
@@ -155,23 +157,23 @@ def test_readme_leads_to_every_page() -> None:
     assert len(text.partition("× one GPU (")[0].splitlines()) < 25, "the answer is on the first screen"
 
 
-def refresh() -> None:
+def write_outputs() -> None:
     """Write the outputs of the checked blocks of all pages anew."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for block, command, _, lines in outputs(text):
-            text = text.replace(block, f"```console\n$ {command}\n{beginning(command, lines)}```")
+        for block, command, _, lines in find_outputs(text):
+            text = text.replace(block, f"```console\n$ {command}\n{cut_output(command, lines)}```")
         page.write_text(text, encoding="utf-8")
 
 
 def test_main_command_is_one_line_and_ends_in_the_main_job() -> None:
-    command = marked("main-command")
+    command = find_marked("main-command")
     assert len(command.splitlines()) == 1
     assert command.endswith("perfmodel project --table-size 10TB")
 
 
 def test_test_command_is_one_line_and_pinned() -> None:
-    command = marked("test-command")
+    command = find_marked("test-command")
     assert len(command.splitlines()) == 1
     assert "requirements/test.lock" in command and "--no-deps" in command
     lock = (ROOT / "requirements" / "test.lock").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
@@ -180,7 +182,7 @@ def test_test_command_is_one_line_and_pinned() -> None:
     assert lines and all(re.fullmatch(pinned, line) for line in lines), lines
 
 
-def anchors(page: Path) -> set[str]:
+def list_anchors(page: Path) -> set[str]:
     """What a link to a section of a page may name: its headings as GitHub writes them, and its own marks."""
     text = page.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
@@ -195,11 +197,11 @@ def test_links_between_pages_lead_somewhere() -> None:
         for name, section in local:
             to = page.parent / name if name else page
             assert to.exists(), f"{page.name}: {name}"
-            assert not section or section in anchors(to), f"{page.name}: {name}#{section}"
+            assert not section or section in list_anchors(to), f"{page.name}: {name}#{section}"
 
 
 def test_sections_and_pages_that_code_and_data_name_are_there() -> None:
-    sections = anchors(ROOT / "docs" / "model.md")
+    sections = list_anchors(ROOT / "docs" / "model.md")
     rooms = [ROOT / room for room in ("perfmodel", "calibrate", "benchmarks", "data")]
     files = [path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".toml")]
     for path in files:
@@ -268,7 +270,7 @@ def test_every_extra_is_described() -> None:
 
 def test_contributing_sets_up_as_the_tests_do() -> None:
     text = CONTRIBUTING.read_text(encoding="utf-8")
-    setup, suite = marked("test-command").split(" && .venv/bin/python -m ")
+    setup, suite = find_marked("test-command").split(" && .venv/bin/python -m ")
     assert f"\n{setup}\n" in text and f"\npython -m {suite}\n" in text
     assert setup.endswith(" -e .")  # the checkout itself, editable
 
@@ -301,4 +303,4 @@ def test_ci_runs_what_the_pages_say(page: str, mark: str) -> None:
 
 
 if __name__ == "__main__":
-    refresh()
+    write_outputs()

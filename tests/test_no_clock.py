@@ -35,7 +35,7 @@ _MAY = {
 }
 
 
-def texts() -> dict[str, str]:
+def read_texts() -> dict[str, str]:
     """Of every file of tests but this one, by its place."""
     files = {path.relative_to(TESTS).as_posix(): path for path in TESTS.rglob("*.py")}
     return {
@@ -44,9 +44,9 @@ def texts() -> dict[str, str]:
 
 
 def test_no_test_reads_a_clock_nor_ends_a_search_by_one() -> None:
-    assert {name for name, text in texts().items() if _CLOCK.search(text)} <= _MAY.keys()
+    assert {name for name, text in read_texts().items() if _CLOCK.search(text)} <= _MAY.keys()
 
 
 def test_no_bound_on_another_process_is_short() -> None:
-    bounds = [(name, float(s)) for name, text in texts().items() for s in _BOUND.findall(text)]
+    bounds = [(name, float(s)) for name, text in read_texts().items() for s in _BOUND.findall(text)]
     assert [bound for bound in bounds if bound[1] < _SHORTEST_BOUND_S] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.id_by_id import CountedTable, Referee
-from oracles.plan_files import Case, Entry, any_entry
+from oracles.plan_files import Case, Entry, draw_entry
 
 from perfmodel.plan import Evaluator, PlanTables, plan_from
 from perfmodel.schema.workload import Table, TableSet, zipf
@@ -58,7 +58,7 @@ def even_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
     """
     skewed = case.tables.ids[table].skew >= VERY_SKEWED
     while True:
-        found = any_entry(case, table, random)
+        found = draw_entry(case, table, random)
         if case.tables.dim[table] % found["col_parts"] == 0 and not (skewed and found["row_parts"] > 1):
             return found
 

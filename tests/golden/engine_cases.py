@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from oracles.plan_files import Case, any_entry
+from oracles.plan_files import Case, draw_entry
 
 import perfmodel
 from perfmodel.answer import project_one
@@ -38,7 +38,7 @@ _DRAWN = {
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
 
 
-def random_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
+def draw_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
     """3 to 6 tables, with ids of their own popularity, or all with these."""
     drawn = [
         Table(
@@ -54,14 +54,14 @@ def random_tables(random: np.random.Generator, ids: Distribution | None = None) 
     return TableSet("random", tuple(drawn))
 
 
-def random_evaluator(random: np.random.Generator) -> Evaluator:
+def draw_evaluator(random: np.random.Generator) -> Evaluator:
     """3 to 6 tables on 4 to 8 GPUs."""
     gpus, node = int(random.integers(4, 9)), int(random.choice([2, 4, 8]))
     ids = parse_distribution(str(random.choice(_DISTRIBUTIONS)))
     training = bool(random.integers(2))
     return Evaluator.on(
         "h100-sxm-ib",
-        PlanTables.of(random_tables(random, ids)),
+        PlanTables.of(draw_tables(random, ids)),
         int(random.choice([64, 1024, 8192])),
         gpus,
         gpus_per_node=node if node < gpus and gpus % node == 0 else None,
@@ -71,29 +71,29 @@ def random_evaluator(random: np.random.Generator) -> Evaluator:
     )
 
 
-def _line(case: int, of: Callable[[int], Any]) -> str:
+def _write_line(case: int, of: Callable[[int], Any]) -> str:
     try:
         answer = of(case)
     except PerfmodelError as error:
         answer = str(error)
-    return json.dumps([case, answer], default=_plain)
+    return json.dumps([case, answer], default=_make_plain)
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
-def _uniform(case: int) -> Any:
+def _ask_uniform(case: int) -> Any:
     """A projection of one configuration."""
     random = np.random.default_rng(case)
     keywords = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
     return project_one(**keywords).to_dict()
 
 
-def _of_a_set(case: int) -> Any:
+def _ask_set(case: int) -> Any:
     """Every sharding of a set of different tables, forward or training."""
     random = np.random.default_rng(case)
-    tables = random_tables(random)
+    tables = draw_tables(random)
     frame = perfmodel.project(
         tables=tables,
         gpus=int(random.choice([2, 4, 8, 16, 24])),
@@ -108,7 +108,7 @@ def _of_a_set(case: int) -> Any:
     return frame.to_dict(orient="records")
 
 
-def _told(evaluator: Evaluator, plan: Plan) -> Any:
+def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)
     memory = evaluator.memory(plan, loads)
@@ -116,22 +116,22 @@ def _told(evaluator: Evaluator, plan: Plan) -> Any:
     return [cost.time_s, cost.low_s, cost.high_s, rows, loads.most, memory.total_bytes]
 
 
-def _of_a_plan(case: int) -> Any:
+def _ask_plan(case: int) -> Any:
     """A plan of a few tables in HBM, a sharding drawn for each."""
     random = np.random.default_rng(case)
-    drawn = Case(random_evaluator(random))
-    plan = drawn.plan([any_entry(drawn, table, random) for table in range(len(drawn.tables))])
-    return _told(drawn.evaluator, plan)
+    drawn = Case(draw_evaluator(random))
+    plan = drawn.plan([draw_entry(drawn, table, random) for table in range(len(drawn.tables))])
+    return _ask_evaluator(drawn.evaluator, plan)
 
 
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
-    "projections of random questions": (1500, _uniform),
-    "random plans": (1000, _of_a_plan),
-    "all shardings of random sets": (500, _of_a_set),
+    "projections of random questions": (1500, _ask_uniform),
+    "random plans": (1000, _ask_plan),
+    "all shardings of random sets": (500, _ask_set),
 }
 
 
-def cases(name: str) -> str:
+def write_cases(name: str) -> str:
     """A line of JSON for each case."""
     number, of = CASES[name]
-    return "\n".join(_line(case, of) for case in range(number))
+    return "\n".join(_write_line(case, of) for case in range(number))

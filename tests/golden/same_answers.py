@@ -25,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from golden.engine_cases import CASES, cases
+from golden.engine_cases import CASES, write_cases
 from oracles.made_logs import line, new_log, write
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
@@ -201,7 +201,7 @@ def _one(asked: tuple[str, str]) -> tuple[str, str]:
             return name, _of_python(typed)
         if typed == MEASURED:
             return name, _of_measuring()
-        return name, cases(typed) if typed in CASES else _of_command(typed, width or _WIDTHS[-1])
+        return name, write_cases(typed) if typed in CASES else _of_command(typed, width or _WIDTHS[-1])
     except Exception as error:  # what a command raises is its answer
         return name, f"raised {error!r}"
 

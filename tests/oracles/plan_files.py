@@ -50,7 +50,7 @@ class Case:
         return plan_from(self.document(entries), self.tables)
 
 
-def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
+def list_schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
     """(exchange, row parts, column parts) of a table that a plan file may say."""
     G, g = case.evaluator.gpus, case.evaluator.domain
     rows, dim = int(case.tables.rows[table]), int(case.tables.dim[table])
@@ -67,13 +67,13 @@ def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
     return kinds
 
 
-def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
+def make_entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
     """One table of a plan file."""
     kind, r, c = scheme
     return {"exchange": kind, "row_parts": r, "col_parts": c, "hot_rows": hot, "ranks": ranks}
 
 
-def any_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.random.Generator) -> int:
+def draw_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.random.Generator) -> int:
     """Hot rows that go with a scheme: none, or any number, each size as likely as another."""
     limit = int(case.tables.rows[table]) - scheme[1]
     if scheme[0] not in _HOT or limit < 1 or random.random() < 0.4:
@@ -81,7 +81,7 @@ def any_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.ran
     return int(np.clip(np.exp(random.uniform(0, np.log(limit + 1))), 1, limit))
 
 
-def any_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Generator) -> list[int]:
+def draw_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Generator) -> list[int]:
     """Ranks for the shards of a scheme."""
     kind, r, c = scheme
     G, g = case.evaluator.gpus, case.evaluator.domain
@@ -89,20 +89,20 @@ def any_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Genera
         return []
     if kind != "two_level":
         return [int(x) for x in random.permutation(G)[: r * c]]
-    return _in_domains([int(d) for d in random.permutation(G // g)[: r * c // g]], r, c, g)
+    return _fill_domains([int(d) for d in random.permutation(G // g)[: r * c // g]], r, c, g)
 
 
-def any_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
+def draw_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
     """Any way to place a table, each exchange as likely as another."""
-    ways = schemes(case, table)
+    ways = list_schemes(case, table)
     kinds = sorted({kind for kind, _, _ in ways})
     kind = kinds[int(random.integers(len(kinds)))]
     of_kind = [scheme for scheme in ways if scheme[0] == kind]
     scheme = of_kind[int(random.integers(len(of_kind)))]
-    return entry(scheme, any_hot(case, table, scheme, random), any_ranks(case, scheme, random))
+    return make_entry(scheme, draw_hot(case, table, scheme, random), draw_ranks(case, scheme, random))
 
 
-def _in_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:
+def _fill_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:
     """Ranks of the parts of a two-level table whose column parts fill these domains."""
     count = r // g
     columns = [[d * g + i for d in domains[j * count : (j + 1) * count] for i in range(g)] for j in range(c)]
