@@ -1,7 +1,7 @@
 """The only place where files are read: every limit is checked before anything large is built.
 
-No file below 3 MB takes more than 1 GB of memory, whatever it holds: values are counted before parsing, and
-bytes, keys, levels, rows, ranks and numbers are limited. An error names the limit.
+No file below 3 MB takes more than 1 GB of memory, whatever it holds: bytes, rows and keys are limited, values are
+counted before parsing, and what is parsed is validated by types. An error names the limit.
 """
 
 from __future__ import annotations
@@ -47,16 +47,13 @@ MOST_RUN_BYTES = 1024 * MIB
 MOST_TOML_BYTES = MIB
 """For settings written by hand: tomllib takes up to 500 bytes of memory per byte of table headers."""
 MOST_VALUES = 4_000_000  # in a JSON or YAML document
-MOST_LEVELS = 32
+MOST_LEVELS = 32  # in a YAML document
 MOST_KEY_PARTS = 16  # a.b.c has three
-LONGEST_KEY = 1_000
-LONGEST_TEXT = 1_000_000  # characters
-MOST_DIGITS = 400  # the largest double has 309
+LONGEST_KEY = 1_000  # of JSON
+MOST_DIGITS = 400  # of a number in YAML; the largest double has 309
 MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
 
-_NESTED = (dict, list, str, int)  # types of which a value may be too large
-_TOO_LARGE = 10**MOST_DIGITS
-_TOO_DEEP = f"nested too deeply: more than {MOST_LEVELS} levels"
+_TOO_DEEP = "nested too deeply"
 _TOO_MANY = f"more than {format_count(MOST_VALUES)} values"
 _LONG_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}""")
 _QUOTED_PART = re.compile(r"""["'][ \t]*+\.""")
@@ -134,33 +131,6 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
     return text
 
 
-def require_bounded(document: object) -> None:
-    """Check the size of a parsed document.
-
-    Limits: too many levels or fields, a key, text or number too long -> ValueError
-    """
-    level: list[Any] = [document]
-    for _ in range(MOST_LEVELS + 1):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                if len(value) > MOST_TABLES:
-                    raise ValueError(f"more than {format_count(MOST_TABLES)} fields in one object")
-                if any(isinstance(key, str) and len(key) > LONGEST_KEY for key in value):
-                    raise ValueError(f"a key of more than {format_count(LONGEST_KEY)} characters")
-                below += [inner for inner in value.values() if type(inner) in _NESTED]
-            elif isinstance(value, list):
-                below += [inner for inner in value if type(inner) in _NESTED]
-            elif isinstance(value, str) and len(value) > LONGEST_TEXT:
-                raise ValueError(f"text of more than {format_count(LONGEST_TEXT)} characters")
-            elif isinstance(value, int) and abs(value) >= _TOO_LARGE:
-                raise ValueError(f"a number of more than {MOST_DIGITS} digits")
-        if not below:
-            return
-        level = below
-    raise ValueError(_TOO_DEEP)
-
-
 def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
     """The error for a file that a library could not parse, with its reason."""
     text = _TOO_DEEP if isinstance(error, RecursionError) else " ".join(str(error).split())
@@ -176,7 +146,6 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             if long or (long is None and len(_QUOTED_PART.findall(line)) >= MOST_KEY_PARTS):
                 raise ValueError(f"a key of more than {MOST_KEY_PARTS} parts ({first_line(line)})")
         document = tomllib.loads(text)
-        require_bounded(document)
     except (ValueError, RecursionError) as error:
         raise not_valid(f"{what} {path}", "TOML", error, expected(what)) from None
     return document
@@ -191,6 +160,8 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(document := dict(pairs)) < len(pairs):
             raise key_twice(Counter(name for name, _ in pairs).most_common(1)[0][0], where)
+        if max(map(len, document), default=0) > LONGEST_KEY:
+            raise ValueError(f"a key of more than {format_count(LONGEST_KEY)} characters")
         return document
 
     try:
@@ -218,7 +189,6 @@ def decode_json(
         value, end = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    require_bounded(value)
     return value, end
 
 
@@ -229,7 +199,6 @@ def read_yaml(path: Path, what: str) -> Any:
     text = read_text(path, what)
     try:
         document = _build_yaml(text, f"{what} {path}")
-        require_bounded(document)
     except (yaml.YAMLError, ValueError) as error:
         raise not_valid(f"{what} {path}", "YAML", error, expected(what)) from None
     return document

@@ -29,7 +29,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
 from perfmodel.question.plans import RULES
 from perfmodel.schema.fields import Exact, validated
-from perfmodel.schema.files import unknown_name
+from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.gate import MOST_TABLES, read_json
 from perfmodel.schema.torchrec_plan import ShardingType
 from perfmodel.units import counted, format_bytes
@@ -110,7 +110,7 @@ def _read_rules(path: Path) -> list[TableRule]:
         kernels = limits.compute_kernels
         if kernels is not None and not _IN_HBM & set(kernels):
             raise BadInputError(
-                f"{where}: compute_kernels {', '.join(kernels)} keep rows outside GPU memory.",
+                f"{where}: compute_kernels {shown(kernels)} keep rows outside GPU memory.",
                 f"a plan has rows in GPU memory alone: {', '.join(sorted(_IN_HBM))}.",
             )
         types = limits.sharding_types or []
