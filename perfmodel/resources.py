@@ -37,18 +37,15 @@ def kernels_path(*parts: str) -> Path:
 
 def data_names(folder: str, suffix: str) -> list[str]:
     """Sorted file names without ``suffix`` (``.toml``) of the shipped data folder ``folder``."""
-    root = data_path(folder)
-    return sorted(path.name.removesuffix(suffix) for path in root.glob(f"*{suffix}")) if root.is_dir() else []
+    return sorted(path.name.removesuffix(suffix) for path in data_path(folder).glob(f"*{suffix}"))
 
 
 def _folder(name: str) -> Path:
     package = Path(str(resources.files(_PACKAGE)))
-    installed = package / name
-    if installed.is_dir():
-        return installed
-    checkout = package.parent / name
-    if checkout.is_dir() and (package.parent / "pyproject.toml").is_file():
-        return checkout
+    if (package / name).is_dir():
+        return package / name
+    if (package.parent / name).is_dir() and (package.parent / "pyproject.toml").is_file():
+        return package.parent / name
     raise PerfmodelError(
         f"the shipped folder {name!r} is missing: this installation of {_PACKAGE} is incomplete.",
         "install it again from a wheel or a source checkout.",
@@ -72,8 +69,8 @@ def _limits() -> list[tuple[str, int]]:
         import resource
     except ImportError:  # not a Unix
         return []
-    found = [(name, resource.getrlimit(getattr(resource, name))[0]) for name in _LIMITS]
-    return [(name, value) for name, value in found if value != resource.RLIM_INFINITY]
+    limits = [(name, resource.getrlimit(getattr(resource, name))[0]) for name in _LIMITS]
+    return [(name, value) for name, value in limits if value != resource.RLIM_INFINITY]
 
 
 def out_of_memory(error: BaseException) -> NoHardwareError | None:
@@ -84,11 +81,8 @@ def out_of_memory(error: BaseException) -> NoHardwareError | None:
     no_room |= isinstance(error, SystemError) and address_space_bytes() < float("inf")
     if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
         return None
-    said = f" ({text})" if text else ""
-    allowed = memory_limits()
-    if allowed:
-        return NoHardwareError(
-            f"memory ran out{said}: this process is limited to {allowed}.",
-            "allow it more (ulimit -v unlimited -d unlimited), or ask for less.",
-        )
-    return NoHardwareError(f"memory ran out{said}.", "end other programs, or ask for less.")
+    words, step = f"memory ran out{f' ({text})' if text else ''}", "end other programs"
+    if allowed := memory_limits():
+        words += f": this process is limited to {allowed}"
+        step = "allow it more (ulimit -v unlimited -d unlimited)"
+    return NoHardwareError(f"{words}.", f"{step}, or ask for less.")

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from perfmodel.errors import BadInputError
-from perfmodel.refused_units import (
-    POWERS,
-    TypedNumber,
-    bare_prefix,
-    bits_or_bytes,
-    lettered,
-    prefix_of,
-    unknown_unit,
-)
 
 BITS_PER_BYTE = 8
 _TIME_SECONDS = {
@@ -26,8 +18,14 @@ _TIME_SECONDS = {
 }  # fmt: skip
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_WORDS = ("", "kilo", "mega", "giga", "tera", "peta", "exa")
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
+_PRICE_UNIT = re.compile(r"([A-Z]{3})/GPU/h")
+_PLAIN_RATE_AT_LEAST = 1e6
+_PLAIN_TIME_AT_MOST = 1.0
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
@@ -37,10 +35,17 @@ QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "fraction")
 """Units that a machine value may have."""
 
 
-def _subject(name: str, text: str) -> str:
-    shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
-    printable = "".join(c if c.isprintable() else "?" for c in shown)
-    return f"{name} {printable}".strip()
+class TypedNumber(NamedTuple):
+    """A number with a unit as the user typed it.
+
+    number, unit, digits  its value, the letters after it, and the number as it was typed
+    subject  how messages name it, for example ``--rate 10Tb``
+    """
+
+    number: float
+    unit: str
+    digits: str
+    subject: str
 
 
 def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> TypedNumber:
@@ -50,50 +55,82 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> Type
     kind     the expected kind of value: ``a size in bytes``;  example  a text that is valid
     zero     whether 0 is allowed
     """
-    subject = _subject(name, text)
+    shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+    subject = f"{name} {''.join(c if c.isprintable() else '?' for c in shown)}".strip()
+    step = f"write {kind}, for example {example}."
     if not text.strip():
-        raise BadInputError(f"{name or kind} is empty.".strip(), f"write {kind}, for example {example}.")
+        raise BadInputError(f"{name or kind} is empty.".strip(), step)
     match = _NUMBER.fullmatch(_GROUP_GAP.sub("", text)) if len(text) <= _LONGEST_TEXT else None
     if match is None:
-        raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.")
+        raise BadInputError(f"{subject} is not {kind}.", step)
     digits, unit = match.group(1), match.group(2)
     number = float(digits)
     if not math.isfinite(number):
-        raise BadInputError(
-            f"{subject} is too large to be a number.", f"write {kind}, for example {example}."
-        )
+        raise BadInputError(f"{subject} is too large to be a number.", step)
     if number < 0 or (number == 0 and not zero):
         least = "0 or more" if zero else "more than 0"
-        found = "negative" if number < 0 else "zero"
         step = f"{kind} is {least}, for example {example}."
-        raise BadInputError(f"{subject} is {found}.", step, allowed=least)
+        raise BadInputError(f"{subject} is {'negative' if number < 0 else 'zero'}.", step, allowed=least)
     return TypedNumber(number, unit, digits, subject)
 
 
-def _amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
+def _read_amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
     """Convert a typed size into bytes or, with ``rate``, a typed rate into bytes per second.
 
     kind     the expected kind of value: ``a size in bytes``;  example  a text that is valid
+    Limits: what people read in two ways (10Tb, 400Gbps, 10T) -> BadInputError with both readings
     """
-    if (match := _AMOUNT.fullmatch(text.unit)) is None:
-        raise unknown_unit(text, kind, example)
-    letter, binary_mark, base, per = match.groups()
-    prefix, binary = prefix_of(letter), bool(binary_mark)
-    if binary and not prefix:
-        raise unknown_unit(text, kind, example)
+    match = _AMOUNT.fullmatch(text.unit)
+    letter, mark, base, per = match.groups() if match else ("", "i", "", "")
+    power = "KMGTPE".index(letter.upper()) + 1 if letter else 0
+    if mark and not power:
+        step = f"for example {example}."
+        raise BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", step)
     if base == "b" or per == "ps" or letter in ("m", "g", "t", "p", "e"):
-        raise bits_or_bytes(text, prefix, binary, rate=bool(per), wanted_rate=rate)
-    if bool(per) != rate:
-        raise BadInputError(
-            f"{text.subject} is {'a rate' if per else 'a size'}; expected {kind}.", f"for example {example}."
-        )
-    if not base and (prefix or rate):
-        raise bare_prefix(text, prefix, rate=rate)
-    scale = 2.0 ** (10 * POWERS[prefix]) if binary else 10.0 ** (3 * POWERS[prefix])
+        word = f"{_WORDS[power][:2]}bi" if mark else _WORDS[power]
+        note = " and a rate, where a size is expected" if per and not rate else ""
+        readings = f"{word}bits or {word}bytes" + (" per second" if per else "")
+        raise BadInputError(f"{text.subject} is ambiguous{note}: {readings}?", _spell_out(text, power, rate))
+    if bool(per) != rate and (per or base):
+        found = "a rate" if per else "a size"
+        raise BadInputError(f"{text.subject} is {found}; expected {kind}.", f"for example {example}.")
+    if not base and (power or rate):
+        powers = f"{_write_power(10, 3 * power)} or {_write_power(2, 10 * power)} bytes{'/s' if rate else ''}"
+        problem = f"is ambiguous: {powers}?" if power else "has no unit."
+        raise BadInputError(f"{text.subject} {problem}", _spell_out(text, power or 3, rate))
+    scale = 2.0 ** (10 * power) if mark else 10.0 ** (3 * power)
     value = text.number * scale / (BITS_PER_BYTE if base.startswith("bit") else 1)
     if not math.isfinite(value):
         raise BadInputError(f"{text.subject} is too large to be {kind}.", f"for example {example}.")
     return value
+
+
+def _write_power(base: int, exponent: int) -> str:
+    return f"{base}{str(exponent).translate(_SUPERSCRIPT)}" if exponent else "1"
+
+
+def _spell_out(text: TypedNumber, power: int, rate: bool) -> str:
+    """Advice: the number in bytes, in binary units and in bits, which nobody reads in two ways."""
+    digits, prefix, per = text.digits, _PREFIXES[power], "/s" if rate else ""
+    if not power:
+        return f"write {digits}B{per} or {digits}bit{per}."
+    decimal, binary = _write_power(10, 3 * power), _write_power(2, 10 * power)
+    return (
+        f"write {digits}{prefix}B{per} ({digits}·{decimal} bytes{per}), {digits}{prefix.upper()}iB{per} "
+        f"({digits}·{binary}) or {digits}{prefix}bit{per}."
+    )
+
+
+def _has_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
+    """The error for a number with a unit where none is expected; it gives both readings of ``4k``."""
+    letter = text.unit.upper() if len(text.unit) == 1 else ""
+    if not letter or letter not in "KMGTPE":
+        return BadInputError(f"{text.subject} is not {kind}.", f"write {kind}, for example {example}.")
+    power = "KMGTPE".index(letter) + 1
+    decimal, binary = (f"{text.number * base**power:.15g}" for base in (1000, 1024))
+    return BadInputError(
+        f"{text.subject} is ambiguous: {decimal} or {binary}?", f"write {decimal} or {binary}."
+    )
 
 
 def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False, least: float = 1.0) -> float:
@@ -104,7 +141,7 @@ def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False, least: f
     """
     kind, example = "a size in bytes", "10TB, 10TiB or 64KiB"
     parts = _split(text, name, kind, example, zero=allow_zero)
-    value = _amount(parts, rate=False, kind=kind, example=example)
+    value = _read_amount(parts, rate=False, kind=kind, example=example)
     if 0 < value < least:
         hint = "" if parts.unit else "a number without a unit is bytes: "
         words = f"{parts.subject} is less than {format_bytes(least, binary=False)}."
@@ -119,7 +156,7 @@ def parse_rate(text: str, name: str = "", *, allow_zero: bool = False) -> float:
     """
     kind, example = "a rate", "100GB/s or 400Gbit/s"
     parts = _split(text, name, kind, example, zero=allow_zero)
-    return _amount(parts, rate=True, kind=kind, example=example)
+    return _read_amount(parts, rate=True, kind=kind, example=example)
 
 
 def parse_time(text: str, name: str = "", *, allow_zero: bool = False) -> float:
@@ -145,7 +182,7 @@ def parse_count(text: str, name: str = "", *, allow_zero: bool = False) -> int:
     """
     parts = _split(text, name, "a whole number", "128 or 1_000_000", zero=allow_zero)
     if parts.unit:
-        raise lettered(parts, "a whole number", "128 or 1_000_000")
+        raise _has_unit(parts, "a whole number", "128 or 1_000_000")
     if not parts.number.is_integer():
         raise BadInputError(
             f"{parts.subject} is not a whole number.", f"for example {math.ceil(parts.number)}."
@@ -174,7 +211,7 @@ def parse_number(text: str, name: str = "") -> float:
     """
     parts = _split(text, name, "a number", "1 or 32.5", zero=False)
     if parts.unit:
-        raise lettered(parts, "a number", "1 or 32.5")
+        raise _has_unit(parts, "a number", "1 or 32.5")
     return parts.number
 
 
@@ -188,11 +225,6 @@ def parse_price(text: str, name: str = "") -> tuple[float, str]:
         wrong = f"{parts.unit!r} is no price of a GPU" if parts.unit else "a price needs a unit"
         raise BadInputError(f"{parts.subject}: {wrong}.", f"write {parts.digits}USD/GPU/h.")
     return parts.number, match[1]
-
-
-_PRICE_UNIT = re.compile(r"([A-Z]{3})/GPU/h")
-_PLAIN_RATE_AT_LEAST = 1e6
-_PLAIN_TIME_AT_MOST = 1.0
 
 
 def parse_quantity(text: str, unit: str, name: str = "") -> float:

@@ -1,7 +1,7 @@
 """The only place where files are read: every limit is checked before anything large is built.
 
-No file below 3 MB takes more than 1 GB of memory, whatever it holds: bytes, rows and keys are limited, values are
-counted before parsing, and what is parsed is validated by types. An error names the limit.
+No file below 3 MB takes more than 1 GB of memory, whatever it holds: bytes, rows and keys are limited, values
+are counted before parsing, and what is parsed is validated by types. An error names the limit.
 """
 
 from __future__ import annotations
