@@ -107,9 +107,10 @@ def _find_median(visits: Sequence[Sequence[float]]) -> float:
 
 
 def choose_works(axis: str, samples: Sequence[Row]) -> tuple[dict[str, Any], list[Row]]:
-    """(the configurations of a line over ``axis`` as arrays, the samples that lie on it).
+    """(configurations of one line of a figure as arrays, the timed samples that lie on that line).
 
-    They are the paper's on 8 GPUs; with samples, those that were timed for the most values of the axis.
+    Along ``axis`` one value changes and all others stay: those of the paper's grid on 8 GPUs, or, where there
+    are samples, the combination that was timed for the most values of the axis.
     """
     groups: dict[tuple[float, ...], list[Row]] = {}
     others = ("gpus", "dim", *(name for name in _VALUES if name != axis))

@@ -46,7 +46,9 @@ class Subject:
         return answer_question(self.change(**changes))
 
     def fix_setting(self, **changes: Any) -> Subject:
-        """The same, whose question has other values, and its calibration loaded: for many answers.
+        """This page's subject with some values of its question changed, and the calibration loaded once.
+
+        For figures that ask many answers: each would load the calibration again.
 
         Limits: no calibration -> NoCalibrationError
         """
