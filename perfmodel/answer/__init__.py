@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from perfmodel.answer.answer import Answer
-from perfmodel.answer.answers import (
-    answer_on,
-    answer_row_wise,
-    prepare,
-    project_each,
-    project_one,
-    project_row_wise,
-)
-from perfmodel.answer.gpu_count import GpuCount
+from perfmodel.answer.answer import Answer, answer_on, answer_row_wise, project_one
+from perfmodel.answer.inputs import GpuCount
 from perfmodel.answer.question import Question
+from perfmodel.answer.sweep import prepare, project_row_wise
 from perfmodel.engine.grid import project_grid
 from perfmodel.engine.row_wise import Configs
 
@@ -24,7 +17,6 @@ __all__ = [
     "answer_on",
     "answer_row_wise",
     "prepare",
-    "project_each",
     "project_grid",
     "project_one",
     "project_row_wise",

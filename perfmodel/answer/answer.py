@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.answer.gpu_count import GpuCount, count_gpus, explain_too_much
+from perfmodel.answer.inputs import GpuCount, count_gpus, explain_too_much, share_equally
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.grid import CostedGrid, compare_with_local, slowdown_band
+from perfmodel.engine.grid import CostedGrid, compare_with_local, cost_grid, slowdown_band
 from perfmodel.engine.row_wise import Configs, fullest_part
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import StepRow, Times, evidence_shares, sum_by_cause
+from perfmodel.errors import PerfmodelError
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.machine import Machine
 from perfmodel.units import format_bytes, format_ratio
 
 if TYPE_CHECKING:
@@ -239,7 +242,7 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         steps=cost.rows,
         totals=unchanged | totals,
         evidence=cost.evidence,
-        notes=(*base.setting.notes, *_note_replicated(plan.replicated_count, plan.scheme.row_parts)),
+        notes=(*base.setting.notes, *_note_replicated(plan)),
         sharding=plan.sharding,
         plan=plan,
         fullest_part=_find_fullest_part(evaluator, plan),
@@ -254,10 +257,12 @@ def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
     return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
 
 
-def _note_replicated(count: int, parts: int) -> Iterator[str]:
-    if count:
+def _note_replicated(plan: UniformPlan) -> Iterator[str]:
+    """Tables that are replicated because they have fewer rows than row parts."""
+    count = sum(placement.scheme.copied for placement in plan.plan.placements)
+    if count and not plan.scheme.copied:
         tables, verb = ("1 table has", "is") if count == 1 else (f"{count} tables have", "are")
-        yield f"{tables} fewer rows than {parts} row parts and {verb} whole on every GPU"
+        yield f"{tables} fewer rows than {plan.scheme.row_parts} row parts and {verb} whole on every GPU"
 
 
 def _notes(answer: Answer) -> Iterator[str]:
@@ -276,3 +281,44 @@ def _notes(answer: Answer) -> Iterator[str]:
     if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
+
+
+_COMPARED = ("gpus", "gpus_needed", "time_s", "baseline_time_s", "low_s", "high_s")
+
+
+def answer_row_wise(question: Question) -> Answer:
+    """The row-wise answer of a question, whatever its sharding. Limits: as ``Question.prepare``"""
+    basis, work = question.prepare()
+    return answer_at(question, basis, work, cost_grid(basis, work), 0)
+
+
+def answer_on(question: Question, gpus: int) -> Answer:
+    """The row-wise answer on so many GPUs. Limits: ``total`` is not divisible by them -> BadInputError"""
+    batch = question.batch if question.total is None else share_equally(question.total, gpus)
+    return answer_row_wise(replace(question, gpus=gpus, batch=batch))
+
+
+def project_one(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Answer:
+    """One configuration in full, sharded row-wise, in the keywords of ``perfmodel.project``."""
+    return note_idle(answer_row_wise(Question.of(workload, machine, **options)), answer_row_wise)
+
+
+def note_idle(answer: Answer, ask: Callable[[Question], Answer]) -> Answer:
+    """The answer, with a note for each machine value that was given and has no effect on it.
+
+    ask  answers a question as ``answer`` was;  so nobody relies on a value that changes nothing
+    """
+    question = answer.question
+    idle = [] if question.setting is not None else question.machine.what_ifs
+    notes = [f"{key} changes nothing in this answer" for key in idle if _is_idle(answer, key, ask)]
+    return replace(answer, notes=(*answer.notes, *notes))
+
+
+def _is_idle(answer: Answer, key: str, ask: Callable[[Question], Answer]) -> bool:
+    machine = answer.question.machine
+    values = {name: machine.value(name) for name in machine.overrides - {key}}
+    try:
+        without = ask(replace(answer.question, machine=machine.unchanged().with_overrides(values)))
+    except PerfmodelError:
+        return False
+    return all(without.totals[name] == answer.totals[name] for name in _COMPARED)

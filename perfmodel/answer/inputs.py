@@ -1,24 +1,26 @@
-"""The configurations of a question, checked: table sizes, batches, poolings and so on, as arrays."""
+"""The configurations of a question, checked, as arrays; why so many GPUs, and what memory each needs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.grid import count_memory
 from perfmodel.engine.row_wise import Configs, TableGroup
 from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, Distribution, TableSet, element_bytes
-from perfmodel.units import format_bytes, format_count
+from perfmodel.units import counted, format_bytes, format_count
 
 Array = NDArray[np.float64]
 
@@ -95,74 +97,81 @@ def _read_dtypes(value: Any) -> Array:
     return np.array([float(DTYPES.index(name)) for name in names])[codes]
 
 
-def group_equal(
-    values: Mapping[str, Any],
-    machine: Machine,
-    reserve: float,
-    node: int,
-    *,
-    training: bool,
-    ids: Distribution,
-) -> Configs:
+@dataclass(frozen=True)
+class Room:
+    """Memory for rows.
+
+    hbm_bytes  of one GPU, or what stands for it;  reserve  share of it that tables may not use [-]
+    node  GPUs of a node, in which GPUs are handed out;  training  whether rows are those of a training pass
+    Limits: a reserve below 0, or of 1 and more -> BadInputError
+    """
+
+    hbm_bytes: float
+    reserve: float
+    node: int
+    training: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reserve < 1:
+            raise BadInputError(
+                f"reserve {self.reserve:g} cannot be used.",
+                "it is a fraction of the memory: 0 <= reserve < 1.",
+            )
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory of one GPU that tables may use."""
+        return float(capacity.usable_bytes(self.hbm_bytes, self.reserve))
+
+    def count_gpus(self, table_bytes: Array, given: Array | None) -> tuple[Array, Array]:
+        """(fewest GPUs whose memory holds the rows, GPUs that are used). given  by the user"""
+        with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
+            needed = capacity.gpus_needed(table_bytes, self.hbm_bytes, self.reserve)
+            return needed, capacity.whole_nodes(needed, float(self.node)) if given is None else given
+
+
+def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Configs:
     """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
-    a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
-    _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
+    a, needed, gpus, row = find_sizes(values, room)
+    _check_fit(a["table_bytes"], gpus, needed, room)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
-    group = TableGroup((ids,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
+    names = ("table_count", "dim", "pooling", "dtype")
+    count, dim, pooling, dtype = (a[name] if a[name].strides[0] else a[name][0] for name in names)
+    group = TableGroup((ids,), count, rows, dim, pooling, dtype, np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
 
-def _find_sizes(
-    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
-) -> tuple[dict[str, Array], Array, Array, Array]:
+def find_sizes(values: Mapping[str, Any], room: Room) -> tuple[dict[str, Array], Array, Array, Array]:
     """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
     a = read_columns({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
-    usable = _check_usable(machine, reserve)
     if "table_bytes" not in a:
         if "gpus" not in a:
             raise BadInputError(
                 "neither a table size nor a number of GPUs is given.", "give --table-size or --gpus."
             )
-        a["table_bytes"] = a["gpus"] * usable
-    with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
-        needed = capacity.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
-        gpus = a["gpus"] if "gpus" in a else capacity.whole_nodes(needed, np.float64(node))
-    return a, needed, gpus, row_bytes(a["dtype"], a["dim"], training=training)
+        a["table_bytes"] = a["gpus"] * room.usable_bytes
+    counts = room.count_gpus(a["table_bytes"], a.get("gpus"))
+    return a, *counts, row_bytes(a["dtype"], a["dim"], training=room.training)
 
 
-def group_set(
-    tables: TableSet,
-    values: Mapping[str, Any],
-    machine: Machine,
-    reserve: float,
-    node: int,
-    *,
-    training: bool,
-    ids: Distribution,
-) -> Configs:
+def group_set(tables: TableSet, values: Mapping[str, Any], room: Room, ids: Distribution) -> Configs:
     """Configurations of a set of different tables: only batch, ids and GPUs vary.
 
     ids  distribution of the ids of tables that name none
     """
-    free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
-    fixed = [
-        n for n in ("table_bytes", "table_count", "dim", "pooling", "dtype") if values.get(n) is not None
-    ]
-    if fixed:
+    names = ("table_bytes", "table_count", "dim", "pooling", "dtype")
+    if fixed := [name for name in names if values.get(name) is not None]:
         raise BadInputError(
             f"{fixed[0]} is given beside the table set {tables.name}, which has its own.",
             "leave one of them out.",
         )
-    defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
-    a = read_columns({**defaults, **{k: v for k, v in free.items() if v is not None}})
-    table_bytes = _sum_bytes(tables, training)
-    total = np.full(a["batch"].shape, table_bytes)
-    with np.errstate(all="ignore"):
-        needed = capacity.gpus_needed(total, machine.value("hbm_bytes"), reserve)
-        gpus = a["gpus"] if "gpus" in a else capacity.whole_nodes(needed, np.float64(node))
-    _check_fit(total, gpus, needed, machine, reserve)
+    given = {name: value for name, value in values.items() if value is not None}
+    a = read_columns({name: (DEFAULTS | given).get(name) for name in ("batch", "gpus", "id_bytes")})
+    total = np.full(a["batch"].shape, _sum_bytes(tables, room.training))
+    needed, gpus = room.count_gpus(total, a.get("gpus"))
+    _check_fit(total, gpus, needed, room)
     return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables, ids), "gpus" in a)
 
 
@@ -185,37 +194,29 @@ def _group_tables(tables: TableSet, ids: Distribution) -> tuple[TableGroup, ...]
     )
 
 
-def _check_usable(machine: Machine, reserve: float) -> float:
-    if not 0 <= reserve < 1:
-        raise BadInputError(
-            f"reserve {reserve:g} cannot be used.", "it is a fraction of the memory: 0 <= reserve < 1."
-        )
-    return float(capacity.usable_bytes(machine.value("hbm_bytes"), reserve))
-
-
 class TooFewGpusError(BadInputError):
     """Raised if the rows alone exceed the memory of the GPUs."""
 
 
-def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
+def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> None:
     """Refuse rows that no memory holds; missing memory for exchanges or the reserve is reported later."""
-    usable, hbm = _check_usable(machine, reserve), machine.value("hbm_bytes")
+    usable, hbm = room.usable_bytes, room.hbm_bytes
     if (needed > MOST_GPUS).any():
         place = int(np.argmax(needed > MOST_GPUS))
-        all_bytes, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[place], usable))
+        all_bytes, of_gpu = (format_bytes(x, binary=False) for x in (table_bytes.flat[place], usable))
         raise BadInputError(
-            f"{all_bytes} of tables need {needed.flat[place]:.3g} GPUs of {room}.",
+            f"{all_bytes} of tables need {needed.flat[place]:.3g} GPUs of {of_gpu}.",
             f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
     small = gpus < capacity.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():
         place = int(np.argmax(small))
         size, count = table_bytes.flat[place], gpus.flat[place]
-        all_bytes, share, room, held, all_ = (
+        all_bytes, share, of_gpu, held, all_ = (
             format_bytes(x, binary=False) for x in (size, size / count, usable, usable * count, hbm)
         )
         raise TooFewGpusError(
-            f"{all_bytes} of tables over {count:.0f} GPUs is {share} of rows each, above the {room} of "
+            f"{all_bytes} of tables over {count:.0f} GPUs is {share} of rows each, above the {of_gpu} of "
             f"{all_} that tables may use.",
             f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for {held} of rows.",
         )
@@ -254,59 +255,123 @@ def share_equally(total: int, gpus: int) -> int:
     return total // gpus
 
 
-Columns = dict[str, NDArray[Any]]
+GIVEN = "given"
+"""The rule of a number of GPUs that the user gave."""
+_MANY = 1000
+"""Numbers from here on are printed with grouped digits: 1 250, not 1.25e+03."""
 
 
-def combine_axes(**axes: Iterable[float]) -> Columns:
-    """All combinations of the axes, the last varying fastest; one flat array per axis.
+@dataclass(frozen=True)
+class GpuCount:
+    """How the number of GPUs was determined, and whether what one GPU then holds ``fits``; sizes in bytes.
 
-    Limits: one value per axis -> one configuration; sizes 2 and 3 -> 6 configurations
+    gpus, needed     GPUs of the job, and the fewest that can hold row-wise parts and exchange buffers
+    rule             why ``gpus`` is used for ``needed``, in words: given, fits one GPU, whole nodes of 8
+    table_bytes, state_bytes    rows, and optimizer state, of all tables;  shard_bytes  table_bytes / gpus
+    hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
+    rows_bytes, optimizer_bytes, buffer_bytes   on one GPU: rows (parts and replicas), their optimizer state,
+        buffers of the largest exchange
     """
-    values = [np.asarray(list(axis), dtype=np.float64) for axis in axes.values()]
-    mesh = np.meshgrid(*values, indexing="ij")
-    return {name: a.reshape(-1) for name, a in zip(axes, mesh, strict=True)}
+
+    gpus: int
+    needed: int  # fewer GPUs may do for another sharding
+    rule: str
+    table_bytes: float
+    hbm_bytes: float
+    usable_bytes: float
+    reserve: float
+    gpus_per_node: int
+    shard_bytes: float
+    rows_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    state_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+    fits: bool = True  # whether all that one GPU holds is within the usable memory
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory that a GPU needs [bytes]."""
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
+
+    @property
+    def for_rows(self) -> int:
+        """GPUs that the rows and the optimizer state alone need: no sharding fits fewer."""
+        return int(capacity.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
+
+    def describe_memory(self, form: str = "{}: {}") -> str:
+        """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
+        total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
+        named = [("rows", self.rows_bytes), ("optimizer state", self.optimizer_bytes)]
+        named += [("exchange buffers", self.buffer_bytes)]
+        texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
+        parts = ", ".join(texts) or "no rows, no buffers"
+        return form.format(f"{total} of {usable} per GPU", parts)
+
+    def __str__(self) -> str:
+        room, sizes = self.usable_bytes, (self.table_bytes, self.state_bytes, self.usable_bytes)
+        size, state, usable = (format_bytes(x, binary=False) for x in sizes)
+        size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
+        alone = capacity.whole_nodes(self.for_rows, self.gpus_per_node)
+        if self.fits and alone < self.gpus:
+            room = max(room - self.buffer_bytes, 1.0)
+            usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
+        ratio = (self.table_bytes + self.state_bytes) / room
+        if self.rule == GIVEN:
+            where, fewest = counted(self.gpus, "GPU"), format_count(self.for_rows)
+            return f"{size} over {where} as given (the rows alone need {fewest})"
+        if self.gpus == 1:
+            return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
+        times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
+        return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
 
-def find_feasible(
-    columns: Columns,
-    machine: Machine,
-    reserve: float = DEFAULT_RESERVE,
-    gpus_per_node: int | None = None,
-    *,
-    training: bool = False,
-    **values: Any,
-) -> NDArray[np.bool_]:
-    """Which points of a grid are feasible: rows fit the memory, and every GPU gets a row of each table.
-
-    training  whether the rows are those of a training pass;  values  fixed values of the grid (dtype, ...)
-    Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True;  values that are never valid -> BadInputError
-    """
-    node = gpus_per_node or machine.gpus_per_node
-    a, needed, gpus, row = _find_sizes({**values, **columns}, machine, reserve, node, training=training)
-    rows = a["table_bytes"] / (a["table_count"] * row)
-    fewest = capacity.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
-    return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
-
-
-def list_paper_1(gpus: Iterable[float] = (1, 2, 4, 8)) -> Columns:
-    """Grid 1 of arXiv 2512.05831: one table; 192 points with the paper's own GPU counts.
-
-    Source: arXiv 2512.05831, evaluation: T = 1, B 128-1024, D 32-256, L 4-16, G 1-8
-    """
-    return combine_axes(
-        gpus=gpus, table_count=(1,), batch=(128, 256, 512, 1024), dim=(32, 64, 128, 256), pooling=(4, 8, 16)
+def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
+    """How the number of GPUs of one configuration was determined, and what each holds, sharded row-wise."""
+    machine = basis.setting.machine
+    gpus, needed = int(work.gpus[0]), int(work.needed[0])
+    node = basis.gpus_per_node or machine.gpus_per_node
+    hbm = basis.room_bytes
+    usable = hbm * (1 - reserve)
+    alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
+    # A number that was given is kept even where it does not fit: the answer then says so.
+    rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
+    size = float(work.table_bytes[0])
+    held = count_memory(basis, work)
+    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / basis.buffer_weight
+    rows, state, buffers = (float(sizes[0]) for sizes in parts)
+    good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
+    every = float(count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
+    return GpuCount(
+        gpus=gpus,
+        needed=needed,
+        rule=rule,
+        table_bytes=size,
+        hbm_bytes=hbm,
+        usable_bytes=usable,
+        reserve=reserve,
+        gpus_per_node=node,
+        shard_bytes=size / gpus,
+        rows_bytes=rows,
+        optimizer_bytes=state,
+        state_bytes=every,
+        buffer_bytes=buffers,
+        fits=good,
     )
 
 
-def list_paper_2(gpus: Iterable[float] = (1, 2, 4, 8)) -> Columns:
-    """Grid 2 of arXiv 2512.05831: many tables; 168 points with the paper's own GPU counts.
-
-    Source: arXiv 2512.05831, evaluation: T 1-64, B 128-4096, L = 32, D 32 or 128, G 1-8
-    """
-    return combine_axes(
-        gpus=gpus, table_count=(1, 2, 4, 8, 16, 32, 64), batch=(128, 1024, 4096), dim=(32, 128), pooling=(32,)
+def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterator[str]:
+    """Lines that say what does not fit, and what would."""
+    if count.fits:
+        return
+    room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
+    buffers = count.buffer_bytes * basis.buffer_weight
+    batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
+    larger = replace(work, gpus=work.needed)
+    enough = count.needed > count.gpus and capacity.fits(
+        count_memory(basis, larger).total_bytes[0], work.usable_bytes
     )
-
-
-GRIDS: dict[str, Callable[..., Columns]] = {"paper-1": list_paper_1, "paper-2": list_paper_2}
-"""Presets of ``perfmodel sweep --grid``."""
+    ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
+    ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []
+    ways += ["--set reserve=0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []
+    instead = f"; it would with {' or '.join(ways)}" if ways else ""
+    yield f"this does not fit: {count.describe_memory()}{instead}"

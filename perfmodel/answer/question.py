@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.answer.inputs import (
     DEFAULT_RESERVE,
     DEFAULTS,
+    Room,
     group_equal,
     group_set,
     read_columns,
@@ -25,7 +26,6 @@ from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import ALL, find_way
 from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
-from perfmodel.model import capacity
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name
@@ -37,7 +37,6 @@ from perfmodel.schema.workload import (
     UNIFORM,
     Distribution,
     TableSet,
-    element_bytes,
     parse_distribution,
 )
 from perfmodel.units import parse_quantity
@@ -123,11 +122,8 @@ class Question:
         Limits: values that cannot be used, or do not fit -> BadInputError;  nothing measured that is like
         the machine -> NoCalibrationError
         """
-        setting = self.load_setting()
-        if self.payload is not None:
-            element_bytes(self.payload, "payload")  # raises if unknown
         basis = PassBasis(
-            setting,
+            self.load_setting(),
             self.gpus_per_node,
             self.payload,
             self.training,
@@ -138,14 +134,9 @@ class Question:
         node = self.gpus_per_node or self.machine.gpus_per_node
         values = self.given | dict(columns or {})
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
-        room = self.rows.as_hbm(setting.machine) if self.rows else setting.machine
-        shared, ids = (room, self.reserve, node), self.distribution or UNIFORM
-        if tables is not None:
-            work = group_set(tables, values, *shared, training=self.training, ids=ids)
-        else:
-            work = group_equal(values, *shared, training=self.training, ids=ids)
-        usable = float(capacity.usable_bytes(basis.room_bytes, self.reserve))
-        return basis, choose_gpus(basis, replace(work, usable_bytes=usable, reserve=self.reserve), node)
+        room, ids = Room(basis.room_bytes, self.reserve, node, self.training), self.distribution or UNIFORM
+        work = group_set(tables, values, room, ids) if tables else group_equal(values, room, ids)
+        return basis, choose_gpus(basis, replace(work, usable_bytes=room.usable_bytes), node)
 
     def share_total(self) -> Question:
         """The question with the batch of each GPU, ``total`` divided by the GPUs that the tables need.

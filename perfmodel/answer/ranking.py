@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from perfmodel.answer.answer import Answer, answer_plan
-from perfmodel.answer.answers import answer_on, answer_row_wise
+from perfmodel.answer.answer import Answer, answer_on, answer_plan, answer_row_wise
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import (
     MOST_COMPARED,
@@ -24,10 +23,10 @@ from perfmodel.answer.uniform_plans import (
 )
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.collectives.library import Timing
+from perfmodel.engine.cost import cost_passes
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.pass_cost import cost_passes
 from perfmodel.engine.row_wise import build_times, choose_exchanges, count_loads, cut_group
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.engine.steps import STEPS, Step, StepRow, sum_by_cause

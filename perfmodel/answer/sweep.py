@@ -1,38 +1,36 @@
-"""A sweep over configurations, each with its fastest sharding or with named shardings."""
+"""Many configurations: row-wise all together, or each with its fastest or named shardings; grids of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import bisect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.answer.answer import Answer, answer_at
-from perfmodel.answer.answers import build_frame
+from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, Room, find_sizes
 from perfmodel.answer.question import Question, read_keywords
 from perfmodel.answer.ranking import answer_each, rank_on_fewest
-from perfmodel.engine.grid import cost_grid
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.grid import cost_grid, project_grid
+from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
+from perfmodel.model.capacity import allowed_gpus, whole_nodes
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.gate import MOST_BATCH, MOST_GPUS
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import TableSet, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
-import bisect
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from perfmodel.model.capacity import allowed_gpus, whole_nodes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Columns = Mapping[str, NDArray[Any]]
 Done = Callable[[int], None]
@@ -44,6 +42,60 @@ MOST_COMPARED = 2000
 def is_compared(question: Question) -> bool:
     """Whether shardings are compared for each configuration; else all are row-wise, and computed together."""
     return question.sharding != ROW_WISE
+
+
+def prepare(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    **options: Any,
+) -> tuple[PassBasis, Configs]:
+    """(the pass, its configurations), ready to be costed, in the keywords of ``perfmodel.project``."""
+    question, columns = read_keywords(workload, machine, **options)
+    return question.prepare(columns)
+
+
+def project_row_wise(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    **options: Any,
+) -> pd.DataFrame:
+    """Each configuration sharded row-wise, all costed together. One row per configuration.
+
+    workload, machine, values  as of ``perfmodel.project``
+    options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
+             gpus_per_node, rows (hbm, host, host-cached:10%), unpooled (True: no bags),
+             overrides of machine values, calibration, payload
+             (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm,
+             torch, perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer
+             (whose state is kept)
+
+    Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
+    Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
+            machine or the library -> NoCalibrationError
+    """
+    return build_frame(*prepare(workload, machine, **options))
+
+
+def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
+    """The frame of ``project_row_wise``."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {
+        "table_bytes": work.table_bytes,
+        "batch": work.batch,
+        "id_bytes": work.id_bytes,
+    }
+    if len(work.groups) == 1:
+        only = work.groups[0]
+        for name, values in (("table_count", only.count), ("pooling", only.pooling), ("dim", only.dim)):
+            columns[name] = np.broadcast_to(values, work.gpus.shape)
+    columns |= project_grid(basis, work)
+    words = pd.Index([str(e) for e in Evidence])
+    for name in ("evidence", "main_evidence"):
+        columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)
+    names = "+".join(dict.fromkeys(str(c) for c in basis.setting.links.clocks))
+    columns["clock"] = pd.Categorical.from_codes(np.zeros(len(work), dtype=np.int8), pd.Index([names]))
+    return pd.DataFrame(columns, copy=False)
 
 
 def project(
@@ -63,7 +115,7 @@ def project(
     batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
     dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
     tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
-    options      as of ``perfmodel.answer.project_row_wise``
+    options      as of ``project_row_wise``
 
     The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). The index is
     the position of a configuration.
@@ -229,3 +281,102 @@ def rank_machines(
     best = columns.sort_values(key, kind="stable").drop_duplicates("machine", ignore_index=True)
     low, high = (best[key] * best[end] / best["time_s"] for end in ("low_s", "high_s"))
     return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])
+
+
+TRIES = 20
+"""About how many batches are tried for one answer."""
+
+
+def sweep_within(question: Question, columns: Columns, done: Done, limit_s: float) -> pd.DataFrame:
+    """The rows of ``sweep_columns`` with the largest batches that fit and end within a latency [s].
+
+    The end is that of the 95 % band.
+
+    Without gpus: on those that the default batch needs
+    Source: the upper end of the band and the buffers grow with the batch, so intervals are halved
+    Limits: it does not fit, or one sample takes longer -> no row
+    """
+    import pandas as pd
+
+    def find_batch(point: Columns) -> pd.DataFrame:
+        @cache
+        def answer(batch: int) -> pd.DataFrame:
+            row = sweep_columns(question, values | {"batch": np.array([batch])})
+            return row[row["fits"]] if len(row) else row
+
+        def end_s(batch: int) -> float:
+            return float(answer(batch)["high_s"].iloc[0]) if len(answer(batch)) else np.inf
+
+        values = dict(point)
+        start = answer(int(DEFAULTS["batch"]))
+        if start.empty:
+            return start
+        values["gpus"] = start["gpus"].to_numpy()
+        powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
+        if not powers:
+            return start.head(0)
+        larger = range(2 ** (powers - 1) + 1, min(2**powers, MOST_BATCH + 1))
+        return answer(larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s))
+
+    rows = []
+    for place in range(len(next(iter(columns.values())))):
+        row = find_batch({name: column[place : place + 1] for name, column in columns.items()})
+        rows.append(row.set_axis([place] * len(row)))
+        done(1)
+    return pd.concat(rows)
+
+
+def combine_axes(**axes: Iterable[float]) -> dict[str, NDArray[Any]]:
+    """All combinations of the axes, the last varying fastest; one flat array per axis.
+
+    Limits: one value per axis -> one configuration; sizes 2 and 3 -> 6 configurations
+    """
+    values = [np.asarray(list(axis), dtype=np.float64) for axis in axes.values()]
+    mesh = np.meshgrid(*values, indexing="ij")
+    return {name: a.reshape(-1) for name, a in zip(axes, mesh, strict=True)}
+
+
+def find_feasible(
+    columns: Columns,
+    machine: Machine,
+    reserve: float = DEFAULT_RESERVE,
+    gpus_per_node: int | None = None,
+    *,
+    training: bool = False,
+    **values: Any,
+) -> NDArray[np.bool_]:
+    """Which points of a grid are feasible: rows fit the memory, and every GPU gets a row of each table.
+
+    training  whether the rows are those of a training pass;  values  fixed values of the grid (dtype, ...)
+    Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True;  values that are never valid -> BadInputError
+    """
+    node = gpus_per_node or machine.gpus_per_node
+    room = Room(machine.value("hbm_bytes"), reserve, node, training)
+    a, needed, gpus, row = find_sizes({**values, **columns}, room)
+    rows = a["table_bytes"] / (a["table_count"] * row)
+    fewest = capacity.gpus_needed(a["table_bytes"], room.hbm_bytes, 0.0)
+    return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+
+
+def list_paper_1(gpus: Iterable[float] = (1, 2, 4, 8)) -> dict[str, NDArray[Any]]:
+    """Grid 1 of arXiv 2512.05831: one table; 192 points with the paper's own GPU counts.
+
+    Source: arXiv 2512.05831, evaluation: T = 1, B 128-1024, D 32-256, L 4-16, G 1-8
+    """
+    return combine_axes(
+        gpus=gpus, table_count=(1,), batch=(128, 256, 512, 1024), dim=(32, 64, 128, 256), pooling=(4, 8, 16)
+    )
+
+
+def list_paper_2(gpus: Iterable[float] = (1, 2, 4, 8)) -> dict[str, NDArray[Any]]:
+    """Grid 2 of arXiv 2512.05831: many tables; 168 points with the paper's own GPU counts.
+
+    Source: arXiv 2512.05831, evaluation: T 1-64, B 128-4096, L = 32, D 32 or 128, G 1-8
+    """
+    return combine_axes(
+        gpus=gpus, table_count=(1, 2, 4, 8, 16, 32, 64), batch=(128, 1024, 4096), dim=(32, 128), pooling=(32,)
+    )
+
+
+GRIDS: dict[str, Callable[..., Columns]] = {"paper-1": list_paper_1, "paper-2": list_paper_2}
+"""Presets of ``perfmodel sweep --grid``."""

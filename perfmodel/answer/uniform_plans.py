@@ -87,12 +87,6 @@ class UniformPlan:
     cost: StepCost
     memory: GpuMemory
 
-    @property
-    def replicated_count(self) -> int:
-        """Number of tables that are replicated because they have fewer rows than ``scheme`` has row parts."""
-        copies = sum(placement.scheme.copied for placement in self.plan.placements)
-        return 0 if self.scheme.copied else copies
-
 
 @dataclass(frozen=True)
 class Impossible:
@@ -109,7 +103,7 @@ class _Spread:
     takes less time or memory.
 
     time_s  each load is the mean over ranks, or the largest shard's if that is more; times rise with loads
-    held_bytes  mean rows and optimizer state of a rank
+    held_bytes  rows and optimizer state of the mean rank, or of the largest shard if they are more
     shards  loads of one shard of each kind of table: [Q, K], Q kinds of equal tables, K resources
     """
 
@@ -198,9 +192,9 @@ class UniformPlans:
         best: UniformPlan | None = None
         whys: list[tuple[float, str]] = []
         fitting = 0
-        for scheme in promising:
-            spread = self._spread.get(scheme)
-            if fitting == _TRIED or (best and spread and spread.time_s >= best.cost.time_s):
+        for scheme in sorted(promising, key=self._is_too_large):  # these only to say why
+            spread, hopeless = self._spread.get(scheme), self._is_too_large(scheme)
+            if best and (fitting == _TRIED or hopeless or (spread and spread.time_s >= best.cost.time_s)):
                 break
             try:
                 packed = list(self._pack(sharding, scheme, spread.shards if spread else None))
@@ -246,6 +240,10 @@ class UniformPlans:
     def _room_bytes(self) -> float:
         return self.usable_bytes * (1 + _ROUNDING)
 
+    def _is_too_large(self, scheme: Scheme) -> bool:
+        """Whether some rank has too much in any packing of a scheme, as far as it was priced."""
+        return scheme in self._spread and self._spread[scheme].held_bytes > self._room_bytes
+
     def _price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
         missing = [scheme for scheme in schemes if scheme not in self._spread]
         for even in _spread_evenly(self.evaluator, missing):
@@ -254,7 +252,8 @@ class UniformPlans:
             times = self.evaluator.time_passes(fullest)
             for place, scheme in enumerate(even.schemes):
                 loads = ShardLoads(shard.own[place], shard.everywhere[place])
-                self._spread[scheme] = _Spread(float(times[place]), float(even.held_bytes[place]), loads)
+                held_bytes = max(float(even.held_bytes[place]), float(even.largest_bytes[place]))
+                self._spread[scheme] = _Spread(float(times[place]), held_bytes, loads)
         return [self._spread[scheme] for scheme in schemes]
 
     def _sort_promising(self, sharding: str) -> list[Scheme]:
@@ -262,9 +261,8 @@ class UniformPlans:
         schemes = self._list_allowed(sharding)
         if len(schemes) <= _TRIED and not all(scheme in self._spread for scheme in schemes):
             return schemes
-        spread = self._price(schemes)
-        order = sorted(range(len(schemes)), key=lambda place: spread[place].time_s)
-        return [schemes[place] for place in order]
+        self._price(schemes)
+        return sorted(schemes, key=lambda scheme: self._spread[scheme].time_s)
 
     def _pack(
         self, sharding: str, scheme: Scheme, shards: ShardLoads | None
@@ -315,6 +313,7 @@ class _Evenly:
     mean        loads of the mean rank, without replicas [S, K]
     most        least loads of a rank that has as many shards as the fullest rank must have [S, K]
     held_bytes, most_bytes  rows and optimizer state of these two ranks, with replicas [S]
+    largest_bytes  the same of the rank that has the largest shard, at least [S]
     """
 
     schemes: Sequence[Scheme]
@@ -324,6 +323,7 @@ class _Evenly:
     most: Array
     held_bytes: Array
     most_bytes: Array
+    largest_bytes: Array
 
 
 def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
@@ -347,7 +347,8 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
         smallest_load = np.where(shards[:, np.newaxis] > 0, smallest_load, 0)
         smallest = np.where(shards > 0, np.where(replicated, np.inf, shard_bytes).min(axis=1), 0)
         fullest, most_held = shards[:, np.newaxis] * smallest_load, copies + shards * smallest
-        yield _Evenly(chunk, shard, everywhere, mean, fullest, held, most_held)
+        largest = copies + np.where(replicated, 0, shard_bytes).max(axis=1)
+        yield _Evenly(chunk, shard, everywhere, mean, fullest, held, most_held, largest)
 
 
 def _cut_kinds(tables: PlanTables, scheme: Scheme) -> list[Scheme]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.answer.answer import Answer
-from perfmodel.answer.gpu_count import GIVEN
+from perfmodel.answer.inputs import GIVEN
 from perfmodel.answer.question import Question
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
-from perfmodel.engine.settings import BEST, load_setting
+from perfmodel.engine.settings import BEST
 from perfmodel.engine.steps import STEPS, StepRow
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import LARGEST
@@ -54,6 +54,7 @@ class Sensitivity:
     group  one of ``GROUPS``
     before, after  slowdowns [-];  low, high  band of the slowdown after;  gpus  of the answer after
     before_s, after_s  times of a batch [s];  low_s, high_s  band of the time after [s]
+    samples_ratio  samples per second of all GPUs, after over before [-]
     """
 
     group: str
@@ -69,12 +70,19 @@ class Sensitivity:
     low_s: float
     high_s: float
     gpus: int
+    samples_ratio: float
+
+    @property
+    def loses_samples(self) -> bool:
+        """Whether all GPUs together do at least 2 % fewer samples per second, though a batch is faster."""
+        return self.samples_ratio <= 1 - _WORTH_SAYING
 
 
 def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     """The changes that make an answer at least 2 % faster, each asked in full, by group and time.
 
-    Where nobody gave the number of GPUs, a node more is listed whatever it gives.
+    Those after which all GPUs together do fewer samples per second stand last. Where nobody gave the number
+    of GPUs, a node more is listed whatever it gives.
     ask  answers a changed question as ``answer`` was: with its sharding, or with the fastest
     Limits: one GPU that holds all rows, or a batch that was chosen for a latency, which a change would change
     -> empty;  a change that has no answer -> left out
@@ -86,7 +94,7 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     effects = [effect for change in _list_changes(answer) for effect in _ask_again(answer, change, ask)]
     helping = [effect for effect in effects if effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s]
     helping += [*_ask_more_gpus(answer, ask), *_ask_larger_batch(answer, ask)]
-    return tuple(sorted(helping, key=lambda effect: (GROUPS.index(effect.group), effect.after_s)))
+    return tuple(sorted(helping, key=lambda x: (x.loses_samples, GROUPS.index(x.group), x.after_s)))
 
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:
@@ -96,15 +104,14 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     if not after.fits:
         return
-    label = change.label
+    label, samples_ratio = change.label, after.samples_per_s / answer.samples_per_s
     if change.group == MACHINES:
         domain = (
             f" in one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
         )
         label = f"{counted(after.gpus, 'GPU')}{domain}"
     elif change.group == SETTINGS and after.gpus != answer.gpus:
-        gain = format_ratio(after.samples_per_s / answer.samples_per_s)
-        label = f"{label}, {after.gpus} GPUs, {gain} samples/s"
+        label = f"{label}, {after.gpus} GPUs, {format_ratio(samples_ratio)} samples/s"
     if after.sharding not in (answer.sharding, change.question.sharding):
         label = f"{label}, {after.sharding}"
     yield Sensitivity(
@@ -121,6 +128,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         low_s=after.totals["low_s"],
         high_s=after.totals["high_s"],
         gpus=after.gpus,
+        samples_ratio=samples_ratio,
     )
 
 
@@ -128,7 +136,12 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     """The changes that are tried: a new one is a further line here. All of them can be set or bought."""
     question, machine = answer.question, answer.setting.machine
     if question.sharding == ROW_WISE:
-        yield from _list_exchanges(question)
+        exchanges = {
+            BY_DOMAIN: f"{BY_DOMAIN} exchange instead of a flat one",
+            _SPARSE: "sending only the partial bags that are not empty",
+        }
+        for name, label in exchanges.items():
+            yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
     if question.payload is None:
         yield Change(SETTINGS, "bags sent as fp16", "--set payload=fp16", replace(question, payload="fp16"))
     if question.id_bytes != _INT32_BYTES and all((t.rows < _INT32_ROWS).all() for t in answer.work.groups):
@@ -137,7 +150,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     if not (question.rows or question.unpooled or answer.basis.training):
         host = replace(question, rows=HostRows.of("host"))
         yield Change(SETTINGS, "host memory", "--rows host", host)
-    if question.backend != BEST and question.calibration is None and _has_two_libraries(question):
+    if question.backend != BEST and question.calibration is None:
         best = replace(question, backend=BEST, setting=None)
         yield Change(SETTINGS, "the faster library for each step", "--backend best", best)
     if question.calibration is None and not machine.overrides:
@@ -150,22 +163,6 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
             )
             there = replace(question, machine=bought, backend=backend, setting=None)
             yield Change(MACHINES, name, f"--machine {name}", there)
-
-
-def _list_exchanges(question: Question) -> Iterator[Change]:
-    for name, label in (
-        (BY_DOMAIN, f"{BY_DOMAIN} exchange instead of a flat one"),
-        (_SPARSE, "sending only the partial bags that are not empty"),
-    ):
-        yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
-
-
-def _has_two_libraries(question: Question) -> bool:
-    try:
-        setting = load_setting(question.machine, BEST, question.clock, kernels=question.kernels)
-    except PerfmodelError:
-        return False
-    return len(setting.links.clocks) > 1
 
 
 def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
@@ -211,9 +208,8 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
         return
     question = replace(answer.question, batch=batch, total=None)
     for effect in _ask_again(answer, Change(SETTINGS, "", f"--batch {batch}", question), ask):
-        gain = _MORE_SAMPLES * answer.time_s / effect.after_s
-        if gain > 1 + _WORTH_SAYING:
-            label = f"{_MORE_SAMPLES}× the batch, {format_ratio(gain)} the samples/s"
+        if effect.samples_ratio > 1 + _WORTH_SAYING:
+            label = f"{_MORE_SAMPLES}× the batch, {format_ratio(effect.samples_ratio)} the samples/s"
             yield replace(effect, label=label)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.answer.latency import sweep_within
 from perfmodel.answer.question import Question
-from perfmodel.answer.sweep import sweep_columns
+from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.errors import BadInputError
 from perfmodel.report.terminal import paragraph
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time

@@ -10,8 +10,7 @@ from typing import Any
 
 import typer
 
-from perfmodel.answer.answer import Answer
-from perfmodel.answer.answers import answer_row_wise, note_idle
+from perfmodel.answer.answer import Answer, answer_row_wise, note_idle
 from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question
 from perfmodel.answer.ranking import (

@@ -14,15 +14,19 @@ import typer
 from numpy.typing import NDArray
 
 from perfmodel.answer import Question
-from perfmodel.answer.inputs import DEFAULTS, GRIDS, combine_axes, find_feasible
-from perfmodel.answer.latency import TRIES, sweep_within
+from perfmodel.answer.inputs import DEFAULTS
 from perfmodel.answer.sweep import (
+    GRIDS,
     MOST_COMPARED,
     SPREADS,
+    TRIES,
+    combine_axes,
+    find_feasible,
     is_compared,
     rank_machines,
     sweep_columns,
     sweep_samples,
+    sweep_within,
 )
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.machines import read_criterion, read_prices

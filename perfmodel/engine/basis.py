@@ -97,6 +97,10 @@ class PassBasis:
     rows: HostRows | None = field(default=None, kw_only=True)
     unpooled: bool = field(default=False, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if self.payload is not None:
+            element_bytes(self.payload, "payload")  # raises if unknown
+
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of a pass, in order."""

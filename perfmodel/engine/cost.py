@@ -1,32 +1,180 @@
-"""The cost of a plan: the time of every step with its band and busiest rank, and the memory of every rank."""
+"""The cost of passes: the time of every step with its band, its busiest rank, and the memory of every rank.
+
+Every pass is costed here: row-wise passes of many configurations, the plans of a search, one plan in full.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel import effort
+from perfmodel.collectives.library import Array, Codes, Timing, constant
 from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import LoadModel, Loads, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
-from perfmodel.engine.pass_cost import cost_passes
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
-from perfmodel.engine.settings import load_setting
-from perfmodel.engine.steps import Step, StepCost
-from perfmodel.engine.tables import Array, PlanTables
-from perfmodel.engine.timing import FastTimes, round_off
+from perfmodel.engine.settings import Setting, find_clock, load_setting
+from perfmodel.engine.steps import (
+    HANDOVER,
+    STEPS,
+    Step,
+    StepCost,
+    StepRow,
+    Times,
+    label_step,
+    sum_causes,
+)
+from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import FastTimes, PassTimes, round_off
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Evidence
+from perfmodel.model import bands
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import element_bytes
 
-_OF_BASIS = ("gpus_per_node", "payload", "training", "optimizer")
+Busiest = Callable[[Step], tuple[float, float, int]]
+"""Returns, of a step of one plan: bytes of the busiest GPU, mean bytes of a GPU, the busiest GPU."""
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A step of many passes: bytes that a GPU sends or moves in it, and its times."""
+
+    step: Step
+    payload_bytes: Array
+    timing: Timing
+
+    @property
+    def name(self) -> str:
+        """Name of the step."""
+        return self.step.name
+
+
+@dataclass(frozen=True, eq=False)
+class PassCost:
+    """Steps of passes one after the other: every step waits for its busiest GPU. Arrays [...], one per pass.
+
+    Source of the band: collectives share one cause of error, kernels another, sorts of ids a third
+    (``Step.cause``); the causes combine in quadrature (``bands.sum_band``)
+    """
+
+    setting: Setting
+    steps: tuple[TimedStep, ...]
+
+    @cached_property
+    def time_s(self) -> Array:
+        """Time of each pass [s]."""
+        return np.asarray(sum(step.timing.time_s for step in self.steps))
+
+    @property
+    def floor_s(self) -> Array:
+        """Latency of each pass: the part that no faster link or memory shortens [s]."""
+        return np.asarray(sum(step.timing.floor_s for step in self.steps))
+
+    @cached_property
+    def causes(self) -> dict[str, Times]:
+        """(low, centre, high) of each cause of error [s]."""
+        timings = ((step.step.cause, step.timing) for step in self.steps)
+        return sum_causes((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timings)
+
+    @property
+    def band(self) -> Times:
+        """(low, centre, high) of each pass [s]."""
+        return bands.sum_band(*self.causes.values())
+
+    @property
+    def evidence(self) -> Codes:
+        """Rank of the weakest evidence of a step."""
+        return reduce(np.maximum, (step.timing.evidence for step in self.steps))
+
+    @property
+    def main_evidence(self) -> Codes:
+        """Rank of the weakest evidence behind a large share of the time. Source: ``Evidence.main``"""
+        time, rests = self.time_s, dict[int, Array]()
+        for step in self.steps:
+            ranks, seconds = step.timing.evidence, step.timing.time_s
+            lowest, highest = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
+            for rank in range(lowest, highest + 1):
+                share = seconds if lowest == highest else np.where(ranks == rank, seconds, 0)
+                rests[rank] = rests[rank] + share if rank in rests else share
+        main, weaker, enough = np.zeros(time.shape, dtype=np.int8), np.zeros_like(time), MAIN_SHARE * time
+        for rank in sorted(rests, reverse=True):
+            weaker = weaker + rests[rank]
+            np.maximum(main, np.int8(rank), out=main, where=weaker > enough)
+        return main
+
+    def build_rows(self, index: int, busiest: Busiest | None = None) -> tuple[StepRow, ...]:
+        """Lines of an answer for the pass at ``index``: the steps that take time.
+
+        busiest  of a plan whose GPUs differ
+        """
+        total_s, rows = float(self.time_s[index]), []
+        for step in self.steps:
+            timing, time_s = step.timing, float(step.timing.time_s[index])
+            if time_s == 0:
+                continue
+            payload, mean, rank = float(step.payload_bytes[index]), 0.0, 0
+            if busiest is not None and step.name != HANDOVER:
+                payload, mean, rank = busiest(step.step)
+            library, setting = timing.library_names[int(timing.library[index])], self.setting
+            row = StepRow(
+                name=step.name,
+                label=label_step(step.name),
+                collective=step.step.collective,
+                library=library,
+                payload_bytes=payload,
+                time_s=time_s,
+                share=time_s / total_s,
+                low_s=float(timing.low_s[index]),
+                high_s=float(timing.high_s[index]),
+                floor_s=float(timing.floor_s[index]),
+                clock=setting.kernel_clock if step.step.is_kernel else find_clock(setting.links, library),
+                evidence=Evidence.from_rank(int(timing.evidence[index])),
+                limit=timing.limit_names[int(timing.limit[index])],
+                mean_bytes=mean,
+                rank=rank,
+            )
+            rows.append(row)
+        return tuple(rows)
+
+
+def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = None) -> PassCost:
+    """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
+
+    times   of the steps, with the GPUs of each pass;  most  loads of the busiest GPU [..., K] in bytes
+    steps   None: all that any of the passes has
+    Limits: one GPU -> the kernels of the look-up alone
+    """
+    if steps is None:
+        used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
+        steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
+    timed = []
+    for step, timing in zip(steps, times.time_steps(steps, most), strict=True):
+        moved = times.find_payload(step, most) if step.collective else most[..., step.resources[0]]
+        timed.append(TimedStep(step, np.atleast_1d(moved), timing))
+    setting = times.basis.setting
+    sent = [
+        times.describe_sent(timed_step.step, timed_step.payload_bytes, timed_step.timing.time_s)
+        for timed_step in timed
+        if timed_step.step.collective
+    ]
+    if not setting.handover.known or not sent:
+        return PassCost(setting, tuple(timed))
+    shape = timed[0].timing.time_s.shape
+    low, time, high, rank = (np.broadcast_to(x, shape) for x in setting.handover.sum_times(sent))
+    none = constant(0, shape)
+    timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (setting.backend,))
+    return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))
 
 
 class Evaluator:
@@ -38,7 +186,7 @@ class Evaluator:
     sets           which tables exchange together: all, or by TorchRec's ``ExchangeSets``, where all bags
                    are weighted if any bag is
     Steps run one after the other; every step waits for its busiest rank. A projection uses the same
-    functions for kernels and collectives: its row-wise pass is one plan here.
+    functions for kernels and collectives.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
     """
 
@@ -67,18 +215,14 @@ class Evaluator:
             unique = tables.count_unique(float(batch) * gpus)
             training = Training(self.memories.state, self.memories.copied_state, unique)
         self.model = LoadModel(
-            tables,
-            float(self.batch),
-            self.gpus,
-            self.domain,
-            basis.constant,
-            self.setting.machine.value,
-            float(element_bytes(id_dtype, "id dtype")),
-            basis.sent_element_bytes,
-            training,
-            sets,
-            host=basis.rows,
-            unpooled=basis.unpooled,
+            tables=tables,
+            basis=basis,
+            batch=float(self.batch),
+            gpus=self.gpus,
+            domain=self.domain,
+            id_bytes=float(element_bytes(id_dtype, "id dtype")),
+            training=training,
+            sets=sets,
         )
         steps = basis.steps
         steps = sets.add_steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
@@ -98,7 +242,8 @@ class Evaluator:
     ) -> Evaluator:
         """An evaluator on a machine by name. options  of ``load_setting`` and of ``PassBasis``, by name"""
         box = load_machine(machine) if isinstance(machine, str) else machine
-        of_basis = {name: options.pop(name) for name in _OF_BASIS if name in options}
+        names = ("gpus_per_node", "payload", "training", "optimizer")
+        of_basis = {name: options.pop(name) for name in names if name in options}
         setting = load_setting(box, options.pop("backend", str(box.defaults.backend)), **options)
         return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
@@ -214,4 +359,5 @@ class Evaluator:
 
     def memory(self, plan: Plan, loads: Loads | None = None) -> GpuMemory:
         """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""
-        return self.memories.count_ranks(plan, loads or self.loads(plan), self.times)
+        buffers = self.times.count_buffers((loads or self.loads(plan)).values)
+        return GpuMemory(*self.memories.count_held(plan), buffers)

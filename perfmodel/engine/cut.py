@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.engine.basis import HostRows, Of
+from perfmodel.engine.basis import HostRows, Of, PassBasis
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
@@ -21,7 +20,6 @@ from perfmodel.schema.workload import Distribution
 
 UNIFORM = -1.0
 """Stands for the share of cache misses of uniform ids, which a formula gives."""
-_KEPT = 8192  # tables and configurations whose misses are kept
 
 
 class AllLookUps:
@@ -85,31 +83,14 @@ class AllLookUps:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
 
         gather  code of the kind of gather;  X  rows that the caches hold together [rows]
-        Passes with different exchanges have the same gathers, so results without hot rows are kept for reuse.
         Limits: uniform ids, no hot rows -> ``UNIFORM``
         """
-        heads = "_kinds" in vars(self) and any(look_ups.heads for look_ups in self._kinds[1])
-        if hot.any() or heads or table.size > _KEPT:
-            return self._count_misses(table, hot, gather, X)
-        arrays = np.array(self._columns, np.float64), table, gather, X
-        return _look_up_misses(self._laws, table.shape, tuple(array.tobytes() for array in arrays))
-
-    def _count_misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         misses = np.full(table.shape, UNIFORM)
         for where, look_ups, h in self.group_skewed(table, hot):
             for code in np.unique(gather[where]):
                 positions = tuple(place[gather[where] == code] for place in where)
                 misses[positions] = look_ups.miss(Gather(code), h, X[positions])
         return misses
-
-
-@lru_cache(maxsize=32)
-def _look_up_misses(laws: tuple[Distribution, ...], shape: tuple[int, ...], raw: tuple[bytes, ...]) -> Array:
-    """``AllLookUps.count_misses`` of arrays as bytes, without hot rows."""
-    law, rows, pooling, batch, gpus = np.frombuffer(raw[0]).reshape(5, -1)
-    tables, kind = (np.frombuffer(buffer, np.int64).reshape(shape) for buffer in raw[1:3])
-    look_ups = AllLookUps((laws, law.astype(np.int64)), rows, pooling, batch, gpus)
-    return look_ups._count_misses(tables, np.zeros(shape), kind, np.frombuffer(raw[3]).reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -131,12 +112,10 @@ class LoadInputs:
 
     batch     B, samples of one rank;  gpus  G, ranks;  domain  g, ranks of a scale-up domain
     id_bytes  of one id [bytes]: one number, or [T] where tables belong to many configurations
-    constant, machine_value  return a constant, or a value of the machine, by key
-    payload_bytes  v, bytes of a pooled element in an exchange;  training  None: forward only
-    sets      which tables exchange together
+    training  None: forward only
+    sets      TorchRec's sets of tables that exchange together; None: all tables do
     beside    number of tables in the pass, which share the L2; None: T
     all_rows  rows of all these tables together; None: the sum over T
-    host      rows in host memory; None: in HBM;  unpooled  ``PassBasis.unpooled``
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
     share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
     get 1 / T, because every rank has the hot rows of all tables.
@@ -144,19 +123,23 @@ class LoadInputs:
     """
 
     tables: TableShapes
+    basis: PassBasis
     batch: Of
     gpus: Of
     domain: Of
-    constant: Callable[[str], float]
-    machine_value: Callable[[str], float]
     id_bytes: Of
-    payload_bytes: float
     training: Training | None = None
-    sets: ExchangeSets | None = None  # TorchRec's sets; None: all tables exchange together
+    sets: ExchangeSets | None = None
     beside: Array | None = None
     all_rows: Array | None = None
-    host: HostRows | None = None
-    unpooled: bool = False
+
+    def constant(self, key: str) -> float:
+        """A constant of the software or of the kernel model."""
+        return self.basis.constant(key)
+
+    def machine_value(self, key: str) -> float:
+        """A value of the machine."""
+        return self.basis.setting.machine.value(key)
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -206,7 +189,7 @@ class TableCut:
                 if self.sparse[where].any():
                     distinct[where] = look_ups.distinct_in_bag(rows)
         self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
-        self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
+        self.v, self.pooled = model.basis.sent_element_bytes, model.constant("pooled_element_bytes")
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
         # bytes of an element of a replica's gradient
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
@@ -270,7 +253,7 @@ class TableCut:
         if self.ub.any():
             bags, lookups = (np.where(self.ub, self.requested, x) for x in (bags, lookups))
             bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
-        if self.model.unpooled:
+        if self.model.basis.unpooled:
             bags, bag = lookups, self.elements * self.pooled
         return self.count_traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
 

@@ -20,11 +20,11 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster, Timing
 from perfmodel.collectives.link_laws import scale_unknowns, step_constants
 from perfmodel.collectives.time_tables import LIMITS, TimeTable
-from perfmodel.engine.adjustments import Handover
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
 from perfmodel.engine.placement import Plan
+from perfmodel.engine.settings import Handover
 from perfmodel.engine.steps import HANDOVER, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
@@ -34,6 +34,7 @@ from perfmodel.model.recording import Evaluation, Number, derive, record_equatio
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.fields import Quantity
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_quantity, format_time
 
@@ -279,15 +280,19 @@ def _evaluate_law(
 
 
 def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
-    """The step of this name or label, or the only one whose name begins with it; else BadInputError."""
+    """The step of this name or label, or the only one whose name begins with it, or has it; else an error."""
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    meant = [row for row in rows if row.name.startswith(wanted)]
+    begun = [row for row in rows if row.name.startswith(wanted)]
+    meant = begun or [row for row in rows if wanted in row.name]
     for row in meant:
         if row.name == wanted or len(meant) == 1:
             return row
-    listed = ", ".join(row.name.replace("_", "-") for row in meant or rows)
-    problem = "means several steps" if meant and wanted else "is not a step"
-    raise BadInputError(f"{name!r} {problem} of this answer.", f"its steps: {listed}.")
+    listed = [row.name.replace("_", "-") for row in meant or rows]
+    if meant and wanted:
+        raise BadInputError(
+            f"{name!r} means several steps of this answer.", f"they are: {', '.join(listed)}."
+        )
+    raise unknown_name("step", name, listed)
 
 
 def _name_source(name: str, quantity: Quantity) -> tuple[str, str, str, str]:

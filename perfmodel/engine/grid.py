@@ -6,14 +6,15 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.cost import PassCost, cost_passes
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.row_wise import (
     CHUNK,
     Configs,
@@ -45,16 +46,23 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
     groups = list(zip(work.stacked, counts, strict=True))
     rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=basis.training) for t, n in groups)
     state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
-    if loads is not None and len(basis.exchanges) == 1:
-        return GpuMemory(rows, state, build_times(basis, work).count_buffers(loads.T))
-    largest = np.zeros(work.gpus.shape)
-    for start in range(0, len(work), CHUNK):
-        chunk = work.select(slice(start, start + CHUNK)) if len(work) > CHUNK else work
-        for kind in basis.exchanges:
-            sent = count_loads(basis, chunk, np.asarray(int(kind)), works=False).T
-            buffers = largest[start : start + CHUNK]
-            np.maximum(buffers, build_times(basis, chunk).count_buffers(sent), out=buffers)
-    return GpuMemory(rows, state, largest)
+    times, kinds = build_times(basis, work), [np.asarray(int(kind)) for kind in basis.exchanges]
+    if loads is None or len(kinds) > 1:
+        every = [count_loads(basis, work, kind, works=False) for kind in kinds]
+    else:
+        every = [loads]
+    return GpuMemory(rows, state, reduce(np.maximum, (times.count_buffers(sent.T) for sent in every)))
+
+
+def _count_in_chunks(basis: PassBasis, work: Configs) -> GpuMemory:
+    """``count_memory`` of any number of configurations, on all cores."""
+    if len(work) <= CHUNK:
+        return count_memory(basis, work)
+    chunks = [work.select(slice(start, start + CHUNK)) for start in range(0, len(work), CHUNK)]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
+        memories = list(pool.map(lambda chunk: count_memory(basis, chunk), chunks))
+    parts = zip(*(vars(memory).values() for memory in memories), strict=True)
+    return GpuMemory(*map(np.concatenate, parts))
 
 
 def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
@@ -68,9 +76,9 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     if work.filled:
         return _fill_memory(basis, work)
     if any(basis.state):
-        alone = count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
+        alone = _count_in_chunks(basis, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
         work = replace(work, needed=capacity.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
-    needed = find_fewest(basis, work, node)
+    needed = _find_fewest(basis, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
     return replace(work, needed=needed, gpus=capacity.whole_nodes(needed, np.float64(node)))
@@ -81,14 +89,14 @@ def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
 
     Limits: buffers fill all of it -> as without buffers
     """
-    (group,), memory = work.groups, count_memory(basis, work)
+    (group,), memory = work.groups, _count_in_chunks(basis, work)
     left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
     room = np.where(left > 0, left, 1.0)
     rows = np.maximum(group.rows * room, work.gpus)
     return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
 
 
-def find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
+def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     """The fewest GPUs that hold rows and buffers, by an iteration from below.
 
         n <- the larger of ceil(S / (U - b)) and the zero of the line through (n, S / n + b - U) of two rounds
@@ -99,28 +107,31 @@ def find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     Limits: none fits -> the GPUs that the rows alone need
     """
     needed, places = np.array(work.needed, dtype=np.float64), np.arange(len(work))
-    taken_before, over_before, cut_before = (np.full(len(work), np.nan) for _ in range(3))
+    before = np.full((3, len(work)), np.nan)  # GPUs, bytes over the memory, tables that are cut
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
         taken = needed[places] if work.given_gpus else capacity.whole_nodes(needed[places], np.float64(node))
-        memory = count_memory(basis, replace(unfinished, gpus=taken))
-        over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
+        memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
+        unfit = np.flatnonzero(~capacity.fits(memory.total_bytes, work.usable_bytes))
         cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)
+        places, taken, cut = places[unfit], taken[unfit], cut[unfit]
+        room = work.usable_bytes - memory.buffer_bytes[unfit]
+        over = memory.total_bytes[unfit] - work.usable_bytes
+        taken_before, over_before, cut_before = before[:, places]
         with np.errstate(all="ignore"):
-            step = np.ceil(taken * memory.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
+            step = np.ceil(taken * memory.kept_bytes[unfit] / room * (1 - 2 * np.finfo(np.float64).eps))
             step = np.maximum(step, taken + 1)
             lost = (room <= 0) | (step > MOST_GPUS)
-            as_cut = cut == cut_before[places]
-            slope = (over - over_before[places]) / (taken - taken_before[places])
+            as_cut = cut == cut_before
+            slope = (over - over_before) / (taken - taken_before)
             zero = np.ceil((taken - over / slope) * (1 - _NOISE))
             step = np.where(as_cut & (slope < 0), np.maximum(step, zero), step)
             lost |= (as_cut & (slope >= 0)) | (step > MOST_GPUS)
-        fits = capacity.fits(memory.total_bytes, work.usable_bytes)
-        taken_before[places], over_before[places], cut_before[places] = taken, over, cut
-        needed[places] = np.where(fits, needed[places], np.where(lost, work.needed[places], step))
-        places = places[~(fits | lost)]
+        before[:, places] = taken, over, cut
+        needed[places] = np.where(lost, work.needed[places], step)
+        places = places[~lost]
         if not places.size:
-            return needed
+            break
     needed[places] = work.needed[places]
     return needed
 
@@ -145,14 +156,16 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
-    with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:  # numpy releases the lock
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
         grids = list(pool.map(lambda span: cost_grid(basis, work.select(span)).columns, spans))
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     names = dict.fromkeys(name for grid in grids for name in grid)
     none = [np.zeros(span.size) for span in spans]  # of a step that no configuration of a chunk has
     return {
-        name: np.concatenate([grid.get(name, zero) for grid, zero in zip(grids, none, strict=True)])[place]
+        name: np.concatenate([grid.get(name, zero) for grid, zero in zip(grids, none, strict=True)]).take(
+            place
+        )
         for name in names
     }
 

@@ -138,15 +138,15 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
     works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
     holder, everywhere = Bytes(float), Bytes(float)  # type: ignore[arg-type]
-    if exchanges and cut.model.unpooled:
+    if exchanges and cut.model.basis.unpooled:
         _add_sequences(cut, holder, everywhere)
     elif exchanges:
         for add in (_add_input, _add_unique_rows, _add_reduced_bags, _add_partial_bags, _add_conversions):
             add(cut, holder, everywhere)
     if works:
         _add_look_ups(cut, holder, everywhere)
-        if cut.model.host is not None:
-            _add_host_rows(cut, cut.model.host, holder)
+        if cut.model.basis.rows is not None:
+            _add_host_rows(cut, cut.model.basis.rows, holder)
         if cut.model.training is not None:
             _add_updates(cut, cut.model.training, holder, everywhere)
     return holder, everywhere

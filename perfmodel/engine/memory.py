@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.engine.loads import Loads
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.tables import Array, PlanTables, row_bytes
-from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges as ex
 from perfmodel.units import format_bytes
@@ -123,7 +121,3 @@ class MemoryModel:
         for sizes, copied in zip(shards, copies, strict=True):
             sums.append(np.bincount(ranks, weights=sizes[tables], minlength=plan.gpus) + np.sum(copied))
         return sums[0], sums[1]
-
-    def count_ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> GpuMemory:
-        """Memory of every rank of a plan with these loads [bytes]."""
-        return GpuMemory(*self.count_held(plan), times.count_buffers(loads.values))

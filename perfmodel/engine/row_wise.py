@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.cost import PassCost, cost_passes
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import FLAT, copied
 from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
@@ -83,7 +83,6 @@ class Configs:
     given_gpus: bool
     filled: bool = False  # no table size was given: the tables fill the memory
     usable_bytes: float = np.inf  # memory of a GPU for tables and exchanges
-    reserve: float = 0.0  # share of the memory that tables may not use
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -124,7 +123,7 @@ class Configs:
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.select(span) for group in self.groups)
-        options = (self.given_gpus, self.filled, self.usable_bytes, self.reserve)
+        options = (self.given_gpus, self.filled, self.usable_bytes)
         return Configs(table_bytes, gpus, needed, batch, ids, groups, *options)
 
 
@@ -163,19 +162,15 @@ def cut_group(basis: PassBasis, work: Configs, group: TableGroup, kind: Codes) -
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
     model = LoadInputs(
-        shapes,
-        batch,
-        gpus,
-        domain,
-        basis.constant,
-        basis.setting.machine.value,
-        id_bytes,
-        basis.sent_element_bytes,
-        training,
+        tables=shapes,
+        basis=basis,
+        batch=batch,
+        gpus=gpus,
+        domain=domain,
+        id_bytes=id_bytes,
+        training=training,
         beside=beside,
         all_rows=all_rows,
-        host=basis.rows,
-        unpooled=basis.unpooled,
     )
     kinds = np.broadcast_to(np.where(group.rows >= work.gpus, kind, int(COPY.kind)), shape)
     parts = np.where(copied(kinds), 1.0, work.gpus)

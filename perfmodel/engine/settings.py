@@ -1,31 +1,132 @@
-"""What a pass runs on: a machine, its libraries, and a scenario (a named set of assumptions about the
-fabric)."""
+"""What a pass runs on: a machine, its libraries and constants, and what a pass adds to its collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
+from perfmodel.collectives.library import Array, Faster, Library, Links
 from perfmodel.collectives.link_laws import card_rate
-from perfmodel.engine.adjustments import Handover
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.schema.calibration import IMPLEMENTATIONS, Calibration, KernelConstants, load_calibration
+from perfmodel.schema.calibration import (
+    IMPLEMENTATIONS,
+    Calibration,
+    Curve,
+    KernelConstants,
+    load_calibration,
+)
 from perfmodel.schema.evidence import Backend, Clock, Evidence
-from perfmodel.schema.fields import Quantity
+from perfmodel.schema.fields import Interval, Quantity
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine
-from perfmodel.schema.priors import (
-    Constants,
-    load_kernel_constants,
-)
+from perfmodel.schema.priors import Constants, load_kernel_constants
 from perfmodel.units import format_number
 
 BEST = "best"
 TORCH = "torch"
 BACKENDS = (*(str(b) for b in Backend), BEST)
+BETWEEN = "between_steps"
+_LIKE = dict.fromkeys(
+    ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
+)
+"""Other collectives that run after the gather, delayed as much as the measured collective to which each is
+mapped."""
+_Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A collective step of some configurations: bytes, ranks and time [s] of the step in each of them."""
+
+    name: str
+    collective: str
+    payload_bytes: Array
+    gpus: Array
+    time_s: Array
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Extra time of collectives in a whole pass, beyond their times when they are timed alone.
+
+        t = colder + waits                                                                           [s]
+
+    colder  sum over steps of max(0, t_after(S) - t_alone(S)): measured curves after a kernel and alone [s]
+    waits   sum of constants h of steps and between steps (``sum_waits_s``) [s]: medians, over the run's whole
+            passes, of their time beyond t_after
+    pairs      (t_after, t_alone) curves by collective;  constants  h by step
+    Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
+    Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> the difference of
+    the floors
+    """
+
+    pairs: Mapping[str, tuple[tuple[Curve, Curve], ...]] = field(default_factory=dict)
+    constants: Mapping[str, Interval] = field(default_factory=dict)
+
+    @staticmethod
+    def from_calibration(calibration: Calibration) -> Handover:
+        """The hand-over times that a calibration measured."""
+        pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
+        for after in calibration.after_kernel:
+            alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
+            if alone is not None:
+                pairs[after.collective] = (*pairs.get(after.collective, ()), (after, alone))
+        return Handover(pairs, calibration.handover_s)
+
+    @property
+    def known(self) -> bool:
+        """Whether the calibration measured hand-over times."""
+        return bool(self.pairs or self.constants)
+
+    def sum_waits_s(self, names: Iterable[str]) -> float:
+        """The constants of these steps, and of what is between them, together [s]."""
+        constants = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
+        return sum(constant.value for constant in constants if constant)
+
+    def sum_times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
+        """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""
+        low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
+        rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
+        for step in steps:
+            sent = step.time_s > 0
+            middle, error, evidence = self._compare_curves(step)
+            constant = self.constants.get(_LIKE.get(step.name, step.name))
+            for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
+            low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
+            time = time + np.where(sent, middle + for_step[1], 0)
+            high = high + np.where(sent, middle + error + for_step[2], 0)
+            rank, taken = np.maximum(rank, np.where(sent, evidence, 0)), taken | sent
+        if between := self.constants.get(BETWEEN):
+            low = low + np.where(taken, between.low, 0)
+            time = time + np.where(taken, between.value, 0)
+            high = high + np.where(taken, between.high, 0)
+        return low, time, high, rank.astype(np.int8)
+
+    def _compare_curves(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
+        """By how much a collective takes longer right after a kernel: (time [s], its 95 % half-width,
+        evidence rank)."""
+        size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
+        extra, error = np.zeros(size.shape), np.zeros(size.shape)
+        rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)
+        pairs = self.pairs.get(step.collective, ())
+        if not pairs:
+            return extra, error, rank
+        for count in np.unique(gpus):
+            after, alone = min(pairs, key=lambda pair: abs(np.log2(pair[0].gpus / count)))
+            rows = gpus == count
+            slow = curve_time(after, np.maximum(size[rows], 1))
+            extra[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
+            noise = float(np.sqrt(np.mean(np.square(after.left_out_log_sd or [after.anchor_log_sd]))))
+            error[rows] = np.minimum(_Z95 * noise * slow, extra[rows])
+            measured = (size[rows] <= after.anchor_bytes[-1]) & (after.gpus == count)
+            rank[rows] = np.where(measured, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+        return extra, error, rank
 
 
 @dataclass(frozen=True)
@@ -88,33 +189,32 @@ def load_setting(
     rate = card_rate(machine)  # a what-if of ``nics_per_node`` changes each GPU's share of the cards
     if rate != machine.value("nic_bytes_per_s"):
         machine = machine.with_overrides({"nic_bytes_per_s": rate})
-    constants, handover, source = load_kernel_constants(), Handover(), None
+    constants, source = load_kernel_constants(), None
     links: Links
     if backend == BEST:
         links, compared = _compare_libraries(machine, clock, calibration)
         notes = (*notes, *compared)
     else:
-        links = library = _load_library(machine, str(backend), clock, calibration)
-        source = _find_calibration(library.times)
+        times = CollectiveModel.load(machine, backend, clock, calibration)
+        links = Library(backend, times)
+        source = None if times.borrowed else times.calibration  # that of this very machine
     fitted = None if source is None else _choose_kernels(source, kernels)
-    if source is not None:
-        handover = Handover.from_calibration(source)
     if source is not None and fitted is not None:
         machine = _apply_kernels(machine, source.calibration_id, fitted)
     else:
         machine = _apply_published(machine, kernels, constants)
     machine, following = _scale_memory_rates(machine)
     return Setting(
-        machine,
-        links,
-        constants,
-        backend,
-        clock,
-        calibration,
-        (*notes, *following),
-        fitted,
-        kernels,
-        handover,
+        machine=machine,
+        links=links,
+        constants=constants,
+        backend=backend,
+        clock=clock,
+        calibration=calibration,
+        notes=(*notes, *following),
+        kernels=fitted,
+        asked_kernels=kernels,
+        handover=Handover.from_calibration(source) if source else Handover(),
     )
 
 
@@ -132,11 +232,6 @@ def note_changed_values(machine: Machine) -> tuple[str, ...]:
         f"the machine file has the name of the shipped {machine.name} and other values ({words}): what was "
         "measured there is rescaled to them; give the file a name of its own if it is another machine",
     )
-
-
-def _find_calibration(times: CollectiveTimes) -> Calibration | None:
-    """The calibration behind the times, if it was measured on this very machine; else None."""
-    return times.calibration if isinstance(times, CollectiveModel) and not times.borrowed else None
 
 
 def _choose_kernels(calibration: Calibration, implementation: str | None) -> KernelConstants | None:
@@ -174,10 +269,8 @@ def _apply_published(machine: Machine, implementation: str | None, constants: Co
             "time them there: perfmodel calibrate --only kernels; or --set kernels=fbgemm.",
         )
     fraction, rate = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
-    value, why = (
-        fraction.value * machine.original("hbm_bytes_per_s"),
-        f"{fraction.why}; log_sd is that of all sources",
-    )
+    value = fraction.value * machine.original("hbm_bytes_per_s")
+    why = f"{fraction.why}; log_sd is that of all sources"
     rate = rate.model_copy(update={"value": value, "source": fraction.source, "why": why})
     return _replace_values(machine, {"gather_bytes_per_s": rate})
 
@@ -225,16 +318,8 @@ def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
     return _replace_values(machine, {**changed.values, **wide}), (note,)
 
 
-def _load_library(
-    machine: Machine, backend: str, clock: str | None, calibration: str | Path | None
-) -> Library:
-    return Library(backend, CollectiveModel.load(machine, backend, clock, calibration))
-
-
 def _compare_libraries(
-    machine: Machine,
-    clock: str | None,
-    calibration: str | Path | None,
+    machine: Machine, clock: str | None, calibration: str | Path | None
 ) -> tuple[Links, tuple[str, ...]]:
     """(links, notes) of ``best``, the faster of NCCL and NVSHMEM: on one clock if both were timed on it.
 
@@ -245,14 +330,14 @@ def _compare_libraries(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _load_library(machine, machine.ring_backend, clock, None)
+    nccl = Library(machine.ring_backend, CollectiveModel.load(machine, machine.ring_backend, clock))
     for shared in (str(nccl.times.clock), *([None] if clock is None else [])):
         try:
-            nvshmem = _load_library(machine, Backend.NVSHMEM, shared, None)
+            times = CollectiveModel.load(machine, Backend.NVSHMEM, shared)
         except NoCalibrationError as error:
             alone = (f"best is {nccl.name.upper()} alone: {error.message}",)
             continue
-        clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"
+        clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {times.clock} clock"
         note = () if shared else (f"the two libraries are compared across clocks: {clocks}",)
-        return Faster(nccl, nvshmem), note
+        return Faster(nccl, Library(Backend.NVSHMEM, times)), note
     return nccl, alone

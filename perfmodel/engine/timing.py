@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.collectives.library import Array, Timing, nothing, untimed
-from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
+from perfmodel.engine.settings import BETWEEN, Sent
 from perfmodel.engine.steps import ACROSS, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from perfmodel.engine.explained import Explanation
 from perfmodel.model.recording import Evaluation, Number, read_formula, to_float
@@ -13,7 +14,6 @@ from perfmodel.units import (
     format_amount,
     format_bytes,
     format_fraction,
-    format_number,
     format_rate,
     format_time,
 )
@@ -24,6 +24,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "bytes/s": format_rate,
 }
 _LEAST_LOG, _INDENT, _MOST_TABLES = 1e-6, 4, 5
+_LEAST_FACTOR = 5e-4  # relative change of a time that is printed
 
 
 def explanation_text(explanation: Explanation) -> str:
@@ -34,15 +35,34 @@ def explanation_text(explanation: Explanation) -> str:
     words = paragraph(f"{share}clock {step.clock}, evidence {step.evidence}")
     parts = [f"{sides(f'{step.label} on {explanation.where}: {time}', ends)}\n{words}"]
     if explanation.load:
-        parts.append(f"{paragraph(_load_words(explanation))}\n{_equation_table(explanation.load)}")
+        several = sum(count for _, count, _ in explanation.tables) > 1
+        symbol = (
+            f"S ({explanation.tables[0][0]})" if several else "S"
+        )  # of one of the tables that add up to S
+        equations = [replace(x, symbol=symbol) if x.symbol == "S" else x for x in explanation.load]
+        parts.append(f"{paragraph(_load_words(explanation))}\n{_equation_table(equations)}")
     notes = list(explanation.notes)
-    if explanation.stages:
-        stages = "; ".join(f"{what} {format_time(time_s)}" for what, time_s in explanation.stages)
-        notes.insert(0, f"t × {format_number(explanation.factor)} = {time}, in these steps: {stages}")
+    if factors := _factor_words(explanation):
+        notes.insert(0, factors)
     lines = [paragraph(note, indent=_INDENT) for note in notes]
     parts.append("\n".join(["Time t", _equation_table(explanation.time), *lines]))
     sources = table(["constant", "value", "evidence", "source"], explanation.sources, left=(0, 1, 2, 3))
     return "\n\n".join([*parts, *([sources] if explanation.sources else []), _band_text(explanation)])
+
+
+def _factor_words(explanation: Explanation) -> str:
+    """``730 µs of the equation × 1.005 (between sizes …) × 1.028 (at least …) = 753 µs``; "" if it is t."""
+    time_s = to_float(explanation.time[0].value)
+    parts = [f"{format_time(time_s)} of the equation"]
+    of_equation = "the library's choice near a tie, and times between the sizes of a grid"
+    stages = (
+        [(of_equation, *explanation.stages[0][1:]), *explanation.stages[1:]] if explanation.stages else []
+    )
+    for what, after_s in stages:
+        if abs(after_s / time_s - 1) >= _LEAST_FACTOR:
+            parts.append(f"{after_s / time_s:.4g} ({what})")
+            time_s = after_s
+    return f"{' × '.join(parts)} = {format_time(explanation.step.time_s)}" if len(parts) > 1 else ""
 
 
 def _load_words(explanation: Explanation) -> str:

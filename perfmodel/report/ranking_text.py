@@ -160,7 +160,7 @@ def help_words(found: Ranking) -> str:
     """A sentence: which change makes the pass fastest, with the times before and after it."""
     if not found.changes:
         return "None of the changes tried makes it 2 % faster."
-    change = min(found.changes, key=lambda change: change.after_s)
+    change = min(found.changes, key=lambda change: (change.loses_samples, change.after_s))
     times = f"{format_time(change.before_s)} → {format_time(change.after_s)}"
     return f"What would help most: {change.label} ({change.option}), {times}."
 

@@ -77,9 +77,9 @@ def find_fastest_run(answers: Sequence[Answer | Impossible]) -> Answer | None:
 
 
 def sharding_table(answers: Sequence[Answer | Impossible]) -> str:
-    """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
+    """A line for each sharding, the fastest first; then what does not fit; below, the impossible and why."""
     possible = [answer for answer in answers if isinstance(answer, Answer)]
-    possible.sort(key=lambda answer: float(f"{answer.time_s:.6g}"))
+    possible.sort(key=lambda answer: (not answer.fits, float(f"{answer.time_s:.6g}")))
     text = columns_text(SHARDING, possible)
     if others := others_words(possible):
         text += f"\n{paragraph(others)}"

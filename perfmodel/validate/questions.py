@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.answer import inputs, project_one
-from perfmodel.answer.answers import prepare
+from perfmodel.answer import project_one, sweep
 from perfmodel.answer.question import format_exact
+from perfmodel.answer.sweep import prepare
 from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.grid import project_grid
 from perfmodel.engine.tables import PlanTables
@@ -87,7 +87,7 @@ def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
-    grid = inputs.combine_axes(**axes)
+    grid = sweep.combine_axes(**axes)
     sizes, *ratios = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
     _, stream, *_ = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)
     beyond = sizes[ratios[0] <= 1]
@@ -104,7 +104,7 @@ def _count_changes(wins: NDArray[np.bool_]) -> int:
 
 
 def _bag_ratios(
-    grid: inputs.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
+    grid: sweep.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
 ) -> list[NDArray[np.float64]]:
     """Sizes of a rank's exchange, increasing, and NCCL's time of a pass over NVSHMEM's with its band.
 
@@ -119,7 +119,7 @@ def _bag_ratios(
     return [sizes, *(np.bincount(places, values) / counts for values in (ratio, low, high))]
 
 
-def project_columns(grid: inputs.Columns, machine: str = DEFAULT_MACHINE, **asked: Any) -> inputs.Columns:
+def project_columns(grid: sweep.Columns, machine: str = DEFAULT_MACHINE, **asked: Any) -> sweep.Columns:
     """A grid sharded row-wise: the columns of ``project_grid``. asked  as of ``perfmodel.project``"""
     return project_grid(*prepare(grid, machine, **asked))
 
@@ -129,7 +129,7 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
 
     end  "least" or "largest"
     """
-    grids = [project_columns(grid(gpus=(gpus,)), **asked) for grid in inputs.GRIDS.values()]
+    grids = [project_columns(grid(gpus=(gpus,)), **asked) for grid in sweep.GRIDS.values()]
     value, low, high = (
         np.concatenate([columns[name] for columns in grids])
         for name in ("slowdown", "slowdown_low", "slowdown_high")

@@ -11,7 +11,7 @@ import pytest
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import RUN, answer_shardings, find_enough, plan_shardings, rank_on_fewest
 from perfmodel.answer.uniform_plans import UniformPlans
-from perfmodel.model.capacity import allowed_gpus, gpus_needed, whole_nodes
+from perfmodel.model.capacity import allowed_gpus, gpus_needed
 
 TABLES = str(Path(__file__).parents[1] / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
@@ -24,14 +24,6 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"tables": TABLES, "machine": "h200-sxm-ib", "batch": 8192},
     {"tables": "mlperf-dlrm-dcnv2", "batch": 300_000},
 )
-
-
-def test_limits_of_allowed_gpus() -> None:
-    assert allowed_gpus(3, 30, 8) == [3, 4, 5, 6, 7, 8, 16, 24]
-    assert allowed_gpus(9, 30, 8) == [16, 24] and allowed_gpus(9, 8, 8) == []
-    assert allowed_gpus(1, 3, 8) == [1, 2, 3] and allowed_gpus(5, 8, 4) == [8]
-    for node in (1, 4, 8):
-        assert [n for n in range(1, 40) if whole_nodes(n, node) == n] == allowed_gpus(1, 39, node)
 
 
 def fits(base: Answer, ways: tuple[str, ...] = RUN) -> bool:

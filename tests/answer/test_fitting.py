@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cli_calls import Outcome
 from oracles.alpha_beta import AlphaBeta, one
 
-from perfmodel.answer import Answer, prepare, project_one, project_row_wise
+from perfmodel.answer import Answer, prepare, project_one
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine.basis import PassBasis
@@ -30,13 +28,6 @@ H200 = load_machine("h200-sxm-ib").with_overrides({"hbm_bytes": 141e9})
 
 def asked(**options: Any) -> Answer:
     return project_one(machine=H200, tables=str(TABLES), **options)
-
-
-def test_limits() -> None:
-    assert capacity.usable_bytes(80e9, 0.15) == pytest.approx(68e9)
-    assert capacity.buffer_bytes() == 0
-    assert capacity.buffer_bytes((8.0, 2.0), ([1, 20], [3, 4])).tolist() == [10, 24]
-    assert capacity.fits([68e9, 68.1e9], 68e9).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("options", [{}, {"payload": "fp16"}])
@@ -93,20 +84,6 @@ def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
         assert work.gpus[0] == (good[0] if good.size else 48)
 
 
-def test_equal_tables_of_many_sizes_get_the_fewest_that_fit() -> None:
-    sizes, batches = np.geomspace(1e11, 1e14, 40), np.repeat([1024, 65536], 20)
-    frame = project_row_wise(table_bytes=sizes, batch=batches, table_count=64, dim=128)
-    assert frame["fits"].any() and not frame["fits"].all()
-    for row in frame.to_dict("records"):
-        same: dict[str, Any] = {"table_bytes": row["table_bytes"], "batch": row["batch"], "table_count": 64}
-        found = project_one(**same, dim=128, gpus=int(row["gpus"])).gpu_count
-        assert (found.fits, found.memory_bytes) == (row["fits"], row["memory_bytes"])
-        fewer = int(row["gpus"]) - (8 if row["gpus"] > 8 else 1)
-        if row["fits"] and fewer * 84.94e9 > row["table_bytes"]:
-            less = project_one(**same, dim=128, gpus=fewer)
-            assert not less.gpu_count.fits
-
-
 def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
     p = asked(gpus=64, batch=65536)
     assert p.gpu_count.memory_bytes == pytest.approx(710e9, rel=0.01)
@@ -132,31 +109,6 @@ def test_nothing_that_does_not_fit_is_advised() -> None:
     assert not any("--batch" in change.option for change in list_helping(tight.pinned, answer_question))
     assert any("--batch" in change.option for change in list_helping(loose.pinned, answer_question))
     assert find_fastest(answer_shardings(asked(gpus=64, batch=4096))).fits
-
-
-def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -> None:
-    words = (
-        "sweep",
-        "--table-size",
-        "1TB",
-        "--batch",
-        "1024,8388608",
-        "--gpus",
-        "64",
-        "--sharding",
-        "row-wise",
-    )
-    done: Outcome = cli(*words, "--json")
-    rows = json.loads(done.out)["rows"]
-    assert [row["fits"] for row in rows] == [True, False]
-    assert rows[1]["memory_bytes"] > 0.85 * 84.94e9 > rows[0]["memory_bytes"] > 1e12 / 64
-    text = cli(*words).out
-    assert "memory/GPU" in text and "1 more does not fit" in " ".join(text.split())
-
-
-def test_reserve_zero_uses_the_whole_memory() -> None:
-    assert project_one(table_bytes=79e9, reserve=0).gpus == 1
-    assert project_one(table_bytes=79e9).gpus == 2
 
 
 def test_tables_that_fill_the_memory_leave_room_for_the_buffers() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from perfmodel.errors import BadInputError
-
 
 def test_each_gpu_has_its_part(cli: Any) -> None:
     for words in (("--table-size", "10TB", "--gpus", "256"), ("--model", "criteo-1tb", "--gpus", "64")):
@@ -64,13 +62,6 @@ def test_both_batches_are_refused(cli: Any, command: str) -> None:
     assert done.code == 2 and "--batch and --set global_batch cannot be combined" in done.err
 
 
-def test_a_step_is_explained_with_its_part(cli: Any) -> None:
-    words = ("project", "--table-size", "10TB", "--gpus", "256", "--explain", "gather", "--json")
-    assert json.loads(cli(*words, "--set", "global_batch=65536").out) == json.loads(
-        cli(*words, "--batch", "256").out
-    )
-
-
 def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
     words = ("sweep", "--table-size", "1TB", "--gpus", "16..64", "--machine", "h100-sxm-ib,h200-sxm-ib")
     words += ("--sharding", "row-wise")  # the same steps, so the same columns, at any batch
@@ -89,22 +80,3 @@ def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
         size = () if "--grid" in more else ("--table-size", "1TB")
         refused = cli("sweep", *size, "--set", "global_batch=65536", *more)
         assert refused.code == 2 and says in refused.err, refused.err
-
-
-def test_a_page_is_of_the_batch_of_all_gpus_and_so_is_the_line_that_makes_it(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from perfmodel.cli import report
-
-    seen: list[tuple[Any, Any, str]] = []
-
-    def page(question: Any, line: str, lead: Any = None) -> None:
-        seen.append((question.batch, question.total, line))
-        raise BadInputError("seen", "enough")
-
-    monkeypatch.setattr(report, "make_page", page)
-    out = str(tmp_path / "page.html")
-    cli("report", "--table-size", "10TB", "--set", "global_batch=147456", "--out", out)
-    cli("report", "--model", "criteo-1tb", "--gpus", "64", "--set", "global_batch=65536", "--out", out)
-    assert [(batch, total) for batch, total, _ in seen] == [(1024, 147456), (1024, 65536)]
-    assert all(f"--set global_batch={total}" in line for _, total, line in seen)

@@ -52,14 +52,6 @@ def test_memory_ends_the_batch_where_the_latency_does_not(cli: Any) -> None:
     assert not row["fits"]
 
 
-def test_the_screen_begins_with_it(cli: Any) -> None:
-    text = " ".join(cli("project", "--table-size", "10TB", "--max-latency", "10ms").out.split())
-    assert text.startswith("Largest batch within 10.0 ms: 48 361 samples per GPU (6 963 984 in all), 1.15 G")
-    assert "48 361 samples on each GPU, 6 963 984 in all" in text.split("row-wise, as TorchRec")[1]
-    for other in ("--json", "--explain=gather"):
-        assert "Largest" not in cli("project", "--table-size", "10TB", "--max-latency", "10ms", other).out
-
-
 def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli: Any) -> None:
     words = (
         "--table-size",

@@ -107,14 +107,6 @@ def test_of_typed_numbers_of_gpus_the_best_counts_and_what_does_not_fit_is_left_
     assert both == {name: min(many[name], few.get(name, math.inf)) for name in MACHINES}
 
 
-def test_the_screen_says_what_is_compared(cli: Any) -> None:
-    text = " ".join(cli(*COMPARED, *PRICED, "--by", "cost").out.split())
-    assert "3 machines, each with the fastest sharding of TorchRec's that fits" in text
-    assert "147 456 samples on all GPUs together" in text and "USD/10⁹ dearer" in text
-    some = cli(*COMPARED, *PRICED[:2], "--by", "time").out
-    assert some.count("no price") == 2
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -52,12 +52,3 @@ def test_the_sharding_that_leads_is_the_one_that_explain_and_the_words_below_nam
     assert time_of(*question, "--sharding", lead["sharding"]) == lead["time_s"]
     step = lead["steps"][0]["name"].replace("_", "-")
     assert answer("project", *question, "--explain", step)["sharding"] == lead["sharding"]
-
-
-def test_every_sharding_of_a_plan() -> None:
-    """Its table-wise plan is a search's: only row-wise, which is a single plan, has the same time there."""
-    plan = answer("plan", *SET, "--effort", "quick")
-    assert {each["sharding"] for each in plan["groups"]} <= set(WAYS)
-    times = {each["name"]: time_of(*SET, "--sharding", each["name"]) for each in plan["baselines"]}
-    row_wise = next(each["time_s"] for each in plan["baselines"] if each["name"] == "row-wise")
-    assert len(times) > 1 and times["row-wise"] == pytest.approx(row_wise)

@@ -12,24 +12,18 @@ from hypothesis import strategies as st
 from oracles.alpha_beta import AlphaBeta, one, setting
 
 from perfmodel.answer import (
-    answers,
-    inputs,
     prepare,
-    project_each,
     project_grid,
     project_one,
     project_row_wise,
+    sweep,
 )
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.engine import grid
-from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.row_wise import Configs
-from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
-from perfmodel.model.popularity import Popularity
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Constants
@@ -52,17 +46,6 @@ def test_ten_terabytes_step_by_step() -> None:
     assert p.slowdown == pytest.approx(p.time_s / p.baseline_time_s)
     assert p.totals["throughput_ratio"] == pytest.approx(128 / p.slowdown)
     assert sum(step.share for step in p.steps) == pytest.approx(1)
-
-
-def test_messages_are_those_that_torchrec_sent() -> None:
-    p = one(gpus=128, batch=64, dim=32, pooling=10)
-    sent = {step.name: step.payload_bytes for step in p.steps if step.collective}
-    assert sent == {
-        "all_to_all_splits": 3 * 8 * 128,
-        "all_to_all_lengths": 8 * 128 * 64,
-        "all_to_all_ids": 8 * 64 * 10,
-        "reduce_scatter_bags": 4 * 128 * 64 * 32,
-    }
 
 
 def test_a_table_that_fits_one_gpu() -> None:
@@ -98,15 +81,6 @@ def test_bytes_alone_reach_the_published_limit() -> None:
     assert p.slowdown == pytest.approx(1 + 63 * (1.2 + 2.077e12 / 300e9) / 17.2, rel=0.005)
 
 
-def test_nvshmem_sends_all_to_all_and_adds_up_locally() -> None:
-    p = one(backend="nvshmem", gpus=8)
-    names = [step.name for step in p.steps]
-    assert names[-2:] == ["all_to_all_bags", "local_sum"]
-    moved = {step.name: step.payload_bytes for step in p.steps}
-    assert moved["all_to_all_bags"] == 8 * 1024 * 32 * 4
-    assert moved["local_sum"] == 9 * 1024 * 32 * 4
-
-
 def test_best_takes_the_faster_library_at_each_size() -> None:
     large = Library("nccl", AlphaBeta(alpha=20e-6, beta=400e9))
     small = Library("nvshmem", AlphaBeta(alpha=2e-6, beta=50e9, clock=Clock.DEVICE))
@@ -117,27 +91,6 @@ def test_best_takes_the_faster_library_at_each_size() -> None:
     alone = [one(library.times, backend=library.name, gpus=64, batch=4096) for library in (large, small)]
     assert p.time_s < min(q.time_s for q in alone)
     assert any("mixes clocks" in note for note in p.notes)
-
-
-def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(PassBasis, "exchanges", (Exchange.TWO_LEVEL,))
-    p = one(gpus=64)
-    inside, across = p.steps[-2:]
-    assert (inside.name, across.name) == ("reduce_scatter_inside", "reduce_scatter_across")
-    assert inside.payload_bytes == 64 * 1024 * 32 * 4
-    assert across.payload_bytes == inside.payload_bytes / 8
-    # fake law: 7/8 of the buffer inside, 7/8 of an eighth across
-    assert inside.time_s == pytest.approx(10e-6 + inside.payload_bytes * 7 / 8 / 100e9)
-    assert across.time_s == pytest.approx(10e-6 + across.payload_bytes * 7 / 8 / 100e9)
-
-
-def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PassBasis, "exchanges", (Exchange.SPARSE,))
-    p = one(gpus=128, pooling=4)
-    sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_sparse_bags")
-    assert sent == pytest.approx(1024 * (128 * (1 - (127 / 128) ** 4)) * (128 + 4))
 
 
 def test_weakest_evidence_wins() -> None:
@@ -281,7 +234,7 @@ def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
 
 
 def test_many_configurations_are_the_single_ones_in_order() -> None:
-    axes = inputs.combine_axes(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
+    axes = sweep.combine_axes(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
     chosen = setting()
     frame = project_row_wise(axes, chosen.machine, setting=chosen, reserve=0)
     assert len(frame) == 72_000  # more than one chunk
@@ -321,38 +274,6 @@ def test_workload_and_frame_say_the_same() -> None:
     assert single["time_s"][0] == frame["time_s"][1]
     again = project_row_wise(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
     assert again["time_s"].tolist() == frame["time_s"].tolist()
-
-
-def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    own = Popularity.misses
-    monkeypatch.setattr(Popularity, "misses", lambda *given: asked.append(given) or own(*given))
-    question: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 64, "distribution": "zipf:1.0507"}
-    first = project_one(**question)
-    assert asked
-    asked.clear()
-    for kind in (Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE):
-        monkeypatch.setattr(PassBasis, "exchanges", (kind,))
-        assert project_one(**question).time_s != first.time_s
-    assert not asked
-
-
-def test_answers_that_are_costed_together_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, costed = [40e9, 640e9, 10e12], list[Configs]()
-    alone = [project_one(table_bytes=size, backend=BEST) for size in sizes]
-    own = answers.cost_grid
-    monkeypatch.setattr(answers, "cost_grid", lambda *given: costed.append(given[1]) or own(*given))
-    together = project_each("table_bytes", sizes, backend=BEST)
-    assert len(costed) == 1
-    for one_answer, answer in zip(alone, together, strict=True):
-        assert answer.to_dict() == one_answer.to_dict()
-        assert answer.question and one_answer.question
-        assert answer.question.list_arguments() == one_answer.question.list_arguments()
-
-
-def test_of_answers_costed_together_the_first_that_is_none_says_why() -> None:
-    with pytest.raises(BadInputError, match="80 TB of tables over 16 GPUs"):
-        project_each("gpus", [1024, 16, 0], table_bytes=80e12)
 
 
 def test_only_a_hot_row_makes_a_part_fuller_than_the_mean() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any
 
 import pytest
@@ -11,16 +10,7 @@ from oracles.alpha_beta import AlphaBeta, one
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_experiment, list_helping
-from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.schemes import Exchange
 from perfmodel.schema.evidence import Evidence
-
-
-def test_best_takes_the_library_that_knows_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PassBasis, "exchanges", (Exchange.RS,))
-    p = project_one(gpus=16, machine="h200-sxm-ib", backend="best", clock="graph")
-    bags = next(s for s in p.steps if s.name.endswith("_bags"))
-    assert bags.library == "nccl"
 
 
 def test_a_change_that_no_calibration_covers_is_left_out() -> None:
@@ -88,10 +78,3 @@ def test_sensitivities_of_the_main_question() -> None:
     settings = [s for s in found.values() if s.group not in (MORE_GPUS, MACHINES)]
     assert all(s.after <= 0.98 * p.slowdown for s in settings)
     assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
-
-
-def test_project_is_a_function_whatever_was_imported_first() -> None:
-    import perfmodel.answer.inputs
-
-    assert isinstance(perfmodel.project, FunctionType)
-    assert len(perfmodel.project(gpus=[8, 16])) == 2

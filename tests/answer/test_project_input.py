@@ -9,21 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.answer import inputs, project_one, project_row_wise
-from perfmodel.answer.ranking import answer_question
-from perfmodel.answer.what_would_help import list_helping
+from perfmodel.answer import project_one, project_row_wise, sweep
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.workload import Table, TableSet
-
-
-def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
-    p = project_one(TableSet("tiny", (Table("a", 1, 64, 3.0), Table("b", 2, 64, 3.0)), ""), gpus=16)
-    assert [step.name for step in p.steps] == ["gather_pool"]
-    assert p.slowdown == 1
-    assert any("2 tables have fewer rows than 16 GPUs" in n and "nothing is exchanged" in n for n in p.notes)
-    assert not list_helping(p.pinned, answer_question)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +20,7 @@ def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
 )
 def test_values_have_sensible_limits(values: dict[str, Any]) -> None:
     with pytest.raises(BadInputError, match="at most"):
-        inputs.find_feasible(
+        sweep.find_feasible(
             {k: np.array([v]) for k, v in {"gpus": 8.0, **values}.items()}, load_machine("l40s-pcie")
         )
     with pytest.raises(BadInputError, match="at most"):
@@ -54,10 +43,10 @@ def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, ext
 
 def test_which_points_of_a_grid_are_possible() -> None:
     machine = load_machine("h100-sxm-ib")
-    columns = inputs.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
-    assert inputs.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
+    columns = sweep.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
+    assert sweep.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
     # what leaves no room for the reserve is answered, and marked
-    assert inputs.find_feasible(columns, machine, reserve=0.5).tolist() == [
+    assert sweep.find_feasible(columns, machine, reserve=0.5).tolist() == [
         False,
         True,
         True,
@@ -68,8 +57,8 @@ def test_which_points_of_a_grid_are_possible() -> None:
     marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
     assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
-    rows = inputs.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
-    assert inputs.find_feasible(rows, machine).tolist() == [True, False]
+    rows = sweep.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
+    assert sweep.find_feasible(rows, machine).tolist() == [True, False]
 
 
 def test_tables_that_fill_the_memory_are_said() -> None:

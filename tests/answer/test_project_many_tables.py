@@ -14,9 +14,6 @@ from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine import row_wise
 from perfmodel.engine.row_wise import choose_exchanges, count_loads
-from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.steps import Resource
-from perfmodel.model.popularity import LookUps
 from perfmodel.schema.workload import Table, TableSet
 
 
@@ -64,14 +61,3 @@ def test_a_table_more_is_little_work() -> None:
     project_row_wise(tables=set_of(10), gpus=128)  # curves are read once
     few, many = calls_of(set_of(1000)), calls_of(set_of(2000))
     assert few < many < few + 250 * 1000
-
-
-def test_passes_that_differ_in_their_exchanges_share_the_misses_of_their_gathers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the caches miss is of tables, batch and GPUs: another exchange asks for none again."""
-    basis, work = prepare(None, "h100-sxm-ib", tables=set_of(7), gpus=[8, 64], distribution="zipf:1.07")
-    first = count_loads(basis, work, np.asarray(int(Exchange.RB)))[..., Resource.GATHER_DRAM]
-    monkeypatch.delattr(LookUps, "miss")
-    again = count_loads(basis, work, np.asarray(int(Exchange.RS)))[..., Resource.GATHER_DRAM]
-    assert np.array_equal(first, again) and (first > 0).all()

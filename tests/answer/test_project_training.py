@@ -11,7 +11,6 @@ import pytest
 from perfmodel.answer import project_one, project_row_wise
 from perfmodel.answer.ranking import plan_shardings, rank_shardings
 from perfmodel.errors import BadInputError
-from perfmodel.model import bands
 from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.quick import plan_quickly
@@ -50,11 +49,6 @@ def test_a_grid_is_its_configurations_one_by_one() -> None:
         assert plan_shardings(one).evaluator.model.sort_digits == sort_digits(size / 128 / one.gpus)
 
 
-def test_digits_that_a_sort_needs() -> None:
-    """FBGEMM: int(log2(rows) + 1) bits, so 256 rows take 9."""
-    assert [sort_digits(rows) for rows in (1, 255, 256, 2.0**32 - 1, 2.0**32)] == [1, 1, 2, 4, 5]
-
-
 @pytest.mark.parametrize(("gpus", "digits", "rows"), [(1, 4, 2**25), (16, 3, 2**21), (4096, 2, 2**13)])
 def test_ids_are_local_so_a_rank_sorts_the_digits_of_its_own_rows(gpus: int, digits: int, rows: int) -> None:
     """Two tables of 2^24 rows over G ranks: 2^25 / G rows of a rank."""
@@ -87,16 +81,6 @@ def test_the_state_of_the_optimizer_takes_memory_beside_the_rows(optimizer: str,
     assert ("of optimizer state" in str(count)) == bool(state)
     filled = project_one(gpus=16, optimizer=optimizer, **TRAINING).gpu_count
     assert filled.memory_bytes == pytest.approx(filled.usable_bytes, rel=1e-3)
-
-
-def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
-    none, exact = (0.0, 0.0, 0.0), (10.0, 10.0, 10.0)
-    kernels, sorts = ((5.0, 10.0, 20.0),) * 2, ((2.0, 4.0, 8.0),) * 2
-    assert bands.slowdown_band(none, kernels, sorts) == (1, 1)
-    assert bands.slowdown_band((28.0,) * 3, (exact, exact), sorts) == pytest.approx((46 / 18, 40 / 12))
-    assert bands.slowdown_band((28.0,) * 3, kernels) == pytest.approx(
-        bands.slowdown_band((28.0,) * 3, kernels, (none, none))
-    )
 
 
 def test_every_way_to_shard_is_compared_as_a_training_step() -> None:

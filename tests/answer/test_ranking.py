@@ -13,8 +13,7 @@ from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import RUN, answer_shardings, find_fastest, rank_shardings
 from perfmodel.answer.what_would_help import find_next_experiment
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS
-from perfmodel.report.experiment_text import experiment_text
-from perfmodel.units import format_ratio, format_time
+from perfmodel.units import format_time
 
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12},
@@ -55,42 +54,6 @@ def test_what_torchrec_does_not_run_does_not_lead() -> None:
     assert rank_shardings(base).answer.sharding == first and all(WAYS[way].torchrec for way in RUN)
 
 
-@pytest.mark.parametrize("asked", [*QUESTIONS, {"table_bytes": 640e9}])
-def test_the_first_lines_say_what_torchrec_takes_and_what_unique_rows_would(
-    cli: Any, asked: dict[str, Any]
-) -> None:
-    """The opponent: the command that names each sharding, on the GPUs of the answer."""
-    names = {"table_bytes": "table_size", "table_count": "tables", "tables": "model"}
-    typed = [
-        w for key, value in asked.items() for w in (f"--{names.get(key, key)}".replace("_", "-"), f"{value}")
-    ]
-    typed = [word.replace("000000000000.0", "TB").replace("000000000.0", "GB") for word in typed]
-    lead = json.loads(cli("project", *typed, "--json").out)
-    on = (*typed, *(() if "gpus" in asked else ("--gpus", str(lead["gpus"]))))
-    alone = json.loads(cli("project", *on, "--sharding", lead["sharding"], "--json").out)
-    assert lead["time_s"] == pytest.approx(alone["time_s"])
-    lines = cli("project", *typed).out.splitlines()
-    ratio = format_ratio(alone["throughput_ratio"])
-    rate = lead["gpus"] * asked.get("batch", 1024) / alone["time_s"]
-    assert lead["samples_per_s"] == pytest.approx(rate)
-    assert f" on {lead['gpus']} GPUs (" in lines[0]
-    assert (
-        f"): {format_time(alone['time_s'])} a batch, {format_ratio(alone['slowdown'])} one GPU (" in lines[0]
-    )
-    local = f", which holds all rows and takes {format_time(alone['baseline_time_s'])}"
-    assert re.fullmatch(rf" +together [\d.]+ M samples/s, {re.escape(ratio)} that one GPU{local}", lines[1])
-    assert lines[2].strip().startswith(f"{lead['sharding']}, as TorchRec runs it")
-    unique = cli("project", *on, "--sharding", "ub", "--json")
-    beside = " ".join(" ".join(lines[2:5]).split())
-    if unique.code:
-        assert lead["unique_rows"] is None and "unique rows" not in beside
-        return
-    time_s = json.loads(unique.out)["time_s"]
-    assert lead["unique_rows"]["time_s"] == pytest.approx(time_s)
-    fastest = min([time_s, *(other["time_s"] for other in [lead["left_out"]] if other)])
-    assert (f"fastest known: {format_time(fastest)} with " in beside) == (fastest < lead["time_s"])
-
-
 SMALL: dict[str, Any] = {"table_bytes": 20e9, "gpus": 8}
 """A copy on each GPU fits, and sends nothing."""
 
@@ -126,14 +89,6 @@ def test_the_first_screen_has_few_lines(cli: Any, words: tuple[str, ...], most: 
     lines = cli("project", *words).out.splitlines()
     assert len(lines) <= most and max(map(len, lines)) <= 100
     assert "× one GPU (" in lines[0] and " a batch, " in lines[0]
-
-
-def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
-    plain = " ".join(cli("project", "--table-size", "10TB").out.split())
-    assert "tables 1 of 78.1 G rows, dim 32, fp32, 32 ids a bag, uniform ids (default)" in plain
-    assert "batch 1 024 samples on each GPU, 147 456 in all, forward pass (default)" in plain
-    asked = " ".join(cli("project", *MANY, "--distribution", "zipf:1.05").out.split())
-    assert "tables 300 of 65.1 M rows, dim 128, 20 ids a bag, zipf:1.05 ids · default: fp32 batch" in asked
 
 
 def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
@@ -201,7 +156,10 @@ def test_more_gpus_are_proposed_up_to_the_least_gpu_time(cli: Any) -> None:
 def test_the_changes_on_the_screen_are_the_best_of_each_group(cli: Any, words: str) -> None:
     """The opponent: all changes that were tried."""
     tried = json.loads(cli("project", *words.split(), "--json").out)["changes"]
-    best = {group: min((each for each in tried if each["group"] == group), key=lambda each: each["after_s"])
+    losing = [each["samples_ratio"] <= 0.98 for each in tried]
+    assert losing == sorted(losing)  # fewer samples per second of all GPUs: last
+    best = {group: min((each for each in tried if each["group"] == group),
+                       key=lambda each: (each["samples_ratio"] <= 0.98, each["after_s"]))
             for group in dict.fromkeys(each["group"] for each in tried)}  # fmt: skip
     _, title, table = cli("project", *words.split()).out.partition("What would help")
     table = " ".join(table.partition("\n\n")[0].split())
@@ -227,30 +185,6 @@ def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
     assert 0 < experiment.only_band_share <= experiment.band_share <= 1
 
 
-def test_numbers_that_calibrate_does_not_time_are_counted_too() -> None:
-    """A training step of unique rows: an exchange, and seven kernels of which two can be calibrated."""
-    found = rank_shardings(project_one(table_bytes=10e12, objective="training")).unique_rows
-    assert found is not None
-    answer = found
-    experiment = find_next_experiment(answer)
-    assert experiment is not None and experiment.only == ("nccl:all_to_all",)
-    kernels = {step.name for step in answer.steps if not step.collective}
-    assert {"sort_lookups", "update_rows", "accumulate_row_gradients"} < kernels
-    assert experiment.numbers == 1 + len(kernels)
-    weak = [step for step in answer.steps if step.evidence.rank > 1]
-    assert experiment.share == pytest.approx(sum(step.share for step in weak))
-    assert re.search(r"all-to-alls make [\d.]+ % of the band", experiment_text(experiment, "m"))
-
-
-def test_cards_and_gpus_of_a_node_are_changed_together() -> None:
-    """Four GPUs with four cards have a card each, as eight with eight."""
-    rates = [
-        project_one(table_bytes=10e12, overrides=given).setting.machine.value("nic_bytes_per_s")
-        for given in ({}, {"gpus_per_node": 4, "nics_per_node": 4}, {"nics_per_node": 4})
-    ]
-    assert rates == pytest.approx([50e9, 50e9, 25e9])
-
-
 @pytest.mark.parametrize("gpus", [64, 128, 148])
 def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int) -> None:
     """64 do not hold the rows; 128 and 148 hold them without the reserve, and with no exchange."""
@@ -271,40 +205,6 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
     said = " ".join(found.err.split())
     assert found.code == 2 and "no uniform sharding that TorchRec runs fits" in said and "--gpus" not in said
     assert re.search(r"[\d.]+ TB of 72.2 GB per GPU \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
-
-
-def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path) -> None:
-    """Every sentence at the top of the page is on the screen, in its words."""
-    words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--machine", "h100-sxm-ib", "--backend", "nccl")
-    screen = cli("project", *words).out
-    assert cli("report", *words, "--out", str(tmp_path / "p.md")).code == 0
-    page = (tmp_path / "p.md").read_text()
-    text = " ".join(screen.split()).replace("\u00a0", " ").lower()
-    headline, lines, findings = page.split("\n\n")[:3]
-    fair, beside, question = (line.strip().rstrip(".") for line in lines.splitlines())
-    assert text.startswith(headline.removeprefix("# ").lower())
-    question, _, where = question.removeprefix("Question: ").partition("; on ")
-    takes, limits, helps = (line.removeprefix("- ").rstrip(".") for line in findings.splitlines())
-    for said in (fair, beside, *question.split("; "), takes.removeprefix("Memory: ")):
-        assert " ".join(said.lower().split()) in text, said
-    assert where == "h100-sxm-ib, nccl" and limits.startswith("Exchanges between GPUs take ")
-    assert helps.removeprefix("What would help most: ").rpartition(" → ")[2].lower() in text
-
-
-def test_the_figures_of_a_page_are_of_its_headline(cli: Any, tmp_path: Path) -> None:
-    """640 GB on 16 GPUs: grid leads, so the steps and the slowdown that are drawn are those of grid."""
-    lead = json.loads(cli("project", "--table-size", "640GB", "--json").out)
-    assert lead["sharding"] == "grid"
-    assert not cli("report", "--table-size", "640GB", "--out", str(tmp_path / "p.md")).code
-    text = (tmp_path / "p.md").read_text()
-    ratio = format_ratio(lead["slowdown"])
-    assert text.startswith(
-        f"# 640 GB on 16 GPUs (2 nodes of h100-sxm-ib): {format_time(lead['time_s'])} a batch, {ratio} "
-    )
-    assert f"Slowdown at 640 GB: {ratio}" in text
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| grid | ")]
-    drawn = {row[1]: float(row[2]) for row in rows if row[1] in {step["name"] for step in lead["steps"]}}
-    assert drawn == pytest.approx({step["name"]: step["time_s"] for step in lead["steps"]})
 
 
 def test_the_page_of_a_named_sharding_is_of_that_one(cli: Any, tmp_path: Path) -> None:

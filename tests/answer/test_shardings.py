@@ -6,16 +6,14 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from perfmodel.answer import Answer, project_one, ranking
+from perfmodel.answer import Answer, project_one
 from perfmodel.answer.answer import answer_plan
 from perfmodel.answer.ranking import (
-    answer_each,
     answer_shardings,
     compare_sizes,
     find_fastest,
@@ -23,13 +21,10 @@ from perfmodel.answer.ranking import (
 )
 from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans, list_schemes
 from perfmodel.cli import run
-from perfmodel.engine.adjustments import BETWEEN, Handover
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.loads import LoadModel
-from perfmodel.engine.placement import Scheme, deal_shards, find_lightest, uniform_plan
-from perfmodel.engine.schemes import WAYS, Exchange, find_way
-from perfmodel.engine.settings import load_setting
-from perfmodel.errors import BadInputError
+from perfmodel.engine.placement import deal_shards, find_lightest, uniform_plan
+from perfmodel.engine.schemes import WAYS
+from perfmodel.engine.settings import BETWEEN, Handover, load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.shardings_text import sizes_table
 from perfmodel.schema.fields import Interval
@@ -51,19 +46,6 @@ NAMES = [" ".join(str(value) for value in question.values()) for question in QUE
 @pytest.fixture(scope="module", params=QUESTIONS, ids=NAMES)
 def base(request: pytest.FixtureRequest) -> Answer:
     return project_one(**request.param)
-
-
-def test_names_and_short_names() -> None:
-    assert find_way("ub") == "row-wise-ub"
-    assert find_way("Two_Level") == "row-wise-two-level"
-    assert find_way("grid") == "grid"
-    with pytest.raises(BadInputError) as refused:
-        find_way("nosuch", "best")
-    known = refused.value.next_step.removeprefix("known: ").removesuffix(".").split(", ")
-    assert {"best", "ub", "sparse", "two-level"} < set(known) and not {"all", "row-wise-ub"} & set(known)
-    assert len(known) == len(WAYS) + 1 and all(find_way(name) in WAYS for name in known if name != "best")
-    with pytest.raises(BadInputError, match=r"did you mean column-wise"):
-        find_way("colum-wise")
 
 
 def test_schemes_of_each_way() -> None:
@@ -92,17 +74,6 @@ def test_row_wise_as_a_plan_is_the_projection(base: Answer) -> None:
     assert [(s.name, s.label, s.clock, s.evidence, s.limit) for s in answer.steps] == [
         (s.name, s.label, s.clock, s.evidence, s.limit) for s in base.steps
     ]
-
-
-@pytest.mark.parametrize("way", ["row-wise-two-level", "row-wise-sparse"])
-def test_exchanges_of_row_wise_are_those_of_a_projection(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = project_one(table_bytes=10e12, reserve=0)
-    found = next(answer_shardings(base, [way]))
-    monkeypatch.setattr(PassBasis, "exchanges", (WAYS[way].exchange,))
-    wanted = project_one(table_bytes=10e12, reserve=0)
-    assert isinstance(found, Answer)
-    assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
-    assert found.band == pytest.approx(wanted.band, rel=1e-12)
 
 
 def why(base: Answer, way: str) -> str:
@@ -176,12 +147,7 @@ def test_grids_fill_whole_domains() -> None:
 
 def test_small_tables_are_copied_and_said() -> None:
     found = next(answer_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
-    assert (
-        isinstance(found, Answer) and found.plan is not None and found.plan.replicated_count == 4
-    )  # 3, 10, 4 and 14 rows
-    everywhere = replace(found.plan, scheme=Scheme(Exchange.DP))
-    assert everywhere.replicated_count == 0  # copies are the way itself, no exception to it
-    assert any("4 tables have fewer rows than 16 row parts" in note for note in found.notes)
+    assert isinstance(found, Answer) and "4 tables have fewer rows than 16 row parts" in str(found.notes)
 
 
 def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
@@ -218,29 +184,6 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
         assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
 
 
-def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = plan_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=128)).evaluator
-    calls: list[str] = []
-    for kind, name in ((Evaluator, "step"), (LoadModel, "count_shards")):
-        own = getattr(kind, name)
-        monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
-    assert isinstance(UniformPlans(evaluator, np.inf).find_best("3d"), UniformPlan)
-    assert calls.count("count_shards") == 1  # of all schemes together
-    assert 4 <= calls.count("step") <= 2 * 4 < len(list_schemes("3d", 128, 8, 128))
-
-
-@pytest.mark.parametrize("known", [{}, {BETWEEN: 3e-6, "all_to_all_ids": 2e-6}])
-def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, float]) -> None:
-    times = {name: Interval(value=time, low=time, high=time) for name, time in known.items()}
-    setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
-    evaluator = Evaluator(PassBasis(setting), PlanTables.load("embark-t7"), 100, 16)
-    kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
-    found = [UniformPlans(evaluator, np.inf).find_best(way) for way in kinds]
-    loads = [evaluator.loads(each.plan) for each in found if isinstance(each, UniformPlan)]
-    together = evaluator.time_passes(np.stack([each.most for each in loads]))
-    assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
-
-
 @pytest.mark.parametrize("way", ["table-wise", "row-wise", "data-parallel"])
 def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> None:
     """The bytes of the other collectives are 0."""
@@ -254,11 +197,6 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
     assert float(evaluator.times.estimate(loads.most)) == pytest.approx(
         evaluator.step(loads).time_s, rel=1e-3
     )
-
-
-def test_sizes_use_as_many_gpus_as_they_need() -> None:
-    sizes = list(compare_sizes(lambda size: project_one(table_bytes=size), (60e9, 540e9, 1.08e12)))
-    assert [size.base.gpus for size in sizes] == [1, 8, 16]
 
 
 def test_each_size_has_the_answer_of_its_question(capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,18 +214,6 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     code = run(["project", *words])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
-
-
-def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureFixture[str]) -> None:
-    """10 TB over 144 GPUs: 144 row parts of one table, and what the list of all shardings says of it."""
-    words = ("--table-size", "10TB", "--json")
-    named = json.loads(printed(capsys, *words, "--sharding", "row-wise")[1])
-    listed = json.loads(printed(capsys, *words, "--sharding", "all")[1])["shardings"]
-    row_wise = next(each for each in listed if each["sharding"] == "row-wise")
-    more = {name: named[name] for name in row_wise}
-    assert more == row_wise
-    assert (more["exchange"], more["row_parts"], more["col_parts"], more["why_not"]) == ("rs", 144, 1, None)
-    assert {"longest_step", "longest_share", "sharding"} < more.keys()
 
 
 def test_a_size_at_which_nothing_fits_has_no_winner() -> None:
@@ -309,20 +235,6 @@ def test_json_has_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert [size["table_bytes"] for size in document["sizes"]][::10] == [80e9, 100e12]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--sharding", "table-wise"), "one table is 10 TB, larger than a GPU"),
-        (("--sharding", "diagonal"), "sharding 'diagonal' is not known"),
-    ],
-)
-def test_what_cannot_be_asked(
-    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, said = printed(capsys, "--table-size", "10TB", *words)
-    assert code == 2 and message in " ".join(said.split())
-
-
 def advised(said: str) -> list[str]:
     """The words of the line that an error advises."""
     line = next(line for line in said.splitlines() if line.strip().startswith("perfmodel "))
@@ -339,22 +251,6 @@ def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.Capt
     again = advised(printed(capsys, *typed, "--sharding", "table-wise", "--distribution", "zipf:1.1")[2])
     assert again == ["project", *wanted]
     assert run([*again, "--json"]) == 0
-
-
-def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
-    """The gathers of a row-wise pass and of the local look-up are both faster; the exchange is as it was."""
-    asked = ("--table-size", "1TB", "--tables", "8", "--batch", "4096", "--sharding", "row-wise", "--json")
-    documents = []
-    for words in ((), ("--distribution", "zipf:1.1")):
-        code, text, _ = printed(capsys, *asked, *words)
-        assert code == 0
-        documents.append(json.loads(text))
-    even, skewed = documents
-    assert skewed["distribution"] == "zipf:1.1"
-    steps = [{step["name"]: step["time_s"] for step in each["steps"]} for each in (even, skewed)]
-    assert steps[1]["gather_pool"] < 0.9 * steps[0]["gather_pool"]
-    assert steps[1]["reduce_scatter_bags"] == steps[0]["reduce_scatter_bags"]
-    assert skewed["baseline_time_s"] < 0.8 * even["baseline_time_s"]
 
 
 WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"
@@ -378,38 +274,6 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     assert "not possible" in capsys.readouterr().err
     assert run([*asked, "--sharding", "all", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == 6  # 3d fits
-
-
-def test_of_more_gpus_the_fewest_are_taken() -> None:
-    """Tables whose ways fit 40 GPUs and more, tried from 8 on."""
-    needed = 40
-
-    class Tried:
-        """Answers a question with as many GPUs as it asks for."""
-
-        question = None
-
-        def __init__(self, gpus: int) -> None:
-            self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8, for_rows=3)
-            self.work = SimpleNamespace(given_gpus=False)
-
-    def fits(base: Any, ways: Any) -> list[Any]:
-        return [SimpleNamespace(fits=base.gpus >= needed, sharding="grid")]
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ranking, "answer_shardings", fits)
-        patched.setattr(ranking, "answer_on", lambda _, gpus: Tried(gpus))
-        patched.setattr(ranking, "_explain_fewest", lambda answer: answer)
-        patched.setattr(ranking, "_has_room", lambda *_: True)
-        for first in (8, 16, 32, 40, 48):
-            base, _ = answer_each(Tried(first), tuple(WAYS))  # type: ignore[arg-type]
-            assert base.gpus == 40  # also from 48 on
-        base, _ = answer_each(Tried(1), tuple(WAYS))  # type: ignore[arg-type]
-        assert base.gpus == 1  # 16 times as many do not fit
-        needed = 384  # 16 times 24, which are tried
-        assert answer_each(Tried(24), tuple(WAYS))[0].gpus == 384  # type: ignore[arg-type]
-        needed = 392  # and no more
-        assert answer_each(Tried(24), tuple(WAYS))[0].gpus == 24  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backend", ["nccl", "nvshmem", "best"])

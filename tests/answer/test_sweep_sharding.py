@@ -68,16 +68,6 @@ def test_the_default_is_what_project_leads_with(cli: Any, tmp_path: Path) -> Non
     assert list(pd.read_parquet(file)["sharding"]) == [lead["sharding"]]
 
 
-def test_a_screen_says_which_sharding_each_row_has(cli: Any) -> None:
-    screen = cli("sweep", "--table-size", "1TB,10TB").out
-    assert "each with the fastest sharding of TorchRec's that fits" in " ".join(screen.split())
-    rows = [line.split() for line in screen.splitlines() if line.startswith((" 1 TB", " 10 TB"))]
-    assert {(*row[:2], row[3]) for row in rows} == {
-        ("1", "TB", "grid"),
-        ("10", "TB", "row-wise"),
-    }
-
-
 def test_all_is_a_row_for_each_sharding_that_is_possible(cli: Any) -> None:
     rows = json.loads(
         cli("sweep", "--table-size", "1TB,2TB", "--dim", "128", "--sharding", "all", "--json").out

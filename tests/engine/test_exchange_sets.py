@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
-from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
 SHAPES = ((4000, 16, 4.0), (900_000, 32, 2.0), (60, 16, 1.0), (2_000_000, 64, 8.0))
@@ -222,20 +218,6 @@ def test_a_collection_is_weighted_as_a_whole(weighted: tuple[bool, ...]) -> None
     assert sent(weighted, None) == 0  # with the ids
 
 
-def test_a_plan_in_a_file_is_compared_with_what_it_was_compared_with_when_it_was_made() -> None:
-    """The types of its tables are not those of other plans, which have one set of exchanges."""
-    tables = tables_of(*SHAPES)
-    types = ("table_wise", "column_wise", "row_wise", "table_row_wise")
-    placed = Placement.of(Scheme(Exchange.RB), [0])
-    plan = Plan(tables, (placed, placed, PLACED[10], PLACED[11]), 4, 2)
-    answer = given_outcome(evaluator_of(tables, ExchangeSets(types), training=True), plan, 80e9)
-    made = evaluator_of(tables, ExchangeSets(), training=True)
-    row_wise = uniform_plan(tables, "row-wise", 4, 2)
-    assert answer.baselines[0].time_s == pytest.approx(made.cost(row_wise).time_s, rel=1e-12)
-    mixed = evaluator_of(tables, ExchangeSets(types), training=True).cost(row_wise).time_s
-    assert mixed > made.cost(row_wise).time_s * 1.01
-
-
 @pytest.mark.parametrize("training", [False, True])
 def test_the_next_best_of_a_plan_in_a_file_may_be_of_any_type(training: bool) -> None:
     """Each is priced as TorchRec runs it, in the exchanges of its own type, against plans made by hand."""
@@ -258,22 +240,3 @@ def test_the_next_best_of_a_plan_in_a_file_may_be_of_any_type(training: bool) ->
         assert any(reason.more_s == pytest.approx(more, abs=1e-12) for more in found[reason.scheme])
         best = min(more for scheme, of in found.items() if scheme != group.scheme for more in of)
         assert reason.more_s <= best + 0.02 * now_s
-
-
-def test_rules_leave_the_next_best_of_a_plan_for_torchrec_to_torchrec() -> None:
-    tables = tables_of(*SHAPES)
-    whole = Placement.of(Scheme(Exchange.RB), [0])
-    plan = Plan(tables, (whole, PLACED[10], PLACED[10], PLACED[10]), 4, 2)
-    types = ("table_wise", "row_wise", "row_wise", "row_wise")
-    asked = PlanQuestion(
-        tables=tables,
-        machine=load_machine("h100-sxm-ib"),
-        gpus=4,
-        batch=512,
-        rules=parse_rules(["table-wise,column-wise,row-wise,table-row-wise,grid"]),
-        costs={"gpus_per_node": 2, "sets": ExchangeSets(types)},
-    )
-    for group in asked.given(plan).groups:
-        assert group.next_best is not None
-        scheme = group.next_best.scheme
-        assert not torchrec.why_not(scheme, int(tables.dim[group.tables[0]]), 4, 2), scheme

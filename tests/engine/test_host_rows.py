@@ -4,56 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import statistics
-from collections import OrderedDict
 from typing import Any
 
-import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.model import host_rows
-from perfmodel.model.access import characteristic_draws, miss_ratio, unique_rows
 from perfmodel.resources import data_path
-from perfmodel.schema.workload import parse_distribution
-
-UNIFORM = np.array([1 / 1000]), np.array([1000.0])
-
-
-def test_limits_of_the_equations() -> None:
-    assert host_rows.room_bytes(2e12, 8, 80e9, 0.0) == 250e9
-    assert host_rows.room_bytes(2e12, 8, 80e9, 0.5) == 160e9
-    assert host_rows.room_bytes(2e12, 8, 80e9, 1) == 80e9
-    wire = host_rows.wire_bytes([32, 128, 256], 128, 18, 0)
-    assert wire.tolist() == [50, 146, 292]
-    assert host_rows.wire_bytes([128, 1024], 128, 18, 495).tolist() == [495, 1024 + 8 * 18]
-    assert host_rows.rows_in_flight(1e-6, 50e9, 500.0) == pytest.approx(100)
-    p, rows = UNIFORM
-    once = float(unique_rows(p, rows, 500.0))
-    misses = host_rows.cache_misses(p, rows, 500.0, np.array([0.0, 100, 999, 1000]))
-    assert misses == pytest.approx([once, 0.9 * once, 0.001 * once, 0])
-    skewed = np.array([0.5, 0.001]), np.array([1.0, 500.0])
-    stays = characteristic_draws(*skewed, np.array(50.0))
-    assert host_rows.cache_misses(*skewed, 1.0, np.array(50.0)) == pytest.approx(miss_ratio(*skewed, stays))
-
-
-@pytest.mark.parametrize(("skew", "held"), [(0.0, 300), (1.05, 100), (1.05, 600)])
-def test_misses_are_those_of_a_replayed_cache(skew: float, held: int) -> None:
-    """Batches of 200 ids from 2 000 rows, through a least-recently-used cache that keeps whole batches."""
-    ranks = np.arange(1, 2001, dtype=np.float64) ** -skew
-    p, generator = ranks / ranks.sum(), np.random.default_rng(1)
-    cache: OrderedDict[int, None] = OrderedDict()
-    missed = []
-    for _ in range(150):
-        ids = list(dict.fromkeys(generator.choice(2000, size=200, p=p).tolist()))
-        missed.append(sum(row not in cache for row in ids))
-        for row in ids:
-            cache[row] = None
-            cache.move_to_end(row)
-        while len(cache) > held:
-            cache.popitem(last=False)
-    found = float(host_rows.cache_misses(p, np.ones(2000), 200.0, np.array(float(held))))
-    assert found == pytest.approx(statistics.mean(missed[50:]), rel=0.03)
 
 
 def published() -> list[dict[str, str]]:
@@ -119,19 +75,6 @@ def test_gpus_follow_from_the_memory_of_the_hosts(cli: Any) -> None:
     )
 
 
-def test_a_larger_cache_reads_less_and_skew_helps_it(cli: Any) -> None:
-    words = ("project", "--table-size", "10TB", "--sharding", "row-wise", "--gpus", "144", "--json")
-    for ids in ("uniform", "zipf:1.05"):
-        times = [
-            estimate_times(json.loads(cli(*words, "--distribution", ids, "--rows", f"host-cached:{c}%").out))
-            for c in (1, 10, 50, 99)
-        ]
-        reads = [time["read_host_rows"] for time in times]
-        assert reads == sorted(reads, reverse=True) and reads[0] > 1.5 * reads[-1]
-    whole = estimate_times(json.loads(cli(*words, "--rows", "host-cached:100%").out))
-    assert "read_host_rows" not in whole and whole["look_up_cache"] > 0
-
-
 @pytest.mark.parametrize("sharding", ["row-wise", "row-wise-ub", "table-wise", "grid"])
 def test_the_holders_of_a_sharding_read_all_rows_that_are_looked_up(cli: Any, sharding: str) -> None:
     """Uniform ids of 48 tables on 16 GPUs: the rows of all ranks' samples, spread over the holders."""
@@ -140,14 +83,6 @@ def test_the_holders_of_a_sharding_read_all_rows_that_are_looked_up(cli: Any, sh
     (step,) = [step for step in found["steps"] if step["name"] == "read_host_rows"]
     reads = 1024 * 32 * 48
     assert step["payload_bytes"] == pytest.approx(reads * 495 * (2 if sharding == "grid" else 1), rel=0.02)
-
-
-def test_sweep_and_machines_have_the_answer_of_project(cli: Any) -> None:
-    words = ("--table-size", "10TB", "--rows", "host-cached:10%", "--json")
-    for machine in ("h100-sxm-ib", "gb200-nvl72"):
-        alone = json.loads(cli("project", *words, "--machine", machine).out)
-        (row,) = json.loads(cli("sweep", *words, "--machine", machine).out)["rows"]
-        assert (row["gpus"], row["time_s"]) == (alone["gpus"], alone["time_s"])
 
 
 def test_the_screen_and_a_step_say_where_rows_are(cli: Any) -> None:
@@ -179,10 +114,3 @@ def test_what_is_not_modelled_is_refused(words: str, says: str, cli: Any) -> Non
     found = cli("project", "--table-size", "10TB", *words.split())
     assert (found.code, found.out) == (2, "")
     assert says in " ".join(found.err.split())
-
-
-def test_a_distribution_of_python_is_that_of_the_command(cli: Any) -> None:
-    asked = {"table_bytes": 10e12, "rows": "host-cached:10%"}
-    one = project_one(**asked, distribution=parse_distribution("zipf:1.05"))
-    words = ("--distribution", "zipf:1.05", "--rows", "host-cached:10%", "--sharding", "row-wise", "--json")
-    assert json.loads(cli("project", "--table-size", "10TB", *words).out)["time_s"] == one.time_s

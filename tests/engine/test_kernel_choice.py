@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.answer import Answer, Question, project_one
-from perfmodel.engine.settings import load_setting
+from perfmodel.answer import Answer, project_one
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.schema.calibration import (
-    Calibration,
     KernelConstants,
     KernelFit,
     save_calibration,
@@ -92,19 +90,6 @@ def test_a_calibration_has_those_that_were_timed(timed: Path) -> None:
         answer(calibration=timed, kernels="torch")
 
 
-def test_a_what_if_of_the_rate_wins_and_leaves_nothing_to_choose() -> None:
-    box = load_machine(MACHINE).with_overrides({"gather_bytes_per_s": 1e12})
-    with pytest.raises(NoKernelsError):
-        load_setting(box, "nccl", kernels="torch")
-
-
-def test_a_calibration_has_each_implementation_once() -> None:
-    shipped = shipped_calibration(f"{MACHINE}/nccl-2.29.2-stream").model_dump()
-    two = {"kernels": constants("torch", 1e12), "more_kernels": [constants("torch", 2e12)]}
-    with pytest.raises(ValueError, match="one each"):
-        Calibration.model_validate({**shipped, **two})
-
-
 def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome]) -> None:
     words = ["--table-size", "1TB", "--set", "kernels=torch", "--sharding", "row-wise"]
     said = json.loads(cli("project", *words, "--json").out)["kernels"]
@@ -114,17 +99,3 @@ def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome
     shown = cli("project", *words)
     assert "Kernels  torch" in shown.out and shown.out.count("--set kernels=torch") == 1
     is_an_error(cli("project", "--table-size", "1TB", "--set", "kernels=perfmodel"), 3, "perfmodel calibrate")
-
-
-def test_a_page_shows_the_kernels_that_are_asked_for(
-    cli: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str | None] = []
-
-    def no_page(question: Question, *others: object, **more: object) -> None:
-        asked.append(question.kernels)
-        raise BadInputError("no page.")
-
-    monkeypatch.setattr("perfmodel.cli.report.make_page", no_page)
-    is_an_error(cli("report", "--table-size", "1TB", "--set", "kernels=torch"), 2, "no page")
-    assert asked == ["torch"]

@@ -11,10 +11,9 @@ from perfmodel.answer import project_one
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
-from perfmodel.model import exchanges as ex
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import Table, TableSet, parse_distribution, zipf
+from perfmodel.schema.workload import Table, TableSet, parse_distribution
 
 MACHINE = "h100-sxm-ib"
 
@@ -61,45 +60,6 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objec
     ).totals
     for name in ("time_s", "low_s", "high_s"):
         assert getattr(found, name) == pytest.approx(wanted[name], rel=1e-13)
-
-
-def test_messages_of_a_table_wise_plan_are_torchrecs() -> None:
-    """8 equal tables on 8 GPUs, one each: every rank sends what TorchRec was seen to send."""
-    B, G, L, D = 10, 8, 4, 32
-    tables = tables_of(*[(1000, D, L)] * 8)
-    evaluator = Evaluator.on(MACHINE, tables, B, G)
-    loads = evaluator.loads(uniform_plan(tables, "table-wise", G, 8)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(1, B * 8, 8))
-    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(1 * B * 8 * L, 8))
-    assert np.all(loads[Resource.BAGS_SENT] == G * B * D * 4)
-    assert np.all(loads[Resource.LENGTHS_RECEIVED] == loads[Resource.LENGTHS_SENT])
-    assert np.all(loads[Resource.IDS_RECEIVED] == loads[Resource.IDS_SENT])
-    assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
-    assert not loads[Resource.LOCAL_SUM].any()
-
-
-def test_messages_of_a_column_wise_plan_are_torchrecs() -> None:
-    B, G, L, D, k = 10, 8, 4, 32, 4
-    tables = tables_of(*[(1000, D, L)] * 2)
-    evaluator = Evaluator.on(MACHINE, tables, B, G)
-    loads = evaluator.loads(uniform_plan(tables, "column-wise", G, 8, col_parts=k)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(k, B * 2, 8))
-    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(k * B * 2 * L, 8))
-    assert np.all(loads[Resource.BAGS_SENT] == G * B * D / k * 4)
-    assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
-
-
-def test_messages_of_a_table_row_wise_plan_are_torchrecs() -> None:
-    B, G, L, D = 10, 16, 4, 32
-    tables = tables_of(*[(1000, D, L)] * 2)  # one for each of two nodes
-    evaluator = Evaluator.on(MACHINE, tables, B, G)
-    loads = evaluator.loads(uniform_plan(tables, "table-row-wise", G, 8)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(8, B * 2, 8))
-    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(1 * B * 2 * L, 8))
-    assert np.all(loads[Resource.REDUCE_INSIDE] == G * B * D * 4)
-    assert np.all(loads[Resource.ACROSS_SENT] == 2 * B * D * 4)
-    assert np.all(loads[Resource.ACROSS_RECEIVED] == loads[Resource.ACROSS_SENT])
-    assert not loads[Resource.REDUCE_ACROSS].any() and not loads[Resource.LOCAL_SUM].any()
 
 
 def test_two_tables_on_two_gpus_by_hand() -> None:
@@ -164,17 +124,6 @@ def test_unique_rows_by_hand() -> None:
     ]
 
 
-def test_skew_leaves_fewer_unique_rows() -> None:
-    shape = (10_000, 32, 100.0)
-    found = []
-    for alpha in (0.0, 0.8, 1.2):
-        tables = PlanTables.of(TableSet("mine", (Table("t", *shape),)), zipf(alpha))
-        evaluator = Evaluator.on(MACHINE, tables, 256, 8)
-        plan = Plan(tables, (Placement.of(Scheme(Exchange.UB, 8), range(8)),), 8, 8)
-        found.append(float(evaluator.loads(plan).of(Resource.ROWS_RECEIVED)[0]))
-    assert found[0] > found[1] > found[2] > 0
-
-
 def test_two_level_in_some_domains_sums_what_comes_from_each() -> None:
     """Row parts in 2 of 3 domains of 8: each sends to 3 places, every rank adds 2 partial bags."""
     B, D = 10, 32
@@ -186,16 +135,6 @@ def test_two_level_in_some_domains_sums_what_comes_from_each() -> None:
     assert loads.of(Resource.ACROSS_SENT).tolist() == [3 * B * D * 4] * 16 + [0] * 8
     assert loads.of(Resource.ACROSS_RECEIVED).tolist() == [2 * B * D * 4] * 24
     assert loads.of(Resource.LOCAL_SUM).tolist() == [3 * B * D * 4] * 24
-
-
-def test_half_precision_on_the_wire() -> None:
-    tables = tables_of((1000, 32, 4.0))
-    plan = uniform_plan(tables, "table-wise", 2, 2)
-    full, half = (Evaluator.on(MACHINE, tables, 10, 2, payload=p).loads(plan) for p in (None, "fp16"))
-    assert half.of(Resource.BAGS_SENT)[0] == full.of(Resource.BAGS_SENT)[0] / 2 == 20 * 32 * 2
-    assert half.of(Resource.CONVERT_OUT).tolist() == [20 * 32 * (2 + 4), 0]
-    assert half.of(Resource.CONVERT_IN).tolist() == [10 * 32 * (2 + 4)] * 2
-    assert not full.of(Resource.CONVERT_OUT).any()
 
 
 KINDS = [
@@ -250,18 +189,6 @@ def test_what_is_sent_is_received() -> None:
         assert sent > 0 and received == pytest.approx(sent, rel=1e-12), name
 
 
-def test_renaming_the_ranks_changes_nothing() -> None:
-    """Domains change places, and ranks inside each: loads follow, times do not."""
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
-    plan = mixed_plan(MIXED, np.random.default_rng(3))
-    rng = np.random.default_rng(4)
-    new = np.concatenate([8 + rng.permutation(8), rng.permutation(8)])
-    moved = Plan(MIXED, tuple(Placement(p.scheme, new[p.ranks]) for p in plan.placements), 16, 8)
-    before, after = evaluator.loads(plan), evaluator.loads(moved)
-    np.testing.assert_allclose(after.values[:, new], before.values, rtol=1e-12)
-    assert evaluator.step(after).time_s == pytest.approx(evaluator.step(before).time_s, rel=1e-12)
-
-
 def test_more_bytes_never_take_less_time() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
     rng = np.random.default_rng(6)
@@ -286,52 +213,6 @@ def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     np.testing.assert_allclose(evaluator.estimate_times(most), total, rtol=1e-3)
 
 
-def test_fast_times_of_the_faster_library() -> None:
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, backend="best")
-    most = np.exp(np.random.default_rng(8).uniform(0, np.log(1e10), (3000, len(Resource))))
-    total = sum(evaluator.times.time_step(step, most).time_s for step in evaluator.steps)
-    np.testing.assert_allclose(evaluator.estimate_times(most), total, rtol=1e-3)
-
-
-def test_break_even_of_the_sparse_exchange() -> None:
-    """Where bytes alone matter, sparse beats dense all-to-all exactly when it sends less."""
-    for pooling, dim, wins in ((4.0, 32, True), (32.0, 32, True), (5000.0, 1, False)):
-        tables = tables_of((10**6, dim, pooling))
-        times = []
-        for kind in (Exchange.SPARSE, Exchange.RB):
-            evaluator = Evaluator.on(MACHINE, tables, 2**18 // dim, 128)
-            plan = Plan(tables, (Placement.of(Scheme(kind, 128), range(128)),), 128, 8)
-            rows = {row.name: row.time_s for row in evaluator.cost(plan).rows}
-            times.append(sum(rows.get(n, 0) for n in ("all_to_all_sparse_bags", "all_to_all_bags")))
-        less = 128 * (1 - (1 - 1 / 128) ** pooling) * (dim * 4 + 4) < 128 * dim * 4
-        assert wins == less == (times[0] < times[1])
-
-
-def bags_times(pooling: float, kinds: dict[str, Scheme], batch: int = 8192) -> dict[str, float]:
-    """Time of the exchange of bags on 128 GPUs under each scheme, for one table of 128 elements a row."""
-    tables = tables_of((10**9, 128, pooling))
-    evaluator = Evaluator.on(MACHINE, tables, batch, 128)
-    found = {}
-    for name, scheme in kinds.items():
-        ranks = [i * (128 // scheme.parts) for i in range(scheme.parts)]
-        cost = evaluator.cost(Plan(tables, (Placement.of(scheme, ranks),), 128, 8))
-        steps = ("reduce_scatter", "bags", "across", "rows")
-        found[name] = sum(row.time_s for row in cost.rows if any(part in row.name for part in steps))
-    return found
-
-
-def test_break_even_of_the_two_level_exchange() -> None:
-    """Bytes through the cards: 16 bags a sample after reducing inside, 1 to 128 in a sparse exchange."""
-    kinds = {
-        "dense": Scheme(Exchange.RB, 128),
-        "sparse": Scheme(Exchange.SPARSE, 128),
-        "two_level": Scheme(Exchange.TWO_LEVEL, 128),
-    }
-    few, many = bags_times(2.0, kinds), bags_times(500.0, kinds)
-    assert few["sparse"] < few["two_level"] < few["dense"]
-    assert many["two_level"] < many["sparse"] < many["dense"]
-
-
 @pytest.mark.parametrize(("row_parts", "rows_win"), [(2, False), (8, False), (32, True), (128, True)])
 def test_break_even_of_unique_rows_is_embarks_rule(row_parts: int, rows_win: bool) -> None:
     """20 rows a bag, nearly all distinct (u = 1): bags win below 20 row parts, rows above."""
@@ -344,9 +225,6 @@ def test_break_even_of_unique_rows_is_embarks_rule(row_parts: int, rows_win: boo
         values = evaluator.loads(plan)
         received[name] = values.of(Resource.BAGS_RECEIVED if name == "rb" else Resource.ROWS_RECEIVED)[0]
     assert (received["ub"] < received["rb"]) == rows_win
-    if row_parts == 128:  # evenly spread: bytes are time
-        times = bags_times(20.0, kinds)
-        assert times["ub"] < times["rb"]
 
 
 def test_memory_of_copies_and_shards() -> None:

@@ -8,7 +8,6 @@ import pytest
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
-from perfmodel.model import kernels
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
@@ -70,12 +69,3 @@ def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, poolin
         found.append(np.concatenate([loads.own, loads.everywhere], axis=1))
     # skewed ids count a row once that a bag of 32 has twice: 1 % of 500 rows
     np.testing.assert_allclose(found[1], found[0], rtol=0.01, atol=1)
-
-
-def test_every_gradient_that_arrives_is_read_from_memory() -> None:
-    """One look-up a bag: 1024 gradients of a rank, each read once, though 1024 draws would leave out 1/e."""
-    miss = kernels.uniform_misses(1024, 1024, 256, 1e9)
-    assert miss == pytest.approx(1 - np.exp(-1), rel=1e-3)
-    assert kernels.misses_of_all(miss, 1024, 1024) == 1
-    assert kernels.misses_of_all(kernels.uniform_misses(10, 1000, 256, 1e9), 10, 1000) == pytest.approx(0.01)
-    assert kernels.misses_of_all(0.7, 10, 1000) == 0.7  # a small cache: the drawn ones are more

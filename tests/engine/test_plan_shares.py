@@ -41,15 +41,6 @@ def test_the_holder_is_busiest_and_the_others_wait(training: bool) -> None:
     assert 0 < shares.waiting == pytest.approx(gone)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_what_a_gpu_holds_takes_no_more_than_the_gpu(training: bool) -> None:
-    shares = shares_of(PLACED, training)
-    held = [shares.shards_s(np.array([0]), 1).sum() + shares.copies_s(1).sum(), shares.copies_s(2).sum()]
-    assert 0 < held[1] < shares.total_s[2]
-    assert held[1] < held[0] < shares.total_s[1]
-    assert (shares.copies_s(2) > 0).tolist() == [True, True]  # hot rows of a, all of b
-
-
 def test_copies_alone_are_all_of_a_pass() -> None:
     """Nothing is exchanged: the gather is all there is, and its parts are the tables' parts of its bytes."""
     shares = shares_of(uniform_plan(TABLES, "data-parallel", 4, 4))

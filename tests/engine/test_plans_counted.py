@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from oracles.id_by_id import CountedTable, Referee
@@ -14,7 +10,6 @@ from oracles.plan_files import Case, Entry, draw_entry
 from perfmodel.plan import Evaluator, PlanTables, plan_from
 from perfmodel.schema.workload import Table, TableSet, zipf
 
-ORACLES = Path(__file__).parents[1] / "oracles"
 STATE = {"none": (0, 0), "rowwise-adagrad": (0, 4), "adagrad": (4, 0), "adam": (8, 0)}
 COUNTED = 0.01  # of the bytes: four times what draws by chance leave
 IDS = 200_000  # that each holder gets
@@ -86,21 +81,3 @@ def test_bytes_memory_and_busiest_ranks_are_what_a_referee_counts(seed: int) -> 
     np.testing.assert_allclose(memory.rows_bytes, found.rows, rtol=1e-12)
     np.testing.assert_allclose(memory.optimizer_bytes, found.optimizer, rtol=1e-12)
     np.testing.assert_allclose(memory.buffer_bytes, found.buffers, rtol=COUNTED)
-
-
-def imported(name: str) -> set[str]:
-    """Modules that an oracle imports, and names of the project's by their module."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse((ORACLES / name).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module
-            found.add(node.module)
-    return {each for each in found if each.partition(".")[0] not in {*sys.stdlib_module_names, "numpy"}}
-
-
-def test_judges_know_nothing_of_what_they_judge() -> None:
-    """The referee uses nothing of the project; who draws plan files only what reads them."""
-    assert imported("id_by_id.py") == set()
-    assert imported("plan_files.py") == {"perfmodel.plan"}

@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables, row_bytes
-from perfmodel.model import capacity
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 
 BOX = "h100-sxm-ib"
-
-
-def test_limits() -> None:
-    assert capacity.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
-    assert capacity.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
 
 
 @pytest.mark.parametrize(
@@ -83,16 +76,3 @@ def test_shards_hold_whole_rows() -> None:
     evaluator, _ = loads_of("int8", "row-wise")
     halves, _ = evaluator.memories.count_shard(0, 1, 2)
     assert halves == 80_000_000 * 32
-
-
-def test_rows_are_gathered_and_sent_as_they_are_stored() -> None:
-    """Rows of 256 int8 are 272 bytes, 9 sectors of 32; unique rows travel with their scale."""
-    bytes_of = {}
-    for dtype in ("int8", "fp8"):
-        plan_tables = PlanTables.of(tables(dtype, 256, 3_000_000_000))
-        evaluator = Evaluator.on(BOX, plan_tables, 1024, 16)
-        plan = UniformPlans(evaluator, 80e9).find_best("row-wise-ub").plan
-        bytes_of[dtype] = {row.name: row.payload_bytes for row in evaluator.cost(plan).rows}
-    int8, fp8 = bytes_of["int8"], bytes_of["fp8"]
-    assert int8["all_to_all_rows"] / fp8["all_to_all_rows"] == pytest.approx(272 / 256)
-    assert int8["gather_pool"] > fp8["gather_pool"]

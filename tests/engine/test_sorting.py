@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -15,21 +14,13 @@ from perfmodel.answer.ranking import answer_shardings, find_fastest, find_ties
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan, PlanTables
 from perfmodel.engine.steps import STEPS
-from perfmodel.model import kernels
-from perfmodel.model.bands import shared_difference_band, sum_band
 from perfmodel.schema.priors import load_kernel_constants
 
 MACHINE = "h100-sxm-ib"
-ASKED = ("project", "--table-size", "10TB", "--sharding", "all")
 
 
 def ways(gpus: int = 152, **asked: Any) -> Any:
     return list(answer_shardings(project_one(machine=MACHINE, table_bytes=10e12, gpus=gpus, **asked)))
-
-
-def test_floor_of_a_sort() -> None:
-    assert kernels.sort_floor(15e-6, 11e-6, 0) == 15e-6
-    assert kernels.sort_floor(15e-6, 11e-6, 4) == pytest.approx(59e-6)
 
 
 def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,22 +71,6 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
 
 
-def test_sums_of_independent_errors() -> None:
-    assert sum_band((7, 10, 13), (6, 10, 14)) == (15, 20, 25)
-    assert sum_band((1, 2, 3)) == (1, 2, 3)
-
-
-def test_a_shared_cause_moves_both() -> None:
-    a, b = {"x": (8.0, 10.0, 14.0)}, {"x": (7.0, 9.0, 13.0)}
-    assert shared_difference_band(a, b) == (1, 1, 1)
-    assert shared_difference_band(a, a) == (0, 0, 0)
-    assert shared_difference_band(a, {}) == (8, 10, 14)
-    low, middle, high = shared_difference_band(a, {"y": (7.0, 9.0, 12.0)})
-    assert (low, middle, high) == pytest.approx((1 - np.hypot(2, 3), 1, 1 + np.hypot(4, 2)))
-    low, middle, high = shared_difference_band({**a, "z": (1.0, 4.0, 5.0)}, b)
-    assert (low, middle, high) == (2, 5, 6)  # z alone errs
-
-
 def test_which_wins_cannot_be_told_at_a_large_batch() -> None:
     found = ways(batch=16_384)
     assert find_fastest(found).sharding == "row-wise-ub"
@@ -104,21 +79,6 @@ def test_which_wins_cannot_be_told_at_a_large_batch() -> None:
         "row-wise-sparse",
         "row-wise-two-level",
     ]
-
-
-def test_unique_rows_cannot_be_told_from_sparse_bags_at_10_tb(cli: Any) -> None:
-    near = [each.sharding for each in find_ties(ways(gpus=144))]
-    assert near[0] == "row-wise-sparse"
-    text = " ".join(cli(*ASKED).out.split())
-    assert text.startswith("row-wise, the fastest that TorchRec runs, on 144 GPUs: ")
-    assert "the fastest of all is row-wise-ub: " in text and " may be as fast as row-wise-ub" in text
-    assert "≈: which wins cannot be told" in text
-    said = json.loads(cli(*ASKED, "--json").out)
-    assert said["winner"] == "row-wise-ub" and said["undecided"] == near
-    runs = {each["sharding"]: each["runs"] for each in said["shardings"]}
-    assert (runs["row-wise-ub"], runs["row-wise-sparse"], runs["row-wise"]) == ("EMBark", None, "TorchRec")
-    large = next(size for size in said["sizes"] if size["table_bytes"] == 10e12)
-    assert (large["winner"], large["leading"]) == ("row-wise-ub", "row-wise")
 
 
 def test_a_short_sort_takes_its_floor_and_a_long_sort_its_bytes() -> None:

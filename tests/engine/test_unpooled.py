@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from perfmodel.answer import Question, project_one
@@ -86,29 +85,6 @@ def test_limits(cli: Any) -> None:
     assert times == sorted(times)
     alone = project_one(table_bytes=10e9, gpus=1, unpooled=True)
     assert alone.slowdown == 1 and [step.name for step in alone.steps] == ["gather_pool"]
-
-
-def test_a_sequence_costs_more_than_its_bag_where_rows_are_many(cli: Any) -> None:
-    """A bag of 200 rows is one row on the wire, its sequence is 200."""
-    words = ("project", "--table-size", "1TB", "--dim", "64", "--gpus", "16", "--json")
-    bag = json.loads(cli(*words, "--pooling", "200").out)
-    sequence = json.loads(cli(*words, "--pooling", "none:200").out)
-    assert sequence["time_s"] > bag["time_s"] and sequence["baseline_time_s"] > bag["baseline_time_s"]
-    assert sequence["unpooled"] is True and "unpooled" not in bag
-
-
-def test_what_leads_is_what_torchrec_runs_and_a_model_keeps_its_tables(cli: Any) -> None:
-    text = " ".join(cli("project", "--table-size", "10TB", "--pooling", "none").out.split())
-    assert "32 ids a sample, not pooled" in text
-    named = cli("project", "--table-size", "10TB", "--pooling", "none:50", "--sharding", "ub").out
-    assert "--pooling none:50" in named and "--sharding all" not in text
-    model = cli("project", "--model", "criteo-1tb", "--gpus", "8", "--pooling", "none").out
-    assert "a sharding of its own for each table" not in model and "not pooled" in model
-    halves = ("--pooling", "none:20", "--set", "payload=fp16", "--sharding", "row-wise", "--json")
-    fp16 = json.loads(cli("project", *TABLE, *halves).out)
-    steps = {step["name"]: step["payload_bytes"] for step in fp16["steps"]}
-    assert steps["all_to_all_rows"] == COUNT * D * 2 and steps["convert_in"] == COUNT * D * (2 + 4)
-    assert np.isfinite(fp16["time_s"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from perfmodel.answer import inputs, project_one, project_row_wise
+from perfmodel.answer import project_one, project_row_wise, sweep
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.dense import DenseModel
 from perfmodel.report.validation_text import verdicts_text
@@ -90,7 +90,7 @@ def test_numbers_beside_each_other_are_not_judged(today: dict[str, Verdict]) -> 
 @pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])
 def test_the_papers_grids_are_whole(grid: str, points: int) -> None:
     """One GPU is as fast as itself, and more are slower."""
-    frame = project_row_wise(inputs.GRIDS[grid]())
+    frame = project_row_wise(sweep.GRIDS[grid]())
     alone = frame["gpus"] == 1
     assert len(frame) == points
     assert (frame["slowdown"][alone] == 1).all() and (frame["slowdown"][~alone] >= 1).all()

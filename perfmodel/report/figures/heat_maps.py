@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import Answer
-from perfmodel.answer.inputs import GRIDS
+from perfmodel.answer.sweep import GRIDS
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from perfmodel.answer import Answer
-from perfmodel.answer.answers import answer_row_wise
+from perfmodel.answer.answer import answer_row_wise
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.ranking import rank
 from perfmodel.engine.schemes import ROW_WISE, TORCHREC

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.answer.inputs import GRIDS
+from perfmodel.answer.sweep import GRIDS
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import PerfmodelError

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import Answer, Question, answer_on
-from perfmodel.answer.answers import note_idle, prepare
+from perfmodel.answer.answer import note_idle
 from perfmodel.answer.ranking import Ranking, answer_question, rank
+from perfmodel.answer.sweep import prepare
 from perfmodel.engine.grid import project_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
