@@ -167,8 +167,8 @@ def group_set(tables: TableSet, values: Mapping[str, Any], room: Room, ids: Dist
             f"{fixed[0]} is given beside the table set {tables.name}, which has its own.",
             "leave one of them out.",
         )
-    given = {name: value for name, value in values.items() if value is not None}
-    a = read_columns({name: (DEFAULTS | given).get(name) for name in ("batch", "gpus", "id_bytes")})
+    filled = DEFAULTS | {name: value for name, value in values.items() if value is not None}
+    a = read_columns({name: filled.get(name) for name in ("batch", "gpus", "id_bytes")})
     total = np.full(a["batch"].shape, _sum_bytes(tables, room.training))
     needed, gpus = room.count_gpus(total, a.get("gpus"))
     _check_fit(total, gpus, needed, room)

@@ -173,30 +173,32 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     Limits: GPUs were given -> a node more, if it is at least 2 % faster
     """
     question, node = answer.question, answer.gpu_count.gpus_per_node
-    given, first = question.gpus is not None, node * (answer.gpus // node + 1)
-    counts = [] if given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
-    for_tables = [] if given or not first < answer.table_count <= counts[-1] else [answer.table_count]
+    is_given, next_node = question.gpus is not None, node * (answer.gpus // node + 1)
+    counts = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
+    for_tables = [] if is_given or not next_node < answer.table_count <= counts[-1] else [answer.table_count]
 
     def ask_on(gpus: int) -> list[Sensitivity]:
-        more = replace(question, gpus=gpus)
-        return list(_ask_again(answer, Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", more), ask))
+        change = Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", replace(question, gpus=gpus))
+        return list(_ask_again(answer, change, ask))
 
     def cost(gpus: int, time_s: float) -> float:
         return time_s if question.total is None else gpus * time_s
 
-    effects = [effect for gpus in (first, *for_tables) for effect in ask_on(gpus)]
+    effects = [effect for gpus in (next_node, *for_tables) for effect in ask_on(gpus)]
     for gpus in counts:
-        effects += ask_on(gpus) if gpus > first else []
+        effects += ask_on(gpus) if gpus > next_node else []
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
         if min(costs) < costs[-1]:
             break
-    least = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
+    cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
-        is_least = effect is least and cost(effect.gpus, effect.after_s) < cost(answer.gpus, answer.time_s)
-        label = f"{effect.label}, a node more" if effect.gpus == first else effect.label
-        if is_least and not given:
+        is_least = effect is cheapest and cost(effect.gpus, effect.after_s) < cost(answer.gpus, answer.time_s)
+        label = f"{effect.label}, a node more" if effect.gpus == next_node else effect.label
+        if is_least and not is_given:
             yield replace(effect, label=f"{label}, least GPU-time a sample")
-        elif effect.gpus == first and (not given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s):
+        elif effect.gpus == next_node and (
+            not is_given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s
+        ):
             yield replace(effect, label=label)
 
 
