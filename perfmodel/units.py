@@ -68,9 +68,9 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> Type
     if not math.isfinite(number):
         raise BadInputError(f"{subject} is too large to be a number.", step)
     if number < 0 or (number == 0 and not zero):
-        least = "0 or more" if zero else "more than 0"
-        step = f"{kind} is {least}, for example {example}."
-        raise BadInputError(f"{subject} is {'negative' if number < 0 else 'zero'}.", step, allowed=least)
+        allowed = "0 or more" if zero else "more than 0"
+        step = f"{kind} is {allowed}, for example {example}."
+        raise BadInputError(f"{subject} is {'negative' if number < 0 else 'zero'}.", step, allowed=allowed)
     return TypedNumber(number, unit, digits, subject)
 
 
@@ -92,8 +92,8 @@ def _read_amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> f
         readings = f"{word}bits or {word}bytes" + (" per second" if per else "")
         raise BadInputError(f"{text.subject} is ambiguous{note}: {readings}?", _spell_out(text, power, rate))
     if bool(per) != rate and (per or base):
-        found = "a rate" if per else "a size"
-        raise BadInputError(f"{text.subject} is {found}; expected {kind}.", f"for example {example}.")
+        typed = "a rate" if per else "a size"
+        raise BadInputError(f"{text.subject} is {typed}; expected {kind}.", f"for example {example}.")
     if not base and (power or rate):
         powers = f"{_write_power(10, 3 * power)} or {_write_power(2, 10 * power)} bytes{'/s' if rate else ''}"
         problem = f"is ambiguous: {powers}?" if power else "has no unit."
@@ -166,9 +166,9 @@ def parse_time(text: str, name: str = "", *, allow_zero: bool = False) -> float:
     """
     parts = _split(text, name, "a time", "20us, 1.5ms or 2s", zero=allow_zero)
     if parts.unit not in _TIME_SECONDS:
-        found = f"{parts.unit!r} is not a unit of time" if parts.unit else "a time needs a unit"
+        problem = f"{parts.unit!r} is not a unit of time" if parts.unit else "a time needs a unit"
         digits = parts.digits
-        raise BadInputError(f"{parts.subject}: {found}.", f"write {digits}us, {digits}ms or {digits}s.")
+        raise BadInputError(f"{parts.subject}: {problem}.", f"write {digits}us, {digits}ms or {digits}s.")
     value = parts.number * _TIME_SECONDS[parts.unit]
     if not math.isfinite(value):
         raise BadInputError(f"{parts.subject} is too long to be a time.", "for example 20us.")
@@ -368,13 +368,13 @@ def format_number(value: float) -> str:
 
 def format_amount(value: float) -> str:
     """A number of things: three significant figures below a thousand, from there on whole: ``32 704``."""
-    whole = value >= 1000 or float(value).is_integer()
-    return format_count(value) if whole else format_number(value)
+    counted_whole = value >= 1000 or float(value).is_integer()
+    return format_count(value) if counted_whole else format_number(value)
 
 
 def format_quantity(value: float, unit: str) -> str:
     """A value of a machine's datasheet with its unit. unit  one of ``QUANTITY_UNITS``"""
     if unit == "byte":
         return format_bytes(value, binary=value < 1e9)
-    known = {"byte/s": format_rate, "s": format_time, "count": format_count, "fraction": format_fraction}
-    return known.get(unit, format_number)(value)
+    formats = {"byte/s": format_rate, "s": format_time, "count": format_count, "fraction": format_fraction}
+    return formats.get(unit, format_number)(value)

@@ -33,7 +33,7 @@ from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.fields import far_from_sold, limits_of
+from perfmodel.schema.fields import find_doubts, limits_of
 from perfmodel.schema.files import (
     SAMPLES_SUFFIX,
     cannot_write,
@@ -146,7 +146,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
     if usable.empty:
         return accepted
     numbers = (usable[name].to_numpy(dtype=float) for name in ("payload_bytes", "time_s", "gpus"))
-    doubted = far_from_sold(*numbers)
+    doubted = find_doubts(*numbers)
     open_ones = {name: text for name, text in doubted.items() if name not in accepted}
     if open_ones:
         words = "\n".join(f"{name}: {text}" for name, text in open_ones.items())

@@ -18,7 +18,7 @@ from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torch
 from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.table_files import table_entry
+from perfmodel.schema.table_files import read_config
 from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from
 from perfmodel.schema.workload import Table, TableSet
 
@@ -115,7 +115,7 @@ def _tables(
             if isinstance(pooling, Mapping):
                 known |= {config.name, name}
                 factor = pooling.get(name, pooling.get(config.name, 1.0))
-            entry = table_entry(
+            entry = read_config(
                 {
                     "name": name,
                     "num_embeddings": config.num_embeddings,

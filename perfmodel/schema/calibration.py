@@ -32,10 +32,10 @@ from perfmodel.schema.fields import (
     Span,
     Strict,
     Whole,
-    far_from_sold,
+    find_doubts,
     limits_of,
-    one_of,
-    up_to,
+    require_at_most,
+    require_one_of,
 )
 from perfmodel.schema.files import LATEST, cannot_write, invalid_fields, shown, unknown_name, write_whole_text
 from perfmodel.schema.gate import load_json, read_text
@@ -79,10 +79,10 @@ PASS_STEPS = (
 )
 """Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
 
-Collective = Annotated[str, one_of("collective", COLLECTIVES)]
-KernelKey = Annotated[str, one_of("kernel constant", KERNEL_KEYS)]
+Collective = Annotated[str, require_one_of("collective", COLLECTIVES)]
+KernelKey = Annotated[str, require_one_of("kernel constant", KERNEL_KEYS)]
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
-PassStep = Annotated[str, one_of("step", PASS_STEPS)]
+PassStep = Annotated[str, require_one_of("step", PASS_STEPS)]
 
 
 class Curve(Strict):
@@ -91,9 +91,11 @@ class Curve(Strict):
     collective: Collective
     gpus: Annotated[Ranks, Field(ge=2)]
     domain_gpus: Ranks
-    alpha_s: Annotated[Interval, up_to(_LONGEST_S)]
-    beta_bytes_per_s: Annotated[Interval, up_to(1e18)]  # any large rate if the samples do not determine it
-    p: Annotated[Interval, up_to(100)]
+    alpha_s: Annotated[Interval, require_at_most(_LONGEST_S)]
+    beta_bytes_per_s: Annotated[
+        Interval, require_at_most(1e18)
+    ]  # any large rate if the samples do not determine it
+    p: Annotated[Interval, require_at_most(100)]
     anchor_bytes: list[Bytes] = Field(min_length=1)
     anchor_times_s: list[Seconds]
     anchor_log_sd: LogSd
@@ -246,7 +248,7 @@ class Calibration(Strict):
     preferred: bool = False
     this_cluster: bool = True
     note: str = ""
-    accepted: list[Annotated[str, one_of("limit", limits_of("sample"))]] = []
+    accepted: list[Annotated[str, require_one_of("limit", limits_of("sample"))]] = []
     sample_count: Annotated[int, Field(ge=0, le=2**53)]
     samples_sha256: str
     environment: Mapping[str, str] = {}
@@ -255,7 +257,7 @@ class Calibration(Strict):
     kernels: KernelConstants | None = None
     more_kernels: list[KernelConstants] = []
     after_kernel: list[Curve] = []
-    handover_s: Mapping[PassStep, Annotated[Interval, up_to(_LONGEST_S)]] = {}
+    handover_s: Mapping[PassStep, Annotated[Interval, require_at_most(_LONGEST_S)]] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Calibration:
@@ -299,7 +301,7 @@ class Calibration(Strict):
         doubts: dict[str, str] = {}
         for curve in (*self.curves, *self.after_kernel):
             sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
-            doubts = {**far_from_sold(sizes, times, np.asarray([float(curve.gpus)])), **doubts}
+            doubts = {**find_doubts(sizes, times, np.asarray([float(curve.gpus)])), **doubts}
         return {name: text for name, text in doubts.items() if name not in self.accepted}
 
     def to_json(self) -> str:

@@ -101,9 +101,9 @@ class Limit(Strict):
         """
         if self.least <= value <= self.most or (zero and value == 0):  # false for NaN
             return ""
-        least, most = (units.format_quantity(end, self.unit) for end in (self.least, self.most))
-        given = units.format_quantity(value, self.unit) if abs(value) < _LONG else f"{value:g} {self.unit}"
-        return f"must be {'0, or ' if zero else ''}from {least} to {most}, not {given}"
+        low, high = (units.format_quantity(end, self.unit) for end in (self.least, self.most))
+        number = units.format_quantity(value, self.unit) if abs(value) < _LONG else f"{value:g} {self.unit}"
+        return f"must be {'0, or ' if zero else ''}from {low} to {high}, not {number}"
 
     def doubt(self, value: float) -> str:
         """Why ``value`` needs confirmation. Limits: within ten times of a product on the market -> "" """
@@ -125,13 +125,13 @@ def limits_of(group: Literal["machine", "chip", "sample"]) -> Mapping[str, Limit
     return {key: Limit(**values) for key, values in tomllib.loads(text)[group].items()}
 
 
-def within(key: str) -> Any:
+def limit_field(key: str) -> Any:
     """The schema field for a value of a sample within its limit: for ``Annotated[float, …]``."""
     limit = limits_of("sample")[key]
     return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)
 
 
-def far_from_sold(
+def find_doubts(
     payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> dict[str, str]:
     """{name of a limit: why samples are doubtful}: more than ten times beyond every product on the market.
@@ -164,10 +164,10 @@ Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
-Seconds = Annotated[float, within("time_s")]
+Seconds = Annotated[float, limit_field("time_s")]
 Span = Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
 """Seconds that may be 0."""
-Bytes = Annotated[float, within("payload_bytes")]
+Bytes = Annotated[float, limit_field("payload_bytes")]
 
 
 class Interval(Strict):
@@ -183,13 +183,13 @@ class Interval(Strict):
         return self.high - self.low < 2 * self.value
 
     @model_validator(mode="after")
-    def _ordered(self) -> Interval:
+    def _check(self) -> Interval:
         if not self.low <= self.value <= self.high:
             raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
         return self
 
 
-def one_of(kind: str, names: Collection[str]) -> Any:
+def require_one_of(kind: str, names: Collection[str]) -> Any:
     """Annotation of a text that is one of ``names``; ``kind`` says in a message what they are."""
 
     def check(text: str) -> str:
@@ -200,7 +200,7 @@ def one_of(kind: str, names: Collection[str]) -> Any:
     return AfterValidator(check)
 
 
-def up_to(most: float) -> Any:
+def require_at_most(most: float) -> Any:
     """Annotation of an ``Interval`` whose value is at most ``most``."""
 
     def check(interval: Interval) -> Interval:
@@ -261,12 +261,12 @@ class Hardware(Strict):
     @classmethod
     def refusal(cls, key: str, number: float) -> str:
         """Why a value cannot be: the allowed range, for a message. Limits: allowed -> "" """
-        known = cls.keys[key]
+        allowed = cls.keys[key]
         if number == 0:
-            return "" if known.zero else "must be more than 0"
-        if known.unit == "count" and math.isfinite(number) and not float(number).is_integer():
+            return "" if allowed.zero else "must be more than 0"
+        if allowed.unit == "count" and math.isfinite(number) and not float(number).is_integer():
             return f"must be a whole number, not {number:g}"
-        return cls.limits[key].refusal(number, zero=known.zero)
+        return cls.limits[key].refusal(number, zero=allowed.zero)
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
@@ -304,7 +304,7 @@ class Hardware(Strict):
         """
         if not values:
             return self
-        replaced = {key: self._assume(key, value, source) for key, value in values.items()}
+        replaced = {key: self._take_value(key, value, source) for key, value in values.items()}
         fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
         fields |= self._replace(replaced) | {"overrides": self.overrides | set(replaced)}
         return validated(type(self), fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
@@ -313,13 +313,13 @@ class Hardware(Strict):
         """The fields that change if these values are replaced."""
         return {"values": {**self.values, **replaced}}
 
-    def _assume(self, key: str, value: float | str, source: str) -> Quantity:
+    def _take_value(self, key: str, value: float | str, source: str) -> Quantity:
         if key not in self.keys:
             raise unknown_name(f"{self.kind} value", key, self.keys)
         unit, meaning = self.keys[key].unit, self.keys[key].meaning
         number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
         if refused := self.refusal(key, number):
-            here = f"; here {self.values[key]}" if key in self.values else ""
-            raise BadInputError(f"{source} {key}={value}: it {refused}.", f"{meaning}{here}.")
-        known = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
-        return validated(Quantity, {"value": float(number), **known}, source, f"{key}={value}")
+            present = f"; here {self.values[key]}" if key in self.values else ""
+            raise BadInputError(f"{source} {key}={value}: it {refused}.", f"{meaning}{present}.")
+        origin = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
+        return validated(Quantity, {"value": float(number), **origin}, source, f"{key}={value}")

@@ -151,21 +151,21 @@ def invalid_fields(
             value = f" (found {shown(problem.get('input'))})"
         if problem["type"] != "value_error":
             field = field or "the whole file"
-        line = f"{field}: {_reason(problem)}{value}" if field else _reason(problem)
+        line = f"{field}: {_describe_problem(problem)}{value}" if field else _describe_problem(problem)
         lines.append(line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…")
     left = error.error_count() - len(lines)
-    more = f"; and {left} more" if left > 0 else ""
-    words = f"{what} {where} is not valid: {'; '.join(lines)}{more}."
+    omitted = f"; and {left} more" if left > 0 else ""
+    words = f"{what} {where} is not valid: {'; '.join(lines)}{omitted}."
     return BadInputError(words, expected(what), where=f"{what} {where}")
 
 
-def _reason(problem: ErrorDetails) -> str:
+def _describe_problem(problem: ErrorDetails) -> str:
     """One of pydantic's errors in plain words: long limits shortened, whole ones with all digits."""
     context: dict[str, Any] = dict(problem.get("ctx", {}))
     for key, limit in context.items():
         if isinstance(limit, (int, float)) and not isinstance(limit, bool):
-            whole = limit == int(limit) and abs(limit) < _LONG
-            context[key] = f"{int(limit):,}".replace(",", " ") if whole else f"{limit:g}"
+            integral = limit == int(limit) and abs(limit) < _LONG
+            context[key] = f"{int(limit):,}".replace(",", " ") if integral else f"{limit:g}"
     kind = problem["type"]
     if kind == "greater_than_equal":
         return "must not be negative" if context["ge"] == "0" else f"must be at least {context['ge']}"
@@ -188,29 +188,29 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
         near = difflib.get_close_matches(name, alike, n=_MOST_NEAREST, cutoff=0.0)
         step = f"the nearest of {len(names)}: {', '.join(near)}."
     else:
-        nearest = _nearest_names(name, sorted(names, key=lambda known: known != usual))
+        nearest = _find_nearest(name, sorted(names, key=lambda known: known != usual))
         hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
         step = f"{hint}known: {', '.join(names) or 'none'}."
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 
-def _nearest_names(name: str, names: Sequence[str]) -> list[str]:
+def _find_nearest(name: str, names: Sequence[str]) -> list[str]:
     """The known names that are probably meant, at most three.
 
     That is another case; else all that begin so; else a typing error; else all whose first word, up to a
     dash, is the nearest.  Limits: no name is near -> none
     """
     text = name.strip().casefold()
-    plain = {known.casefold(): known for known in reversed(names)}
+    plain = {candidate.casefold(): candidate for candidate in reversed(names)}
     if text in plain:
         return [plain[text]]
-    if begins := [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]:
+    if begins := [x for x in names if len(text) >= 2 and x.casefold().startswith(text)]:
         return begins[:_MOST_NEAREST]
     if alike := difflib.get_close_matches(text, list(plain), n=1, cutoff=0.75):
         return [plain[alike[0]]]
-    words = {known: known.casefold().partition("-")[0] for known in names}
+    words = {x: x.casefold().partition("-")[0] for x in names}
     nearest = difflib.get_close_matches(text.partition("-")[0], sorted(set(words.values())), n=1)
-    return [known for known in names if words[known] in nearest][:_MOST_NEAREST]
+    return [x for x in names if words[x] in nearest][:_MOST_NEAREST]
 
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:
@@ -233,7 +233,7 @@ def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> 
     try:
         os.close(handle)
         write(draft)
-        _settle(draft)
+        _write_through(draft)
         os.replace(draft, path)
     except OSError as error:
         raise cannot_write(path, error, what) from None
@@ -262,7 +262,7 @@ def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
     return BadInputError(f"{named} cannot be written: {reason}.", step)
 
 
-def _settle(draft: Path) -> None:
+def _write_through(draft: Path) -> None:
     """Synchronise the draft to disk, with the access rights of a new file."""
     handle = os.open(draft, os.O_RDONLY)
     try:
@@ -278,9 +278,8 @@ def _settle(draft: Path) -> None:
 
 def home_folder() -> Path:
     """``$PERFMODEL_HOME``, else the user's data folder of this system. It need not exist."""
-    given = os.environ.get(HOME_VARIABLE, "").strip()
-    if given:
-        return Path(given).expanduser()
+    if place := os.environ.get(HOME_VARIABLE, "").strip():
+        return Path(place).expanduser()
     import platformdirs
 
     return Path(platformdirs.user_data_dir("perfmodel", appauthor=False))

@@ -102,10 +102,10 @@ def _read_stdin(what: str, most: int) -> bytes:
     if stream not in _piped:
         _piped.clear()
         _piped[stream] = what, stream.buffer.read(most + 1)
-    first, raw = _piped[stream]
-    if first != what:
+    kind, raw = _piped[stream]
+    if kind != what:
         raise BadInputError(
-            f"{first} and {what} cannot both be read from stdin.", "give a file for one of them."
+            f"{kind} and {what} cannot both be read from stdin.", "give a file for one of them."
         )
     return raw
 
@@ -266,10 +266,10 @@ def _read_word(text: str, line: str) -> Any:
 
 def read_csv_lines(path: Path, what: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
     """(line number, fields) of each CSV row that is not blank, header first."""
-    return csv_lines(read_text(path, what), f"{what} {path}", most)
+    return split_csv(read_text(path, what), f"{what} {path}", most)
 
 
-def csv_lines(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
+def split_csv(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
     """(line number, fields) of each row of CSV text; ``where`` names it in a message.
 
     most  rows below the header

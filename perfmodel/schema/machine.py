@@ -295,9 +295,9 @@ def chip_file(name: str) -> str:
 
 
 def _find_shipped(kind: str, name: str) -> Path:
-    known = resources.data_names(f"{kind}s", _SUFFIX)
-    if name not in known:
-        raise unknown_name(kind, name, known, resources.DEFAULT_MACHINE)
+    shipped = resources.data_names(f"{kind}s", _SUFFIX)
+    if name not in shipped:
+        raise unknown_name(kind, name, shipped, resources.DEFAULT_MACHINE)
     return resources.data_path(f"{kind}s", name + _SUFFIX)
 
 
@@ -368,9 +368,9 @@ def _check_kernel_rates(machine: Machine, where: str) -> None:
         like = _load_shipped(machine.links.like)
         ratio = memory.value / like.value("hbm_bytes_per_s")
         for key in FOLLOW_MEMORY if not math.isclose(ratio, 1, rel_tol=_SAME) else ():
-            mine, other = machine.quantity(key), like.quantity(key)
-            if mine.source == other.source and math.isclose(mine.value, other.value, rel_tol=_SAME):
-                copied[key] = float(f"{other.value * ratio:.4g}")
+            mine, theirs = machine.quantity(key), like.quantity(key)
+            if mine.source == theirs.source and math.isclose(mine.value, theirs.value, rel_tol=_SAME):
+                copied[key] = float(f"{theirs.value * ratio:.4g}")
     elif memory.evidence is not Evidence.DATASHEET:
         wrong = []
     if not (wrong := list(dict.fromkeys([*copied, *wrong]))):

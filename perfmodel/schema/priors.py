@@ -208,9 +208,9 @@ class Priors(Strict):
         Limits: no cluster on that network -> InfiniBand's, but for unknowns with a prior of the network's own
         """
         beliefs, learned = self.beliefs(law, network), self.learned_of(law, network)
-        own = law in self.learned.get(network, {})
+        learned_here = law in self.learned.get(network, {})
         for name, value in learned.unknowns.items() if learned else ():
-            if own or beliefs[name] is getattr(self, law)[name]:
+            if learned_here or beliefs[name] is getattr(self, law)[name]:
                 beliefs[name] = beliefs[name].model_copy(update={"value": value})
         return beliefs
 
@@ -221,8 +221,8 @@ def load_priors() -> Priors:
     names = "collectives.toml", "bands.toml", LEARNED
     path, bands, learned = (resources.data_path("priors", name) for name in names)
     try:
-        found = Priors.model_validate({**read_toml(path, "priors"), "bands": read_toml(bands, "priors")})
-        return found.model_copy(update={"learned": _NETWORKS.validate_json(read_text(learned, "priors"))})
+        priors = Priors.model_validate({**read_toml(path, "priors"), "bands": read_toml(bands, "priors")})
+        return priors.model_copy(update={"learned": _NETWORKS.validate_json(read_text(learned, "priors"))})
     except ValidationError as error:
         raise invalid_fields(error, "priors", str(path)) from None
 
@@ -321,7 +321,7 @@ class DenseRates(Strict):
 
     def share_of(self, generation: str) -> Share:
         """Share of a generation; for a generation without measured steps, the share of all others."""
-        named = {each.generation: each for each in self.share}
+        named = {share.generation: share for share in self.share}
         return named.get(generation, named[ANY])
 
 

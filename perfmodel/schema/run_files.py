@@ -142,16 +142,16 @@ class Run:
 
         ``time_s`` with ``low_s``, ``high_s`` from the finish line; ``flag`` is ok, noisy or throttled.
         """
-        return self._work_samples(PointKind.KERNEL)
+        return self._collect_work(PointKind.KERNEL)
 
     def composed_samples(self) -> pd.DataFrame:
         """Whole passes as in ``kernel_samples``, and ``<step>_time_s`` of every step.
 
         Limits: a step that an implementation does not time -> NaN
         """
-        return self._work_samples(PointKind.COMPOSED)
+        return self._collect_work(PointKind.COMPOSED)
 
-    def _work_samples(self, kind: PointKind) -> pd.DataFrame:
+    def _collect_work(self, kind: PointKind) -> pd.DataFrame:
         import pandas as pd
 
         rows = []
@@ -161,17 +161,17 @@ class Run:
             row: dict[str, Any] = {**work.model_dump(), **point.model_dump(exclude={"work"})}
             row |= {"key": point.key, "clock": str(point.clock), "flag": flag}
             row |= {name: getattr(finish, name, None) for name in ("low_s", "high_s")}
-            row["time_s"] = _median_of_medians([visit.times_s for visit in visits])
+            row["time_s"] = _take_medians([visit.times_s for visit in visits])
             row = {name: row[name] for name in _WORK_COLUMNS}
             for name in dict.fromkeys(name for visit in visits for name in visit.steps_s):
                 times = [visit.steps_s[name] for visit in visits if visit.steps_s.get(name)]
-                row[f"{name}_time_s"] = _median_of_medians(times)
+                row[f"{name}_time_s"] = _take_medians(times)
             rows.append(row)
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(_WORK_COLUMNS))
 
 
-def _median_of_medians(times: list[list[float]]) -> float:
-    return float(np.median([np.median(part) for part in times]))
+def _take_medians(times: list[list[float]]) -> float:
+    return float(np.median([np.median(batch) for batch in times]))
 
 
 def read_run(path: Path | str) -> Run:
@@ -180,13 +180,13 @@ def read_run(path: Path | str) -> Run:
     Limits: an incomplete last line (lost power), a blank line -> left out; any other unreadable line, or a
     line that belongs to no point -> BadInputError with its number
     """
-    file = _samples_file(path)
+    file = _find_samples(path)
     lines = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
     if lines.damage:
         number, why = lines.damage[0]
-        more = f" In all, {lines.damage_text} cannot be used." if len(lines.damage) > 1 else ""
+        count = f" In all, {lines.damage_text} cannot be used." if len(lines.damage) > 1 else ""
         raise BadInputError(
-            f"{RUN_FILE} {file}, line {number}: {why}.{more}",
+            f"{RUN_FILE} {file}, line {number}: {why}.{count}",
             "run perfmodel calibrate again as before: it measures again what the lines held, and keeps a "
             f"copy of the file; or {put_away(file)}",
         )
@@ -210,16 +210,16 @@ def read_header(path: Path | str) -> RunHeader:
 
     Limits: no complete line, or not a header -> BadInputError
     """
-    file = _samples_file(path)
+    file = _find_samples(path)
     try:
         with file.open("rb") as stream:
-            first = stream.readline(_LONGEST_HEADER)
+            line = stream.readline(_LONGEST_HEADER)
     except OSError as error:
         raise BadInputError(f"{RUN_FILE} {file} cannot be read: {error.strerror or error}.") from None
-    return header_of(first, file)
+    return header_of(line, file)
 
 
-def _samples_file(path: Path | str) -> Path:
+def _find_samples(path: Path | str) -> Path:
     file = Path(path)
     return file / SAMPLES_NAME if file.is_dir() else file
 
@@ -280,14 +280,14 @@ def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
     preset  ``--quick``; "" for the standard preset, with more sizes and less noise
     Limits: if the stack has changed since, the new measurements go to another folder beside it
     """
-    more = ["--out", str(folder.parent)]
+    options = ["--out", str(folder.parent)]
     with suppress(OSError):
-        more = [] if folder.parent.resolve() == runs_folder().resolve() else more
+        options = [] if folder.parent.resolve() == runs_folder().resolve() else options
     with suppress(PerfmodelError):
         machine = read_header(folder).machine
         if not machine.startswith(_MADE_UP) and machine not in list_machines():
-            more += ["--machine", machine]
-    return shlex.join(["perfmodel", "calibrate", *words, *([preset] if preset else []), *more])
+            options += ["--machine", machine]
+    return shlex.join(["perfmodel", "calibrate", *words, *([preset] if preset else []), *options])
 
 
 def preference(calibration: Calibration) -> tuple[bool, bool, int, int, int]:
@@ -354,12 +354,12 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
             f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
             "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
         )
-    for path, item in calibrations.items():
-        if backend in (None, str(item.backend)) and clock in (None, str(item.clock)):
+    for path, calibration in calibrations.items():
+        if backend in (None, str(calibration.backend)) and clock in (None, str(calibration.clock)):
             return path
-    wanted = " at clock ".join(part for part in (backend, clock) if part)
-    there = ", ".join(f"--backend {item.backend} --set clock={item.clock}" for item in calibrations.values())
-    raise NoCalibrationError(f"run {folder.name} has nothing of {wanted}.", f"it has {there}.")
+    wanted = " at clock ".join(word for word in (backend, clock) if word)
+    measured = ", ".join(f"--backend {x.backend} --set clock={x.clock}" for x in calibrations.values())
+    raise NoCalibrationError(f"run {folder.name} has nothing of {wanted}.", f"it has {measured}.")
 
 
 def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:

@@ -95,15 +95,15 @@ class Point(Strict):
     held_out: bool = False  # never used by a fit; validation compares with it
 
     @model_validator(mode="after")
-    def _known(self) -> Point:
-        known = {
+    def _check(self) -> Point:
+        operations = {
             PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
             PointKind.KERNEL: KERNELS,
             PointKind.COMPOSED: COMPOSED,
             PointKind.LOOKUP: COMPOSED,
         }[self.kind]
-        if self.operation not in known:
-            raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(known)}")
+        if self.operation not in operations:
+            raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(operations)}")
         if self.gpus > self.nodes * self.gpus_per_node or self.nodes > self.gpus:
             raise ValueError(f"{self.gpus} ranks do not fit {self.nodes} nodes of {self.gpus_per_node}")
         return self
@@ -195,7 +195,7 @@ class Visit(Strict):
     note: str = ""
 
     @model_validator(mode="after")
-    def _timed(self) -> Visit:
+    def _check(self) -> Visit:
         if not self.times_s and not self.note:
             raise ValueError("times_s: a visit without times says why in its note")
         return self
@@ -246,9 +246,9 @@ class RunLines:
     @property
     def damage_text(self) -> str:
         """Words such as ``3 lines (7, 9, 12)``."""
-        numbers = [str(item.number) for item in self.damage]
-        more = " …" if len(numbers) > _MOST_NAMED else ""
-        return f"{counted(len(numbers), 'line')} ({', '.join(numbers[:_MOST_NAMED])}{more})"
+        numbers = [str(line.number) for line in self.damage]
+        ellipsis = " …" if len(numbers) > _MOST_NAMED else ""
+        return f"{counted(len(numbers), 'line')} ({', '.join(numbers[:_MOST_NAMED])}{ellipsis})"
 
 
 def read_lines(raw: bytes, file: Path) -> RunLines:
@@ -256,8 +256,8 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
 
     Limits: no complete line, or a first line that is not the header of a run -> BadInputError
     """
-    whole = raw[: raw.rfind(b"\n") + 1]
-    lines = whole.split(b"\n")[:-1]
+    complete = raw[: raw.rfind(b"\n") + 1]
+    lines = complete.split(b"\n")[:-1]
     if not lines:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
     header = header_of(lines[0], file)
@@ -273,7 +273,7 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
             why = error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
             damage.append(Damage(number, why))
             continue
-        why = _contradiction(line, visits)
+        why = _find_contradiction(line, visits)
         if why or isinstance(line, RunHeader):
             damage.append(Damage(number, why))
             continue
@@ -282,10 +282,10 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
         elif isinstance(line, Visit):
             visits[line.key].append(line)
         good.append((number, line))
-    return RunLines(header, len(whole), good, damage)
+    return RunLines(header, len(complete), good, damage)
 
 
-def _contradiction(line: RunHeader | PointLine | Visit | Finish, visits: dict[str, list[Visit]]) -> str:
+def _find_contradiction(line: RunHeader | PointLine | Visit | Finish, visits: dict[str, list[Visit]]) -> str:
     """Why a readable line contradicts the visits before it, by point; "" if it is usable."""
     if isinstance(line, RunHeader):
         return "a second header"

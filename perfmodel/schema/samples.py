@@ -15,9 +15,9 @@ from pydantic import FailFast, Field
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
-from perfmodel.schema.fields import Ranks, Seconds, Strict, limits_of, one_of, validated
+from perfmodel.schema.fields import Ranks, Seconds, Strict, limits_of, require_one_of, validated
 from perfmodel.schema.files import cell, expected, first_line, shown, unknown_name, write_whole_text
-from perfmodel.schema.gate import csv_lines, read_csv_lines
+from perfmodel.schema.gate import read_csv_lines, split_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +36,12 @@ class _Sample(NamedTuple):
     """A row of a file; the fields are its columns, in the order in which they are written."""
 
     source_id: _Filled
-    backend: Annotated[str, one_of("backend", SAMPLE_BACKENDS)]
+    backend: Annotated[str, require_one_of("backend", SAMPLE_BACKENDS)]
     library_version: str
     gpu: str
     machine: str
-    collective: Annotated[str, one_of("collective", SAMPLE_OPERATIONS)]
-    clock: Annotated[str, one_of("clock", tuple(Clock))]
+    collective: Annotated[str, require_one_of("collective", SAMPLE_OPERATIONS)]
+    clock: Annotated[str, require_one_of("clock", tuple(Clock))]
     variant: _Filled
     payload_bytes: Annotated[int, Field(ge=1, le=int(limits_of("sample")["payload_bytes"].most))]
     gpus: Annotated[Ranks, Field(ge=2)]
@@ -80,7 +80,7 @@ def load_samples(path: str | Path | None = None, *, backend: str | None = None) 
 
 def parse_samples(text: str, where: str) -> pd.DataFrame:
     """Validated samples of CSV text; ``where`` names it in messages."""
-    return _build_frame(_read_rows(csv_lines(text, f"{_WHAT} {where}"), where))
+    return _build_frame(_read_rows(split_csv(text, f"{_WHAT} {where}"), where))
 
 
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
@@ -134,20 +134,20 @@ def _read_rows(lines: list[tuple[int, list[str]]], where: str) -> list[_Sample]:
     numbers = [number for number, _ in lines[1:]]
     for number, row in lines[1:]:
         if len(row) != len(names):
-            raise _unusable(where, number, f"{len(row)} fields instead of {len(names)}")
+            raise _refuse_row(where, number, f"{len(row)} fields instead of {len(names)}")
     records = [{name: text.strip() for name, text in zip(names, row, strict=True)} for _, row in lines[1:]]
     rows = validated(_SampleFile, {"rows": records}, _WHAT, where, numbers).rows
     earlier: set[_Sample] = set()
     for number, sample in zip(numbers, rows, strict=True):
         if not sample.nodes <= sample.gpus <= sample.nodes * sample.gpus_per_node:
-            raise _unusable(where, number, "gpus do not fit nodes x gpus_per_node")
+            raise _refuse_row(where, number, "gpus do not fit nodes x gpus_per_node")
         if sample in earlier:
-            raise _unusable(where, number, "the same as an earlier line")
+            raise _refuse_row(where, number, "the same as an earlier line")
         earlier.add(sample)
     return rows
 
 
-def _unusable(where: str, number: int, reason: str) -> BadInputError:
+def _refuse_row(where: str, number: int, reason: str) -> BadInputError:
     return BadInputError(f"{_WHAT} {where}, line {number}: {reason}.", expected(_WHAT))
 
 

@@ -185,7 +185,7 @@ def read_tables(path: Path) -> TableSet:
     if isinstance(tables := document.get("tables"), list):
         document = {
             **document,
-            "tables": [_translate(t, f"{where}, tables.{i}") for i, t in enumerate(tables)],
+            "tables": [_read_entry(t, f"{where}, tables.{i}") for i, t in enumerate(tables)],
         }
     return _build_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
 
@@ -222,7 +222,7 @@ def _read_rows(
     read = _read_texts if lines else _read_values
     entries: list[Any] = [read(zip(names, row, strict=True)) for row in rows]
     if MARK in names:
-        entries = [table_entry(entry, named) for entry in entries]
+        entries = [read_config(entry, named) for entry in entries]
     strict = None if lines else True
     return _build_set(validated(_TableFile, {"tables": entries}, what, where, lines, strict), path)
 
@@ -252,14 +252,14 @@ def _read_values(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _translate(table: Any, where: str) -> Any:
+def _read_entry(table: Any, where: str) -> Any:
     """A table of a list in our own fields, in lower case; what is no table is reported by the validation."""
     if not isinstance(table, dict):
         return table
     if not _TableEntry.model_fields.keys() >= table.keys():
         names = _check_names([str(name) for name in table], "field", where)
         table = dict(zip(names, table.values(), strict=True))
-    return table_entry(table, where) if MARK in table else table
+    return read_config(table, where) if MARK in table else table
 
 
 def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
@@ -268,17 +268,17 @@ def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
     Limits: an unknown name, a name twice, no rows or no dim -> BadInputError
     """
     small = [name.strip().casefold() for name in names]
-    known = FIELDS if MARK in small else _TableEntry.model_fields
+    names_known = FIELDS if MARK in small else _TableEntry.model_fields
     for name, typed in zip(small, names, strict=True):
-        if name not in known:
-            error = unknown_name(kind, typed, known)
+        if name not in names_known:
+            error = unknown_name(kind, typed, names_known)
             raise BadInputError(f"{where}: {error.message}", error.next_step)
         if small.count(name) > 1:
             raise BadInputError(f"{where}: {kind} {name} stands twice.", "leave out one of them.")
-    missing = [name for name in ("rows", "dim") if name not in small and known is not FIELDS]
+    missing = [name for name in ("rows", "dim") if name not in small and names_known is not FIELDS]
     if missing and kind == "column":
         raise BadInputError(
-            f"{where}: missing column {', '.join(missing)}.", f"columns: {', '.join(sorted(known))}."
+            f"{where}: missing column {', '.join(missing)}.", f"columns: {', '.join(sorted(names_known))}."
         )
     return small
 
@@ -302,7 +302,7 @@ def _build_set(file: _TableFile, path: Path) -> TableSet:
     return TableSet(file.name or name, tuple(tables), file.source or source, file.note)
 
 
-def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
 
     config  its fields, of ``FIELDS``. TorchRec's config has no number of ids per bag, so one of
@@ -317,11 +317,11 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         use, why = FIELDS[field]
         if use == "refused" and value not in _OFF:
             raise BadInputError(f"{where}: {field} {shown(value)} is not modelled: {why}.", "leave it out.")
-    if _last_word(config.get("config_class", "EmbeddingBagConfig")) != "EMBEDDINGBAGCONFIG":
+    if _strip_name(config.get("config_class", "EmbeddingBagConfig")) != "EMBEDDINGBAGCONFIG":
         raise BadInputError(f"{where} is {shown(config['config_class'])}: {_SEQUENCE}.", _OF_SEQUENCES)
     features = config.get("feature_names") or []
     if isinstance(features, str):  # as in a CSV field
-        features = [part for part in features.replace("|", ";").split(";") if part.strip()]
+        features = [word for word in features.replace("|", ";").split(";") if word.strip()]
     if isinstance(features, list | tuple) and len(features) > 1:
         names = ", ".join(str(name).strip() for name in features[:3])
         raise BadInputError(
@@ -330,7 +330,7 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
             "the nearest: one feature with the ids of all of them; it leaves out "
             f"{len(features) - 1} bags a sample.",
         )
-    dtype = _last_word(config.get("data_type", "FP32")).lower()
+    dtype = _strip_name(config.get("data_type", "FP32")).lower()
     if dtype not in _DTYPES:
         packed = "is not modelled: FBGEMM packs several elements into a byte, and no such look-up was timed"
         reason = packed if dtype in ("int4", "int2") else "is not known"
@@ -341,7 +341,7 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     return entry | ({} if pooling is None else {"pooling": pooling}) | {"dtype": _DTYPES[dtype]}
 
 
-def _last_word(value: object) -> str:
+def _strip_name(value: object) -> str:
     """The last part of a name of Python, in capitals: ``SUM`` of ``PoolingType.SUM``."""
     return str(value).rsplit(".", 1)[-1].upper()
 
@@ -351,7 +351,7 @@ def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
     number: float | None = None
     for field in ("pooling", "pooling_type"):
         value = config.get(field)
-        word = "" if value is None else _last_word(value)
+        word = "" if value is None else _strip_name(value)
         if word == "NONE":
             raise BadInputError(f"{where}: {field} {shown(value)}: {_SEQUENCE}.", _OF_SEQUENCES)
         if word in ("SUM", "MEAN", ""):

@@ -176,17 +176,17 @@ def parse_distribution(text: str | None) -> Distribution:
     """
     if text is None:
         return UNIFORM
-    kind, colon, rest = text.strip().partition(":")
+    kind, colon, tail = text.strip().partition(":")
     kind = kind.strip().lower()
     if not colon and kind in (UNIFORM.name, ONE_ROW.name):
         return UNIFORM if kind == UNIFORM.name else ONE_ROW
     if colon and kind == "zipf":
-        return zipf(parse_ratio(rest, "the exponent of zipf", allow_zero=True))
-    if not colon or kind != "histogram" or not (name := rest.strip()):
+        return zipf(parse_ratio(tail, "the exponent of zipf", allow_zero=True))
+    if not colon or kind != "histogram" or not (name := tail.strip()):
         raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
     if looks_like_path(name, [".csv"]):
         return read_histogram(Path(name))
-    shipped = next((known for known in list_histograms() if known.lower() == name.lower()), None)
+    shipped = next((x for x in list_histograms() if x.lower() == name.lower()), None)
     if shipped is None:
         raise unknown_name("histogram", name, list_histograms())
     return read_histogram(data_path(_FOLDER, f"{shipped}.csv"), shipped)

@@ -101,7 +101,7 @@ def test_the_page_has_the_limits() -> None:
 
 ASKS = {
     *("read_bounded", "read_text", "read_toml", "read_json", "load_json", "decode_json", "read_yaml"),
-    *("read_csv_lines", "csv_lines", "read_as"),
+    *("read_csv_lines", "split_csv", "read_as"),
 }
 """Functions by which files are read, of which all callers are tried."""
 LIBRARIES = ("json", "tomllib", "yaml", "pd", "np", "pickle")

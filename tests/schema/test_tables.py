@@ -19,7 +19,7 @@ from perfmodel.engine.steps import Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator
-from perfmodel.schema.table_files import FIELDS, list_models, load_tables, table_entry, tables_from_frame
+from perfmodel.schema.table_files import FIELDS, list_models, load_tables, read_config, tables_from_frame
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, Workload, zipf
 
 FOREIGN = Path(__file__).parent / "foreign_tables"
@@ -384,7 +384,7 @@ def test_what_is_wrong_in_a_torchrec_config_is_named(
     ],
 )
 def test_what_a_field_of_torchrec_gives(field: str, value: object, entry: dict[str, object]) -> None:
-    translated = table_entry({**CONFIG, field: value}, "a file")
+    translated = read_config({**CONFIG, field: value}, "a file")
     assert {name: translated[name] for name in entry} == entry
 
 
@@ -393,7 +393,7 @@ def test_every_field_of_todays_configs_is_used_irrelevant_or_refused() -> None:
     if (spec := importlib.util.find_spec("torchrec")) is None:
         pytest.skip("TorchRec is not installed")
     (folder,) = spec.submodule_search_locations or []
-    expected = table_entry(CONFIG, "a file")
+    expected = read_config(CONFIG, "a file")
     classes: dict[str, list[Any]] = {}
     for file in ("modules/embedding_configs.py", "types.py"):
         for node in ast.parse((Path(folder) / file).read_text()).body:
@@ -405,10 +405,10 @@ def test_every_field_of_todays_configs_is_used_irrelevant_or_refused() -> None:
     for name in fields.keys() - CONFIG.keys() - {"data_type"}:
         default = False if ast.unparse(fields[name] or ast.Constant(None)) == "False" else None
         weighted = {"weighted": False} if name == "need_pos" else {}
-        assert table_entry({**CONFIG, name: default}, "a file") == expected | weighted
+        assert read_config({**CONFIG, name: default}, "a file") == expected | weighted
     types = {ast.unparse(member.targets[0]) for member in classes["DataType"]}
     for name in types - {"INT64", "INT32", "INT4", "INT2"}:
-        assert table_entry({**CONFIG, "data_type": f"DataType.{name}"}, "a file")["dtype"]
+        assert read_config({**CONFIG, "data_type": f"DataType.{name}"}, "a file")["dtype"]
 
 
 @pytest.mark.parametrize(
