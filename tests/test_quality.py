@@ -1,4 +1,4 @@
-"""What the linters do not see: circles of imports, packages, lengths, budgets, names.
+"""What the linters do not see: circles of imports, packages, lengths, budgets, names, clocks in tests.
 
 The linters are the hooks of ``.pre-commit-config.yaml``; ``.ci/run`` runs them before the tests.
 """
@@ -6,6 +6,7 @@ The linters are the hooks of ``.pre-commit-config.yaml``; ``.ci/run`` runs them 
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -164,3 +165,27 @@ def test_variables_are_nouns_and_functions_begin_with_a_verb(room: str) -> None:
     assert fillers.total() <= 0.01 * len(variables), fillers
     nouns = [word for word in functions if word not in VERBS.split()]
     assert len(nouns) <= 0.4 * len(functions), nouns
+
+
+_CLOCK = re.compile(r"\b(import|from) time\b|perf_counter|(process|thread)_time|ru_utime")
+_BOUND = re.compile(r"\b(?:timeout|wait|join|communicate)(?:=|\()(\d[\d.]*)\b")
+_SHORTEST_BOUND_S = 60.0
+_TIMED = {
+    "conftest.py": "it ends a test that hangs, by its processor time",
+    "waiting.py": "it waits for other processes; nothing that is asserted depends on how long",
+    "fake_gpu.py": "its events are a GPU's clock, which the product reads",
+    "stand_in_torch.py": "its events are a GPU's clock, which the product reads",
+    "team_rank.py": "a call that takes a millisecond at least",
+    "test_effort.py": "its clock is a list of numbers",
+    "test_waiting_line.py": "its clock of work is a counter",
+    Path(__file__).name: "it looks for clocks",
+}
+"""Files of tests that may read a clock."""
+
+
+def test_no_test_reads_a_clock_nor_waits_for_a_short_time() -> None:
+    """A busy machine is slower; speed is measured in ``benchmarks/``, side by side."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert path.name in _TIMED or not _CLOCK.search(text), path
+        assert all(float(bound) >= _SHORTEST_BOUND_S for bound in _BOUND.findall(text)), path
