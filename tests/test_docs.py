@@ -8,6 +8,7 @@ compared; ``python tests/test_docs.py`` writes it anew.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import math
@@ -26,6 +27,7 @@ from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 import perfmodel
 from perfmodel.cli import measuring, run, waiting_line
+from perfmodel.plan.frames import TablePlan, TableScaling
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -202,6 +204,19 @@ def test_sections_and_pages_that_code_and_data_name_are_there() -> None:
         text = path.read_text(encoding="utf-8")
         assert set(re.findall(r"model\.md#([\w-]+)", text)) <= sections, path
         assert all((ROOT / page).exists() for page in re.findall(r"(?<![\w/])docs/[\w-]+\.md", text)), path
+
+
+def test_the_page_of_python_has_the_functions_and_their_arguments() -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^    (\w+)\((.*?)\) -> ", page, re.MULTILINE | re.DOTALL)
+    assert {name for name, _ in shown} == set(perfmodel.__all__) - {"__version__"}
+    for name, words in shown:
+        arguments = re.findall(r"(\w+): ", words)
+        assert set(arguments) <= set(inspect.signature(getattr(perfmodel, name)).parameters), name
+    rows = re.findall(r"^\| (`[^|]+) \|", page.partition("| of a `TablePlan`")[2], re.MULTILINE)
+    members = [name for row in rows for name in re.findall(r"`(\w+)", row)]
+    assert len(members) > 8 and all(hasattr(TablePlan, name) for name in members), members
+    assert all(hasattr(TableScaling, name) for name in ("table", "stopped"))
 
 
 def test_what_was_tried_has_a_date() -> None:
