@@ -118,8 +118,8 @@ class Mapper:
         packed = [*([start] if start else []), *self._pack_all()]
         fast = min(packed, key=lambda mapping: mapping.time_s)
         lean = min(packed, key=lambda mapping: float(mapping.load_ps.sum()))
-        improved = [self._improve(mapping.copy()) for mapping in (fast, lean)]
-        return self._shake(min([fast, *improved], key=lambda mapping: mapping.time_s))
+        improved = [self._try_moves(mapping.copy()) for mapping in (fast, lean)]
+        return self._search_further(min([fast, *improved], key=lambda mapping: mapping.time_s))
 
     @cached_property
     def bound_s(self) -> float:
@@ -137,7 +137,9 @@ class Mapper:
     def _pack_all(self) -> list[CoreMapping]:
         largest = _LARGEST if np.isfinite(self.room_bytes) else _LARGEST[:1]
         limits = [
-            (self.bound_s * 1e12 * target, self.room_bytes * part) for target in _TARGETS for part in largest
+            (self.bound_s * 1e12 * target, self.room_bytes * share)
+            for target in _TARGETS
+            for share in largest
         ]
         return [mapping for limit in limits if (mapping := self._pack(*limit)) is not None]
 
@@ -157,7 +159,7 @@ class Mapper:
         mapping = CoreMapping.empty(self.tables, self.cores)
         for table in np.argsort(-np.array(size), kind="stable").tolist():
             for option in orders[table]:
-                cores = self._least_busy(mapping, self.tables[table], option)
+                cores = self._find_least_busy(mapping, self.tables[table], option)
                 if cores.size:
                     mapping.put(table, option, cores)
                     break
@@ -165,13 +167,13 @@ class Mapper:
                 return None
         return mapping
 
-    def _least_busy(self, mapping: CoreMapping, options: LookUpOptions, option: int) -> Ints:
+    def _find_least_busy(self, mapping: CoreMapping, options: LookUpOptions, option: int) -> Ints:
         """The least busy cores that have room for the pieces of an option; none if there are too few."""
         free = np.flatnonzero(mapping.held_bytes + options.held_bytes[option] <= self.room_bytes * _ROOM)
         number = int(options.pieces[option])
         return free[np.argsort(mapping.load_ps[free], kind="stable")[: number if number <= free.size else 0]]
 
-    def _improve(self, mapping: CoreMapping) -> CoreMapping:
+    def _try_moves(self, mapping: CoreMapping) -> CoreMapping:
         """The best mapping of several rounds in which tables move and pieces are exchanged."""
         best = mapping.copy()
         for weight in _WEIGHTS:
@@ -196,22 +198,22 @@ class Mapper:
         top = max(float(mapping.load_ps.max()), float(o.piece_ps.min()))
         loads = (np.sort(np.where(free, mapping.load_ps[:-2], np.inf), axis=1) / top)[group]
         with np.errstate(invalid="ignore", over="ignore"):
-            more = np.cumsum(_power(loads + o.piece_ps[:, np.newaxis] / top) - _power(loads), axis=1)
-        score = more[np.arange(group.size), o.pieces - 1]
+            rise = np.cumsum(_power(loads + o.piece_ps[:, np.newaxis] / top) - _power(loads), axis=1)
+        score = rise[np.arange(group.size), o.pieces - 1]
         score += _power((mapping.load_ps[-2:] + o.shared_ps) / top).sum(axis=1)
         score += weight * 24 / top / self.cores * o.pieces * (o.piece_ps + self._dual[1] * o.held_bytes)
         option = int(np.nanargmin(score))
-        mapping.put(table, option, self._least_busy(mapping, o, option))
+        mapping.put(table, option, self._find_least_busy(mapping, o, option))
 
     def _exchange_all(self, mapping: CoreMapping) -> None:
         """Exchange pieces of the busiest core with shorter ones, or none, of others, while that helps."""
-        while (exchange := self._best_exchange(mapping)) is not None:
-            table, other, source, target = exchange
+        while (exchange := self._find_exchange(mapping)) is not None:
+            table, partner, source, target = exchange
             mapping.move(table, source, target)
-            if other < len(self.tables):
-                mapping.move(other, target, source)
+            if partner < len(self.tables):
+                mapping.move(partner, target, source)
 
-    def _best_exchange(self, mapping: CoreMapping) -> tuple[int, int, int, int] | None:
+    def _find_exchange(self, mapping: CoreMapping) -> tuple[int, int, int, int] | None:
         """(table, other table or number of tables for none, their cores) that lower the largest load most.
 
         Limits: no exchange lowers it, or the memory is busier than all cores -> None
@@ -221,25 +223,25 @@ class Mapper:
         pairs = list(zip(self.tables, mapping.choice.tolist(), strict=True))
         piece_ps = np.array([*(o.piece_ps[option] for o, option in pairs), 0.0])
         held = np.array([*(o.held_bytes[option] for o, option in pairs), 0.0])
-        there = np.zeros((len(pairs) + 1, self.cores), dtype=bool)
+        placed = np.zeros((len(pairs) + 1, self.cores), dtype=bool)
         for table, cores in enumerate(mapping.cores):
-            there[table, cores] = True
-        there[-1] = True
+            placed[table, cores] = True
+        placed[-1] = True
         best, exchange = float(mapping.load_ps[source]), None
         if best <= mapping.load_ps[-2:].max():
             return None
-        for table in np.flatnonzero(there[:-1, source]).tolist():
-            gain, more = piece_ps[table] - piece_ps[:, np.newaxis], held[table] - held[:, np.newaxis]
+        for table in np.flatnonzero(placed[:-1, source]).tolist():
+            gain, grown = piece_ps[table] - piece_ps[:, np.newaxis], held[table] - held[:, np.newaxis]
             worst = np.maximum(mapping.load_ps[source] - gain, mapping.load_ps[:-2] + gain)
-            worst[~there | there[table]] = np.inf
-            worst[:-1][there[:-1, source]] = np.inf
-            worst[(mapping.held_bytes + more > room) | (mapping.held_bytes[source] - more > room)] = np.inf
-            other, target = divmod(int(np.argmin(worst)), self.cores)
-            if worst[other, target] < best:
-                best, exchange = worst[other, target], (table, other, source, target)
+            worst[~placed | placed[table]] = np.inf
+            worst[:-1][placed[:-1, source]] = np.inf
+            worst[(mapping.held_bytes + grown > room) | (mapping.held_bytes[source] - grown > room)] = np.inf
+            partner, target = divmod(int(np.argmin(worst)), self.cores)
+            if worst[partner, target] < best:
+                best, exchange = worst[partner, target], (table, partner, source, target)
         return exchange
 
-    def _shake(self, best: CoreMapping) -> CoreMapping:
+    def _search_further(self, best: CoreMapping) -> CoreMapping:
         """The best mapping after random tables were taken off together and put back, many times."""
         random = np.random.default_rng(0)
         while self.moves < self.budget and best.time_s > self.bound_s * _CLOSE:

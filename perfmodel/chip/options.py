@@ -71,19 +71,21 @@ class LookUpOptions:
 
     def join(self, other: LookUpOptions) -> LookUpOptions:
         """These options, and then those of ``other``."""
-        both = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
-        return LookUpOptions(**{name: np.concatenate(pair) for name, pair in both.items()})
+        pairs = {
+            field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        }
+        return LookUpOptions(**{name: np.concatenate(pair) for name, pair in pairs.items()})
 
-    def prune(self) -> LookUpOptions:
+    def drop_beaten(self) -> LookUpOptions:
         """The options that no other one beats in pieces, time and buffer, with loads about as small."""
         values = np.column_stack([self.pieces, self.piece_ps, self.held_bytes, self.shared_ps])
-        _, first = np.unique(values, axis=0, return_index=True)
-        some = self.take(np.sort(first[np.isfinite(self.piece_ps[first])]))
-        values = np.column_stack([some.pieces, some.piece_ps, some.held_bytes])
+        _, index = np.unique(values, axis=0, return_index=True)
+        finite = self.take(np.sort(index[np.isfinite(self.piece_ps[index])]))
+        values = np.column_stack([finite.pieces, finite.piece_ps, finite.held_bytes])
         no_worse = np.all(values[:, np.newaxis] <= values, axis=2)
         better = no_worse & ~no_worse.T
-        better &= np.all(some.shared_ps[:, np.newaxis] <= some.shared_ps * _ALIKE, axis=2)
-        return some.take(np.flatnonzero(~better.any(axis=0)))
+        better &= np.all(finite.shared_ps[:, np.newaxis] <= finite.shared_ps * _ALIKE, axis=2)
+        return finite.take(np.flatnonzero(~better.any(axis=0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class TableOnChip:
     @cached_property
     def options(self) -> LookUpOptions:
         """The options that no other one beats."""
-        return _Pieces(self, *self._cuts()).options.prune()
+        return _Pieces(self, *self._list_cuts()).options.drop_beaten()
 
     @cached_property
     def symmetric(self) -> LookUpOptions:
@@ -119,7 +121,7 @@ class TableOnChip:
         """Options with the same cuts, as long as they take for this table and its ids."""
         return _Pieces(self, cuts.way, cuts.slices, cuts.parts, cuts.kept_rows).options
 
-    def _cuts(self) -> tuple[Ints, Ints, Ints, Array]:
+    def _list_cuts(self) -> tuple[Ints, Ints, Ints, Array]:
         """(way, slices of the batch, parts of the rows, kept rows) of all options."""
         cores, room = self.chip.cores, float(self.chip.value("local_bytes") // self.row)
         powers = (2 ** np.arange(cores.bit_length())).tolist()
@@ -137,8 +139,8 @@ class TableOnChip:
         cuts = [cut for cut in cuts if cut[0] * cut[1] <= cores and cut[0] <= self.batch]
         slices, parts, share = np.array(cuts).T
         kept_rows = np.maximum(np.minimum(np.ceil(self.rows / parts), room // share), 1)
-        whole, any_share = share == 1, share > 0
-        used = [whole & (parts == 1), any_share, whole, any_share]  # by way
+        undivided, any_share = share == 1, share > 0
+        used = [undivided & (parts == 1), any_share, undivided, any_share]  # by way
         way, cut = np.nonzero(used)
         return way, slices[cut], parts[cut], np.where((way == L1) | (way == L1_UB), kept_rows[cut], 0.0)
 
@@ -155,19 +157,21 @@ class TableOnChip:
         _, rows, before = self.bins
         return np.asarray(np.interp(head, before, np.concatenate([[0.0], np.cumsum(values * rows)])))
 
-    def misses(self, head: Array) -> Array:
+    def count_misses(self, head: Array) -> Array:
         """Look-ups, by all cores, of rows after the ``head`` hottest ones that miss the shared cache [-]."""
-        values = equations.row_misses(self.bins[0], self.batch * self.pooling, self._stays(self.cache_bytes))
+        values = equations.row_misses(
+            self.bins[0], self.batch * self.pooling, self._find_stay(self.cache_bytes)
+        )
         return self.sum_rows(values, self.rows) - self.sum_rows(values, head)
 
-    def past_core(self, draws: Array) -> tuple[Array, Array]:
+    def count_past_core(self, draws: Array) -> tuple[Array, Array]:
         """(share of so many look-ups that miss the core's own cache, such misses of the hottest row) [-]."""
         numbers, place = np.unique(draws, return_inverse=True)
-        stays = self._stays(self.chip.value("core_cache_bytes"))
+        stays = self._find_stay(self.chip.value("core_cache_bytes"))
         values = np.array([equations.row_misses(self.bins[0], n, stays) for n in numbers])
         return np.minimum(values @ self.bins[1] / numbers, 1)[place], values[:, 0][place]
 
-    def _stays(self, cache_bytes: float) -> float:
+    def _find_stay(self, cache_bytes: float) -> float:
         """Look-ups during which a row stays in a cache of so many bytes; infinite if it holds all rows."""
         (p, rows, _), held = self.bins, cache_bytes / self.row
         if held >= unique_rows(p, rows, self.batch * self.pooling):
@@ -191,14 +195,14 @@ class _Pieces:
         self.inside = np.where(
             way == GM_UB, 1.0, table.sum_rows(table.bins[0], self.head)
         )  # buffers serve them
-        self.past, self.past_hottest = table.past_core(self.bags * table.pooling)
+        self.past, self.past_hottest = table.count_past_core(self.bags * table.pooling)
         self.copied = np.where(self.keeps & (not table.chip.buffers.persist), kept_rows * self.row, 0.0)
 
     @cached_property
     def options(self) -> LookUpOptions:
         """The options with all that they take; infinite times where a buffer is too small."""
         table, partial = self.table, self.parts > 1
-        gathered_s, (near_s, passes, fits) = self._gathered(), self._near()
+        gathered_s, (near_s, passes, fits) = self._compute_gathered(), self._compute_near()
         fits &= ~self.keeps | (self.kept_rows * self.row <= self.v("local_bytes"))
         touched = self.bags * np.where(partial, touched_fraction(self.share, table.pooling), 1.0)
         moved = self.bags * (table.pooling * _ID_BYTES + _OFFSET_BYTES)
@@ -207,9 +211,9 @@ class _Pieces:
         )  # added to others' bags
         waits_s = self.v("row_latency_s") * (passes + partial + (self.copied > 0))
         piece_s = waits_s + (moved + self.copied) / self.v("core_bytes_per_s") + near_s + gathered_s
-        piece_s = np.where(fits, np.maximum(piece_s, self._slice_s()), np.inf)
+        piece_s = np.where(fits, np.maximum(piece_s, self._compute_slice_s()), np.inf)
         waits_s = waits_s + np.where(gathered_s > 0, self.v("row_latency_s"), 0.0)
-        memory, cache = self._row_bytes(passes)
+        memory, cache = self._count_row_bytes(passes)
         memory = memory + self.slices * self.parts * moved
         shared_s = np.column_stack([memory / self.v("gm_bytes_per_s"), cache / self.v("cache_bytes_per_s")])
         held = np.where(self.keeps & table.chip.buffers.persist, self.kept_rows * self.row, 0.0)
@@ -218,7 +222,7 @@ class _Pieces:
             self.way, self.slices, self.parts, self.kept_rows, times[0], times[1], held, times[2]
         )
 
-    def _near(self) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _compute_near(self) -> tuple[Array, Array, NDArray[np.bool_]]:
         """(time of the look-ups that buffers serve [s], passes [-], whether the vector buffer suffices).
 
         A pass has as many bags, with their ids, as the vector buffer holds beside two chunks, or beside the
@@ -246,12 +250,12 @@ class _Pieces:
         near_s = np.select([self.way == way for way in times], list(times.values()))
         return near_s, passes, ~self.streams | (at_once >= 1)
 
-    def _gathered(self) -> Array:
+    def _compute_gathered(self) -> Array:
         """Time to gather the look-ups that buffers do not serve from global memory [s]."""
         v, rate = self.v, self.v("core_bytes_per_s")
         past = np.where(self.way == GM, self.past, 1.0)
-        rest = np.maximum((1 - self.inside) * self.every, 1e-300)
-        missed = np.minimum(self.table.misses(self.head) / rest, past)
+        gathered = np.maximum((1 - self.inside) * self.every, 1e-300)
+        missed = np.minimum(self.table.count_misses(self.head) / gathered, past)
         near, middle, far = (
             v(f"{place}_latency_s") + self.row / rate for place in ("core_cache", "cache", "row")
         )
@@ -260,23 +264,23 @@ class _Pieces:
         n = self.look_ups * (1 - self.inside)
         return equations.gm_time(n, self.row, mean, far, v("rows_in_flight"), rates, v("row_issue_s"))
 
-    def _slice_s(self) -> Array:
+    def _compute_slice_s(self) -> Array:
         """Time of the cache slice with the hottest row that is gathered from global memory [s]."""
         p, _, before = self.table.bins
-        rest = self.every * (1 - self.inside)
+        gathered = self.every * (1 - self.inside)
         bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
         hottest = np.where(
-            self.way == GM, self.past_hottest * self.slices, np.minimum(self.every * p[bin_after], rest)
+            self.way == GM, self.past_hottest * self.slices, np.minimum(self.every * p[bin_after], gathered)
         )
-        requests = np.where(self.way == GM, self.past * self.every, rest)
+        requests = np.where(self.way == GM, self.past * self.every, gathered)
         rate = self.v("cache_bytes_per_s")
         return equations.slice_time(requests, hottest, self.row, self.v("cache_slices"), rate)
 
-    def _row_bytes(self, passes: Array) -> tuple[Array, Array]:
+    def _count_row_bytes(self, passes: Array) -> tuple[Array, Array]:
         """Bytes of rows that all pieces read from (global memory, the shared cache) [bytes]."""
         table_bytes, streams = self.table.rows * self.row, self.way == GM_UB
         again = 1.0 if table_bytes <= self.v("cache_bytes") else self.slices * passes
         past = np.where(self.way == GM, self.past, 1 - self.inside) * self.every
-        memory = np.where(streams, table_bytes * again, self.table.misses(self.head) * self.row)
+        memory = np.where(streams, table_bytes * again, self.table.count_misses(self.head) * self.row)
         cache = np.where(streams, table_bytes * self.slices * passes, past * self.row)
         return memory + self.copied * self.parts, cache + self.copied * self.slices * self.parts

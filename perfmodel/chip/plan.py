@@ -104,7 +104,7 @@ class ChipPlan:
 
     def time_with(self, tables: PlanTables) -> float:
         """Time of a batch of this mapping with other ids [s]. tables  the same tables with those ids"""
-        on_chip = tables_on_chip(self.chip, tables, self.batch)
+        on_chip = place_tables(self.chip, tables, self.batch)
         chosen = zip(on_chip, self.mapping.tables, self.mapping.choice, strict=True)
         mapping = CoreMapping.empty([t.price(o.take(int(c))) for t, o, c in chosen], self.chip.cores)
         for table, cores in enumerate(self.mapping.cores):
@@ -119,22 +119,22 @@ def plan_chip(chip: Chip, tables: PlanTables, batch: int) -> ChipPlan:
     Limits: a batch below 1, tables larger than global memory -> BadInputError;
             never slower than a symmetric mapping
     """
-    on_chip = tables_on_chip(chip, tables, batch)
+    on_chip = place_tables(chip, tables, batch)
     room_bytes = chip.value("local_bytes") if chip.buffers.persist else np.inf
-    ways = best_ways([table.symmetric for table in on_chip], room_bytes)
+    ways = choose_ways([table.symmetric for table in on_chip], room_bytes)
     sliced = [table.symmetric.take(way) for table, way in zip(on_chip, ways, strict=True)]
-    options = [table.options.join(last) for table, last in zip(on_chip, sliced, strict=True)]
+    options = [table.options.join(even) for table, even in zip(on_chip, sliced, strict=True)]
     start = CoreMapping.empty(options, chip.cores)
-    for table, last in enumerate(sliced):
-        start.put(table, options[table].way.size - 1, np.arange(last.pieces[0]))
+    for table, even in enumerate(sliced):
+        start.put(table, options[table].way.size - 1, np.arange(even.pieces[0]))
     mapper = Mapper(options, chip.cores, room_bytes)
     baseline_s = sum(float(table.symmetric.alone_ps[GM]) for table in on_chip) * 1e-12
-    symmetric_s = sum(float(last.alone_ps[0]) for last in sliced) * 1e-12
+    symmetric_s = sum(float(even.alone_ps[0]) for even in sliced) * 1e-12
     mapping = mapper.run(start).renumber()
     return ChipPlan(chip, tables, batch, mapping, mapper.bound_s, baseline_s, symmetric_s)
 
 
-def tables_on_chip(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip]:
+def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip]:
     """Each table with its part of the shared cache: by the bytes of different rows that a batch asks for.
 
     Limits: as ``plan_chip``
@@ -143,26 +143,26 @@ def tables_on_chip(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnCh
         raise BadInputError(f"a batch of {batch} samples has no work.", "give 1 or more.")
     size, table_bytes = chip.value("gm_size_bytes"), tables.total_bytes
     if 0 < size < table_bytes:
-        more, needs, has = (format_bytes(x, binary=False) for x in (table_bytes - size, table_bytes, size))
+        excess, needs, has = (format_bytes(x, binary=False) for x in (table_bytes - size, table_bytes, size))
         raise BadInputError(
-            f"{tables.model} needs {needs}, {more} more than the {has} of global memory of {chip.name}.",
+            f"{tables.model} needs {needs}, {excess} more than the {has} of global memory of {chip.name}.",
             "use a chip with more memory (perfmodel show chips lists them), or fewer or narrower tables.",
         )
     access = chip.value("access_bytes")
     row = access * np.ceil(tables.dim * tables.element_bytes / access)
     distinct = tables.count_unique(batch) * row
     held = chip.value("cache_bytes") * distinct / float(np.sum(distinct))
-    first, kind, _ = tables.kinds
+    examples, kind, _ = tables.kinds
     columns = np.stack([tables.rows, tables.dim, row, tables.pooling, held], axis=1)
     kinds = []
-    for table in first.tolist():
+    for table in examples.tolist():
         rows, dim, row_bytes, pooling, cache_bytes = columns[table].tolist()
         law = tables.laws[tables.law[table]]
         kinds.append(TableOnChip(chip, rows, dim, row_bytes, pooling, law, batch, cache_bytes))
     return [kinds[index] for index in kind.tolist()]
 
 
-def best_ways(symmetric: Sequence[LookUpOptions], room_bytes: float) -> list[int]:
+def choose_ways(symmetric: Sequence[LookUpOptions], room_bytes: float) -> list[int]:
     """The way of each table if every core has a slice of every table: rows stay where that saves most.
 
     Sorted by time saved for each byte that stays. room_bytes  of a core's local buffer

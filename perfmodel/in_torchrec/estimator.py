@@ -96,15 +96,15 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             for shard in option.shards:
                 shard.perf = Perf(*[float("inf")] * len(_PARTS))
         if options:
-            tables, of = self.tables_of(sharding_options)
-            evaluator = self.evaluator_of(tables, sharding_options[0].batch_size)
-            schemes = [scheme_of(option, evaluator) for option in options]
-            perfs = self._perfs(evaluator, [of[option.fqn] for option in options], schemes)
+            tables, of = self.read_tables(sharding_options)
+            evaluator = self.build_evaluator(tables, sharding_options[0].batch_size)
+            schemes = [find_scheme(option, evaluator) for option in options]
+            perfs = self._estimate_perfs(evaluator, [of[option.fqn] for option in options], schemes)
             for option, perf in zip(options, perfs, strict=True):
                 for shard in option.shards:
                     shard.perf = perf
 
-    def tables_of(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
+    def read_tables(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
         """(the tables of these sharding options, the index of each by name).
 
         A table with fewer rows than ranks counts as if it had as many rows as ranks.
@@ -114,39 +114,38 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             raise BadInputError(
                 f"sharding options have batches of {sorted(batches)}.", "give all tables one batch size."
             )
-        found: dict[str, Table] = {}
+        named: dict[str, Table] = {}
         for option in options:
             rows, dim = (int(size) for size in option.tensor.shape)
             dtype = _DTYPES[option.tensor.element_size()]
             rows = max(rows, self.topology.world_size)
-            found[option.fqn] = Table(option.fqn, rows, dim, float(sum(option.input_lengths)), dtype)
-        return PlanTables.of(TableSet("module", tuple(found.values()))), {
-            name: at for at, name in enumerate(found)
-        }
+            named[option.fqn] = Table(option.fqn, rows, dim, float(sum(option.input_lengths)), dtype)
+        index = {name: number for number, name in enumerate(named)}
+        return PlanTables.of(TableSet("module", tuple(named.values()))), index
 
-    def evaluator_of(self, tables: PlanTables, batch: int) -> Evaluator:
+    def build_evaluator(self, tables: PlanTables, batch: int) -> Evaluator:
         """Computes costs for these tables on the machine; uses the topology's domains if they are smaller.
 
         batch  samples per GPU
         """
         gpus, domain = self.topology.world_size, self.topology.intra_group_size
 
-        def costing(**more: Any) -> Evaluator:
-            how = {"training": self.training, "sets": ExchangeSets(), **self.costs, **more}
-            return Evaluator.on(self.machine, tables, batch, gpus, **how)
+        def build(**options: Any) -> Evaluator:
+            costs = {"training": self.training, "sets": ExchangeSets(), **self.costs, **options}
+            return Evaluator.on(self.machine, tables, batch, gpus, **costs)
 
-        found = costing()
-        if domain < found.domain:
-            found = costing(gpus_per_node=domain)
-        if found.domain != min(domain, gpus):
+        evaluator = build()
+        if domain < evaluator.domain:
+            evaluator = build(gpus_per_node=domain)
+        if evaluator.domain != min(domain, gpus):
             raise BadInputError(
                 f"the topology has domains of {domain} GPUs, "
-                f"and {found.setting.machine.name} of {found.domain}.",
+                f"and {evaluator.setting.machine.name} of {evaluator.domain}.",
                 "give the topology and the machine of one cluster.",
             )
-        return found
+        return evaluator
 
-    def _perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
+    def _estimate_perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
         """For each table (by index) and the scheme beside it, the times of one shard."""
         of = np.array(tables)
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
@@ -154,19 +153,20 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         G, T = float(evaluator.gpus), float(len(evaluator.tables))
         n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
         together = T * loads.everywhere + loads.own * n[:, np.newaxis]
-        whole, empty = (_added(evaluator.times.estimate_steps(factor * together)) for factor in (1, _EMPTY))
-        found = {part: (whole[part] - empty[part]) / n for part in _PARTS}
+        full = _sum_parts(evaluator.times.estimate_steps(together))
+        empty = _sum_parts(evaluator.times.estimate_steps(_EMPTY * together))
+        times = {name: (full[name] - empty[name]) / n for name in _PARTS}
         if self._usual is None:
-            self._usual = _usual(of, kind, sum(whole.values(), np.zeros(of.size)))
+            self._usual = _find_usual(of, kind, sum(full.values(), np.zeros(of.size)))
         apart = ~copied(kind) & (kind != self._usual)
-        alone = _added(evaluator.times.estimate_steps(loads.everywhere + loads.own))
-        for part in ("fwd_comms", "bwd_comms"):
-            found[part] = np.where(apart, alone[part], found[part])
-        found = {part: np.maximum(time, 0) * TO_MS for part, time in found.items()}
-        return [Perf(**{part: float(each[at]) for part, each in found.items()}) for at in range(len(schemes))]
+        alone = _sum_parts(evaluator.times.estimate_steps(loads.everywhere + loads.own))
+        for name in ("fwd_comms", "bwd_comms"):
+            times[name] = np.where(apart, alone[name], times[name])
+        times = {name: np.maximum(time, 0) * TO_MS for name, time in times.items()}
+        return [Perf(**{name: float(time[i]) for name, time in times.items()}) for i in range(len(schemes))]
 
 
-def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
+def find_scheme(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     """This program's scheme for a sharding option of TorchRec."""
     kind, shards = option.sharding_type, len(option.shards)
     gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
@@ -176,28 +176,29 @@ def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     return Scheme.from_name(cut.name, gpus, domain, col_parts=shards)
 
 
-def _added(times: Mapping[str, Array]) -> dict[str, Array]:
+def _sum_parts(times: Mapping[str, Array]) -> dict[str, Array]:
     """Adds up the times of steps by the four parts that TorchRec distinguishes, such as ``fwd_compute``."""
-    found = dict.fromkeys(_PARTS, np.zeros(()))
+    totals = dict.fromkeys(_PARTS, np.zeros(()))
     for name, time in times.items():
         step = STEPS.get(name)
         launches = name.startswith(LAUNCHES)
         collective = not launches if step is None else bool(step.collective)  # else the fabric's
         direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
-        part = f"{direction}_{'comms' if collective else 'compute'}"
-        found[part] = found[part] + time
-    return {part: np.broadcast_to(time, next(iter(times.values())).shape) for part, time in found.items()}
+        place = f"{direction}_{'comms' if collective else 'compute'}"
+        totals[place] = totals[place] + time
+    shape = next(iter(times.values())).shape
+    return {name: np.broadcast_to(time, shape) for name, time in totals.items()}
 
 
-def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
+def _find_usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
     """The kind of exchange that is fastest if all tables use it, among the kinds that most tables can use.
 
     For each possible shard: table  its index;  kind  its exchange;  time  of a pass if all tables were equal
     to this table and cut in this way
     """
     totals: dict[int, tuple[int, float]] = {}
-    for each in np.unique(kind[~copied(kind)]):
-        here = kind == each
-        able = np.unique(table[here])
-        totals[int(each)] = -able.size, float(sum(time[here & (table == t)].min() for t in able))
-    return min(totals, key=lambda each: totals[each], default=int(COPY.kind))
+    for exchange in np.unique(kind[~copied(kind)]):
+        using = kind == exchange
+        able = np.unique(table[using])
+        totals[int(exchange)] = -able.size, float(sum(time[using & (table == t)].min() for t in able))
+    return min(totals, key=lambda exchange: totals[exchange], default=int(COPY.kind))

@@ -48,14 +48,14 @@ def plan_module(
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError
     """
     check_names(options, plan_module, question_of)
-    found = collections_of(module)
+    collections = find_collections(module)
     if gpus is None:
         if not dist.is_initialized():
             raise BadInputError("how many GPUs is not known.", "give gpus=, or initialise torch.distributed.")
         gpus = dist.get_world_size()
         gpus_per_node = gpus_per_node or get_local_size(gpus)
-    several = len(found) > 1
-    tables = TableSet("module", tuple(_tables(found, pooling, several=several)))
+    several = len(collections) > 1
+    tables = TableSet("module", tuple(_list_tables(collections, pooling, several=several)))
     question = question_of(
         *(tables, gpus, machine, objective),
         batch=batch,
@@ -64,29 +64,30 @@ def plan_module(
         **options,
     )
 
-    def made() -> TorchRecPlan:
-        planned = question.answer()
-        return plan_for_torchrec(planned.evaluator, planned.plan, question.limit_bytes)
+    def plan() -> TorchRecPlan:
+        answer = question.answer()
+        return plan_for_torchrec(answer.evaluator, answer.plan, question.limit_bytes)
 
-    file = _agreed(made) if dist.is_initialized() and dist.get_world_size() == gpus else made()
-    parts = {path: _part(file, path, each, several=several) for path, each in found.items()}
+    file = _share_plan(plan) if dist.is_initialized() and dist.get_world_size() == gpus else plan()
+    plans = {path: _select_tables(file, path, bags, several=several) for path, bags in collections.items()}
     return ShardingPlan(
-        plan={path: torchrec_plan.module_plan(part, device=device) for path, part in parts.items()}
+        plan={path: torchrec_plan.module_plan(planned, device=device) for path, planned in plans.items()}
     )
 
 
-def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
+def find_collections(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
     """The EmbeddingBagCollections in a module, by their path in it. Limits: none -> BadInputError"""
-    found = {path: each for path, each in module.named_modules() if isinstance(each, EmbeddingBagCollection)}
-    if not found:
+    modules = dict(module.named_modules())
+    collections = {path: bags for path, bags in modules.items() if isinstance(bags, EmbeddingBagCollection)}
+    if not collections:
         raise BadInputError(
             f"{type(module).__name__} has no EmbeddingBagCollection.",
             "give the module that has one, before it is sharded.",
         )
-    return found
+    return collections
 
 
-def _agreed(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
+def _share_plan(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
     """Calls ``make`` on rank 0 and returns its result on all ranks; an error is raised on all, too."""
     sent: list[Any] = [None]
     if dist.get_rank() == 0:
@@ -104,16 +105,16 @@ def _name(path: str, table: str, *, several: bool) -> str:
     return f"{path}.{table}" if several else table
 
 
-def _tables(
-    found: Mapping[str, EmbeddingBagCollection], pooling: float | Mapping[str, float], *, several: bool
+def _list_tables(
+    collections: Mapping[str, EmbeddingBagCollection], pooling: float | Mapping[str, float], *, several: bool
 ) -> list[Table]:
-    tables, known = [], set()
-    for path, each in found.items():
-        for config in each.embedding_bag_configs():
+    tables, names = [], set()
+    for path, bags in collections.items():
+        for config in bags.embedding_bag_configs():
             name = _name(path, config.name, several=several)
             factor = pooling
             if isinstance(pooling, Mapping):
-                known |= {config.name, name}
+                names |= {config.name, name}
                 factor = pooling.get(name, pooling.get(config.name, 1.0))
             entry = read_config(
                 {
@@ -126,8 +127,8 @@ def _tables(
                 },
                 f"the module's {path or 'tables'}",
             )
-            tables.append(Table(**entry, weighted=each.is_weighted()))
-    unknown = sorted(set(pooling) - known) if isinstance(pooling, Mapping) else []
+            tables.append(Table(**entry, weighted=bags.is_weighted()))
+    unknown = sorted(set(pooling) - names) if isinstance(pooling, Mapping) else []
     if unknown:
         raise BadInputError(
             f"pooling is given for {unknown[0]!r}, which is not a table of the module.",
@@ -136,14 +137,16 @@ def _tables(
     return tables
 
 
-def _part(file: TorchRecPlan, path: str, each: EmbeddingBagCollection, *, several: bool) -> TorchRecPlan:
+def _select_tables(
+    file: TorchRecPlan, path: str, bags: EmbeddingBagCollection, *, several: bool
+) -> TorchRecPlan:
     """The part of a plan that concerns one collection, with the tables' names as in the collection.
 
     path  of the collection in the module;  several  whether there are others
     """
     entries = {entry.table: entry for entry in file.tables}
-    own = [
+    tables = [
         entries[_name(path, config.name, several=several)].model_copy(update={"table": config.name})
-        for config in each.embedding_bag_configs()
+        for config in bags.embedding_bag_configs()
     ]
-    return file.model_copy(update={"tables": own})
+    return file.model_copy(update={"tables": tables})

@@ -11,7 +11,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import copied
 from perfmodel.engine.steps import SHARDING_TYPES, WIDTH
-from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
+from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, find_scheme
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
@@ -34,29 +34,29 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         """Time of the plan [ms]. Limits: as ``PerfmodelEstimator.estimate``"""
         if any(not np.isfinite(shard.perf.total) for option in plan for shard in option.shards):
             return float("inf")
-        evaluator = self._evaluator(plan)
-        at = {name: t for t, name in enumerate(evaluator.tables.names)}
-        plan = sorted(plan, key=lambda option: at[option.fqn])
+        evaluator = self._build_evaluator(plan)
+        index = {name: t for t, name in enumerate(evaluator.tables.names)}
+        plan = sorted(plan, key=lambda option: index[option.fqn])
         sets = ExchangeSets(tuple(option.sharding_type for option in plan))
-        schemes = [scheme_of(option, evaluator) for option in plan]
+        schemes = [find_scheme(option, evaluator) for option in plan]
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
-        most = np.zeros(WIDTH)
-        most[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
+        busiest = np.zeros(WIDTH)
+        busiest[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
-        own = np.zeros((evaluator.gpus, loads.own.shape[-1]))
+        by_rank = np.zeros((evaluator.gpus, loads.own.shape[-1]))
         if not copied(kind).all():
-            np.add.at(own, ranks, loads.own[tables])
-        most[: own.shape[1]] += own.max(axis=0)
-        return float(evaluator.estimate_times(most)) * TO_MS
+            np.add.at(by_rank, ranks, loads.own[tables])
+        busiest[: by_rank.shape[1]] += by_rank.max(axis=0)
+        return float(evaluator.estimate_times(busiest)) * TO_MS
 
-    def _evaluator(self, plan: list[ShardingOption]) -> Evaluator:
+    def _build_evaluator(self, plan: list[ShardingOption]) -> Evaluator:
         """An evaluator for these tables, with the steps of all sharding types."""
         names = tuple(sorted(option.fqn for option in plan))
         batch = plan[0].batch_size
         if self._known is None or self._known[:2] != (names, batch):
-            tables, _ = self.estimator.tables_of(plan)
-            found = self.estimator.evaluator_of(tables, batch).exchange_by(ExchangeSets(SHARDING_TYPES))
-            self._known = names, batch, found
+            tables, _ = self.estimator.read_tables(plan)
+            evaluator = self.estimator.build_evaluator(tables, batch)
+            self._known = names, batch, evaluator.exchange_by(ExchangeSets(SHARDING_TYPES))
         return self._known[2]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.chip.options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnChip
-from perfmodel.chip.plan import tables_on_chip
+from perfmodel.chip.plan import place_tables
 from perfmodel.engine.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.machine import load_chip
@@ -20,7 +20,7 @@ from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distr
 def table(chip: str = "ascend-910", ids: str = "uniform", batch: int = 1024, **shape: Any) -> TableOnChip:
     one = Table(**{"name": "t", "rows": 10_000, "dim": 16, "pooling": 4.0, **shape})
     law = parse_distribution(ids)
-    return tables_on_chip(load_chip(chip), PlanTables.of(TableSet("set", (one,)), law), batch)[0]
+    return place_tables(load_chip(chip), PlanTables.of(TableSet("set", (one,)), law), batch)[0]
 
 
 def cut(of: TableOnChip, way: int, slices: int = 1, parts: int = 1, kept: float = 0) -> LookUpOptions:
@@ -61,7 +61,7 @@ def test_rows_past_a_cache_of_a_core_are_those_of_a_replay(ids: str, rows: int, 
     """A multiprocessor's cache of 256 KB, with rows of 512 bytes, in three cases: hot, even, all rows fit."""
     asked = table("h100-sxm", ids, 4096, rows=rows, dim=128, pooling=8.0)
     number = 4096 // slices * 8
-    share, _ = asked.past_core(np.array([float(number)]))
+    share, _ = asked.count_past_core(np.array([float(number)]))
     held = int(asked.chip.value("core_cache_bytes") / asked.row)
     law = parse_distribution(ids)
     replayed = [misses_of(draws(law, rows, number, seed), held) / number for seed in range(3)]
@@ -86,7 +86,7 @@ def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None
     laws = parse_distribution("one-row" if ids == "one row" else ids)
     chip = load_chip("h200-sxm")
     time_s = 0.0
-    on_chip = tables_on_chip(chip, PlanTables.of(TableSet("measured", tuple(tables)), laws), run["batch"])
+    on_chip = place_tables(chip, PlanTables.of(TableSet("measured", tuple(tables)), laws), run["batch"])
     ways = {item[1]: item[2] for item in run["items"]}
     for number, asked in enumerate(on_chip):
         used = way if ways[number] == way else GM

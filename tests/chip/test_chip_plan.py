@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from perfmodel.chip.plan import ChipPlan, plan_chip, tables_on_chip
+from perfmodel.chip.plan import ChipPlan, place_tables, plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import load_chip
@@ -108,6 +108,6 @@ def test_tables_have_ids_of_their_own() -> None:
     hot = Table(name="hot", rows=1_000_000, dim=16, pooling=1.0, distribution=parse_distribution("one-row"))
     even = Table(name="even", rows=1_000_000, dim=16, pooling=1.0)
     two = PlanTables.of(TableSet("two", (hot, even)), UNIFORM)
-    on_chip = tables_on_chip(load_chip("ascend-910"), two, 512)
-    assert on_chip[0].misses(np.zeros(1))[0] == pytest.approx(1)
-    assert on_chip[1].misses(np.zeros(1))[0] == pytest.approx(512, rel=0.01)
+    on_chip = place_tables(load_chip("ascend-910"), two, 512)
+    assert on_chip[0].count_misses(np.zeros(1))[0] == pytest.approx(1)
+    assert on_chip[1].count_misses(np.zeros(1))[0] == pytest.approx(512, rel=0.01)
