@@ -80,7 +80,7 @@ def _of_tables() -> list[Reader]:
 def _of_plans() -> list[Reader]:
     from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.choices.constraints import parse_rules
-    from perfmodel.plan.files import read_made_for, read_model, read_plan
+    from perfmodel.plan.files import read_made_for, read_plan
     from perfmodel.plan.for_torchrec.files import read_any_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
     from perfmodel.schema.workload import Table, TableSet
@@ -124,7 +124,6 @@ def _of_plans() -> list[Reader]:
     own = {**torchrec, "tables_fingerprint": few.fingerprint}
     return [
         Reader("plan", ".json", (_text(plan),), lambda p: read_plan(p, model)),
-        Reader("plan, its model", ".json", (_text(plan),), read_model),
         Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
         Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
         Reader("table rules", ".json", (_text(rules),), lambda p: parse_rules([str(p)])),

@@ -8,11 +8,10 @@ __version__ = "0.3.0"
 
 _PUBLIC = {
     "plan_tables": "perfmodel.plan.in_python",
-    "scale_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
     "project": "perfmodel.answer.sweep",
 }
-__all__ = ["__version__", "plan_tables", "predict_collectives", "project", "scale_tables"]
+__all__ = ["__version__", "plan_tables", "predict_collectives", "project"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,13 @@
 """Counted work: how much a search may do before it ends, whatever a clock says.
 
 A search that ended by a clock would give another answer on a busy machine. So each unit of work (a row of
-loads that is scored, a plan that is packed, a scheme that is listed, an iteration of a linear program) counts
-as the nanoseconds that it took on one core when its constant was written, and a search ends when their sum
-reaches its effort. The counts depend on the question alone. A time limit may only cut a search short, and
-then ``Budget.cut`` says so.
+loads that is scored, a plan that is packed, a scheme that is listed) counts as the nanoseconds that it took
+on one core when its constant was written, and a search ends when their sum reaches its effort. The counts
+depend on the question alone.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -69,27 +66,15 @@ class Work:
 
 
 class Budget:
-    """The limits of a search, and how much of them is used.
+    """The limit of a search, and how much of it is used.
 
     work      the sum to which the search adds its units of work
     effort_s  counted work after which the search ends [s]
-    cap_s     time by the clock after which the search is cut short [s]; None: no such limit
-    stop      returns whether the user wants the search to end now
-    cut       whether the clock or ``stop`` ended the search: another run may then give another answer
     """
 
-    def __init__(
-        self,
-        work: Work,
-        effort_s: float,
-        cap_s: float | None = None,
-        stop: Callable[[], bool] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.work, self.effort_s, self.stop, self.clock = work, effort_s, stop, clock
+    def __init__(self, work: Work, effort_s: float) -> None:
+        self.work, self.effort_s = work, effort_s
         self.began_s = work.seconds
-        self.ends_s = math.inf if cap_s is None else clock() + cap_s
-        self.cut = False
 
     @property
     def spent_s(self) -> float:
@@ -97,46 +82,10 @@ class Budget:
         return self.work.seconds - self.began_s
 
     @property
-    def left_s(self) -> float:
-        """Counted work that the search may still do [s]; 0 once it is cut short."""
-        return 0.0 if self.cut_short() else max(self.effort_s - self.spent_s, 0.0)
-
-    @property
     def share(self) -> float:
         """The share of ``effort_s`` that is spent, at most 1 [-]."""
         return min(self.spent_s / self.effort_s, 1.0) if self.effort_s > 0 else 1.0
 
-    def cut_short(self) -> bool:
-        """Whether ``cap_s`` has passed or ``stop`` returned True; once True, it stays True."""
-        if not self.cut:
-            late = self.ends_s < math.inf and self.clock() >= self.ends_s
-            self.cut = late or (self.stop is not None and self.stop())
-        return self.cut
-
-    def over(self, share: float = 1.0, more_s: float = 0.0) -> bool:
-        """Whether the search must end now: it is cut short, or enough work is done.
-
-        share   the share of ``effort_s`` that is enough
-        more_s  counted as work that is done already [s]
-        Limits: an effort of 0 -> True at once
-        """
-        return self.spent_s + more_s >= share * self.effort_s or self.cut_short()
-
-
-class Deadline:
-    """A moment by the clock at which several searches that run one after another must have ended.
-
-    limit_s  time from now until then [s]; None: no deadline
-    """
-
-    def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock, self.ends_s = clock, None if limit_s is None else clock() + limit_s
-
-    def share(self, of: int = 1) -> float | None:
-        """The time left [s] divided by ``of``, the number of searches still to run; 0 after the deadline."""
-        return None if self.ends_s is None else max(self.ends_s - self.clock(), 0.0) / max(of, 1)
-
-    @property
-    def over(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.share() == 0
+    def over(self, share: float = 1.0) -> bool:
+        """Whether this share of ``effort_s`` is done. Limits: an effort of 0 -> True at once"""
+        return self.spent_s >= share * self.effort_s

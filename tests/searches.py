@@ -10,8 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer.question import Question
 from perfmodel.effort import EFFORTS
+from perfmodel.plan.choices.constraints import parse_rules
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
+from perfmodel.schema.table_files import load_tables
+
+_OF_PLAN = ("most_bytes", "for_torchrec", "sets", "effort_s")
+
+
+def ask_plan(tables: Any, gpus: int, machine: Any = "h100-sxm-ib", **options: Any) -> PlanQuestion:
+    """A question to the planner with little effort. options  of it, of ``Question``, and ``only``"""
+    of_plan = {"effort_s": 0.1} | {name: options.pop(name) for name in _OF_PLAN if name in options}
+    rules = parse_rules(options.pop("only", ()))
+    question = Question.of(load_tables(tables), machine, gpus=gpus, **{"batch": 1024, **options})
+    return PlanQuestion(question=question, rules=rules, **of_plan)
 
 
 @contextmanager

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, warn, warn_stopped
-from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.stopping import acknowledge, ctrl_c
+from perfmodel.effort import tell
 from perfmodel.plan.replicas import find_fastest, plan_replicas
 from perfmodel.plan.scaling import scale
+from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:
     from perfmodel.cli.typed_line import TypedLine
     from perfmodel.plan.question import PlanQuestion
+
+
+class PlanProgress:
+    """Tells the line of a command how far a search is: it is called with the time of the best plan.
+
+    best_s  the last of these times [s]; infinite: none yet
+    """
+
+    best_s = math.inf
+
+    def __call__(self, best_s: float, what: str = "") -> None:
+        self.best_s = best_s
+        if math.isfinite(best_s):
+            tell(f"{what}best {format_time(best_s)}")
+
+    def of_gpus(self, gpus: int, best_s: float) -> None:
+        """Tell the best time on this number of GPUs, if plans for several are searched."""
+        self(best_s, f"{counted(gpus, 'GPU')}: ")
 
 
 def print_scaling(

@@ -13,7 +13,6 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
-from perfmodel.plan.arguments import check_names
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torchrec
 from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_MACHINE
@@ -47,7 +46,6 @@ def plan_module(
     In a running job with as many ranks, all ranks call it: rank 0 plans, the others receive its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError
     """
-    check_names(options, plan_module, question_of)
     collections = find_collections(module)
     if gpus is None:
         if not dist.is_initialized():

@@ -7,16 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, FailFast, Field, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationInfo
 
-from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
-from perfmodel.engine.settings import Setting
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import choose_optimizer
-from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown, write_whole_text
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
@@ -25,69 +21,8 @@ SCHEMA_VERSION = 1
 _WHAT = "plan file"
 
 
-class MadeFor(Exact):
-    """The question that a plan answers. A field that a file lacks is unknown; None is the default.
-
-    model_file     file of the tables, if they are not shipped
-    machine, machine_file  its name, and its file if it is not shipped
-    overrides      machine values that the user set [SI];  batch  samples per GPU
-    training       whether the pass was forward and backward;  optimizer  None: the default of the pass
-    distribution   of all ids, or one per table
-    backend        None: the library of the calibration or of the machine
-    reserve        share of the memory that tables may not use;  max_hbm_bytes  usable bytes of each GPU
-    dense          dense layers beside the plan, as typed
-    The other fields are the options of ``plan`` with these names.
-    """
-
-    model_file: str | None = None
-    machine: str
-    machine_file: str | None = None
-    overrides: dict[str, float] = {}
-    batch: int = Field(ge=1)
-    training: bool = False
-    optimizer: str | None = None
-    distribution: str | list[str] = "uniform"
-    payload: str | None = None
-    id_dtype: str | None = None
-    backend: str | None = None
-    clock: str | None = None
-    kernels: str | None = None
-    calibration: str | None = None
-    reserve: float | None = Field(default=None, ge=0, lt=1)
-    max_hbm_bytes: float | None = Field(default=None, gt=0)
-    dense: str | None = None
-
-    @staticmethod
-    def of(evaluator: Evaluator, **more: Any) -> MadeFor:
-        """The question behind an evaluator's costs. more  fields that the evaluator does not know"""
-        setting, basis = evaluator.setting, evaluator.basis
-        machine, training, optimizer = setting.machine, basis.training, basis.optimizer
-        overrides = {key: machine.value(key) for key in machine.what_ifs}
-        if basis.gpus_per_node is not None:
-            overrides |= machine.values_of_node(basis.gpus_per_node)
-        return MadeFor(
-            machine=machine.name,
-            overrides=overrides,
-            batch=evaluator.batch,
-            training=training,
-            optimizer=None if optimizer == choose_optimizer(training=training) else optimizer,
-            distribution=evaluator.tables.distribution,
-            payload=basis.payload,
-            id_dtype=evaluator.id_dtype,
-            backend=_backend(setting),
-            clock=None if setting.clock is None else str(setting.clock),
-            kernels=setting.asked_kernels,
-            calibration=None if setting.calibration is None else str(setting.calibration),
-            **more,
-        )
-
-
-def _backend(setting: Setting) -> str | None:
-    """Name of the library, if it is not the default of the calibration or of the machine."""
-    own = str(setting.machine.defaults.backend)
-    if setting.calibration is not None:
-        own = str(load_calibration(str(setting.calibration)).backend)
-    return None if setting.backend == own else str(setting.backend)
+MadeFor = dict[str, str | list[str]]
+"""The options of the question that a plan answers, as typed, by their names."""
 
 
 def _exchange(name: object, info: ValidationInfo) -> Exchange:
@@ -123,22 +58,26 @@ class _File(Exact):
     tables_fingerprint: str
     gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
-    made_for: MadeFor | None = None
+    made_for: MadeFor = {}
     placements: Annotated[list[_Entry], FailFast()] = Field(max_length=MOST_TABLES)
 
 
-def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
-    """A plan as plain data, as ``write_plan`` writes it.
+class _Said(BaseModel):
+    """What a plan file says of its question; other fields are not read."""
 
-    made_for  the question that it answers; None: unknown
-    """
+    model_config = ConfigDict(frozen=True, strict=True)
+    made_for: MadeFor = {}
+
+
+def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
+    """A plan as plain data, as ``write_plan`` writes it. made_for  None: unknown"""
     return {
         "schema_version": SCHEMA_VERSION,
         "model": plan.tables.model,
         "tables_fingerprint": plan.tables.fingerprint,
         "gpus": plan.gpus,
         "domain_gpus": plan.domain,
-        **({"made_for": made_for.model_dump()} if made_for else {}),
+        **({"made_for": made_for} if made_for else {}),
         "placements": [
             {
                 "table": name,
@@ -162,24 +101,16 @@ def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
     write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
 
-def read_made_for(path: Path) -> MadeFor | None:
-    """The question that the plan in a file answers. Limits: no question in it, or a TorchRec plan -> None"""
-    document = read_document(path)
-    said = document.get("made_for") if isinstance(document, dict) else None
-    return None if said is None else validated(MadeFor, said, _WHAT, f"{path}: made_for")
+def read_made_for(path: Path) -> MadeFor:
+    """The options that the plan in a file was made with, the tables among them as ``model``.
 
-
-def read_model(path: Path) -> str:
-    """Name of the set of tables that a plan file is for; the plan may be ours or TorchRec's.
-
-    Limits: not a plan, or a plan without that name -> BadInputError
+    Limits: a plan that does not say its tables -> BadInputError;  a plan of TorchRec -> its tables alone
     """
-    document = read_document(path)
+    document = read_json(path, _WHAT)
     _check_kind(document, str(path))
-    name = document.get("model") if isinstance(document, dict) else None
-    if not isinstance(name, str):
+    if not isinstance(document, dict) or not isinstance(document.get("model"), str):
         raise BadInputError(f"{_WHAT} {path} does not say of which tables it is.", "give --model.")
-    return name
+    return {"model": document["model"], **validated(_Said, document, _WHAT, str(path)).made_for}
 
 
 def read_plan(path: Path, tables: PlanTables) -> Plan:
@@ -187,12 +118,7 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
 
     Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
     """
-    return plan_from(read_document(path), tables, str(path))
-
-
-def read_document(path: Path) -> object:
-    """The parsed JSON of a plan file. Limits: not JSON -> BadInputError"""
-    return read_json(path, _WHAT)
+    return plan_from(read_json(path, _WHAT), tables, str(path))
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:

@@ -3,29 +3,121 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from perfmodel.answer.question import Question
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
-from perfmodel.engine.tables import PlanTables
-from perfmodel.errors import BadInputError
-from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
+from perfmodel.engine.placement import Plan
+from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.plan.choices.constraints import parse_rules
-from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
-from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
-from perfmodel.plan.scaling import scale
-from perfmodel.question.groups import DEFAULT_MACHINE, is_training
+from perfmodel.plan.files import MadeFor, write_plan
+from perfmodel.plan.outcome import Planned
+from perfmodel.plan.question import PlanQuestion
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import Machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
-from perfmodel.schema.workload import UNIFORM, Distribution, TableSet, parse_distribution
+from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
+
+STOPPED = "stopped by Ctrl-C"
+IN_PYTHON = naming_arguments(
+    {
+        "--max-hbm": "max_hbm_bytes",
+        "--effort ": "effort=",
+        "--model": "tables",
+    }
+)
+"""Rewrites error messages to name arguments instead of the command's options."""
+_TYPED = ("batch", "optimizer", "payload", "kernels", "backend", "clock", "calibration")
+"""Options of the question that a plan's file repeats as they are given."""
+
+
+@dataclass(frozen=True, eq=False)
+class TablePlan:
+    """A plan and its cost, as frames.
+
+    question  the question;  answer  the plan, its cost and its bound (``answer.found``)
+    """
+
+    question: PlanQuestion
+    answer: Planned
+
+    def __repr__(self) -> str:
+        """One line: the question and the time."""
+        of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
+        stopped = f", {STOPPED}" if self.stopped else ""
+        return f"<TablePlan of {of}: {format_time(self.time_s)}{stopped}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search early: this is the best plan up to then."""
+        return self.answer.found.stopped == "interrupt"
+
+    @property
+    def plan(self) -> Plan:
+        """Which GPUs hold which part of which table."""
+        return self.answer.plan
+
+    @property
+    def time_s(self) -> float:
+        """Time of a pass [s]."""
+        return self.answer.found.cost.time_s
+
+    @property
+    def bound_s(self) -> float:
+        """Lower bound: no plan of the shardings that were looked at takes less [s]."""
+        return self.answer.found.bound_s
+
+    @property
+    def tables(self) -> pd.DataFrame:
+        """One row a table, as of ``perfmodel plan --csv``.
+
+        table, rows [-], dim [-], sharding, exchange, row_parts [-], col_parts [-], hot_rows [-] (on every
+        GPU), shard_bytes [bytes of HBM on each GPU with a part], ranks (list; empty: all)
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.answer.table_records())
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a step of the pass: the ``steps`` of ``--json``.
+
+        name, collective, time_s, low_s, high_s, floor_s [s], evidence, limit, library, bytes and mean_bytes
+        [bytes, of the busiest GPU and of the mean GPU], rank (the busiest), imbalance [-]
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["steps"])
+
+    @property
+    def gpus(self) -> pd.DataFrame:
+        """One row a GPU.
+
+        rank, rows_bytes, optimizer_bytes, buffer_bytes (of exchanges), memory_bytes (all of them) [bytes]
+        """
+        import pandas as pd
+
+        memory = self.answer.found.memory
+        columns = {"rank": range(self.plan.gpus), "rows_bytes": memory.rows_bytes}
+        columns |= {"optimizer_bytes": memory.optimizer_bytes, "buffer_bytes": memory.buffer_bytes}
+        return pd.DataFrame({**columns, "memory_bytes": memory.total_bytes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of ``perfmodel plan --json`` for this plan, in SI units."""
+        return self.answer.to_dict()
+
+    def write(self, path: str | Path) -> None:
+        """Write the plan to a file that ``perfmodel plan --plan`` reads; an existing file is overwritten."""
+        write_plan(self.plan, Path(path), self.answer.made_for)
 
 
 @IN_PYTHON
@@ -45,81 +137,32 @@ def plan_tables(
 
     Options, by name, with their defaults:
 
-    batch = 1024            samples of one GPU [-]
-    distribution = "uniform"  of ids, for tables without one of their own: text such as "zipf:1.05"
-    reserve = None          share of each GPU's memory, and of the host memory, that tables may not use [-];
-                            None: 0.15, but with max_hbm_bytes none of the GPU's
+    reserve = None          share of each GPU's memory that tables may not use [-]; None: 0.15, but 0 with
+                            max_hbm_bytes
     max_hbm_bytes = None    memory of each GPU that tables may use [bytes]; None: all but the reserve
-    optimizer = None        whose state is counted: "none", "sgd", "rowwise-adagrad", "adagrad", "adam";
-                            None: "none", and "rowwise-adagrad" for throughput
-    payload = None          type of the bags that are sent: "fp32", "fp16", "bf16", "fp8"; None: "fp32"
-    id_dtype = "int64"      type of ids: "int32" or "int64"
-    kernels = None          look-up kernels: "fbgemm", "torch" or "perfmodel"; None: fbgemm where timed
     only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", a JSON file of
                             TorchRec's ParameterConstraints, or a list of these
-    backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
-    clock = None            how times were measured: "device", "graph", "stream", "eager"
-    gpus_per_node = None    GPUs in use of each node [-]; None: all
-    overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}
-    calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
     for_torchrec = False    True: only shardings that TorchRec has
     effort = "normal"       how much work the search may do: "quick", "normal", "thorough"; it is counted,
                             not timed: the same question has the same answer
-    time_limit_s = None     time by the clock that cuts the search short [s]; None: none
-    seed = 0                of the search [-]
 
-    The answer has frames: ``tables`` (a row a table), ``steps`` (a row a step), ``gpus`` (a row a GPU) and
-    ``what_ifs()``; ``help`` of the answer lists their columns with units.
+    and those of ``perfmodel.project``: batch (samples of one GPU), distribution (of ids, for tables without
+    one of their own), optimizer, payload, id_bytes, kernels, backend, clock, gpus_per_node, overrides (of
+    machine values), calibration.
+
+    The answer has frames: ``tables`` (a row a table), ``steps`` (a row a step) and ``gpus`` (a row a GPU);
+    ``help`` of the answer lists their columns with units.
 
     Ctrl-C     a search stopped by Ctrl-C gives the best plan so far, with a UserWarning: ``stopped`` is True,
                so that a loop can end; before there is a plan, KeyboardInterrupt
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
-    check_names(options, plan_tables, question_of)
-    if np.ndim(gpus):
-        raise BadInputError(
-            f"gpus {gpus!r} cannot be used: a plan is for one number of GPUs.",
-            "perfmodel.scale_tables plans on several.",
-        )
     question = question_of(tables, gpus, machine, objective, **options)
-    found = TablePlan(question, question.answer())
-    if found.stopped:
-        of = f"{format_time(found.time_s)} on {counted(found.plan.gpus, 'GPU')}"
+    plan = TablePlan(question, question.answer())
+    if plan.stopped:
+        of = f"{format_time(plan.time_s)} on {counted(plan.plan.gpus, 'GPU')}"
         warnings.warn(f"{STOPPED}: the best plan so far takes {of}.", UserWarning, stacklevel=3)
-    return found
-
-
-@IN_PYTHON
-def scale_tables(
-    tables: pd.DataFrame | TableSet | str | Path,
-    gpus: Sequence[int],
-    machine: str | Path | Machine = DEFAULT_MACHINE,
-    objective: str = "latency",
-    **options: Any,
-) -> TableScaling:
-    """Plan the same tables on several numbers of GPUs (``perfmodel plan --gpus 8,16``), one full search each.
-
-    Ctrl-C  ends all searches: further numbers of GPUs have no plan, and ``stopped`` is True, with a
-            UserWarning; before there is a plan, KeyboardInterrupt
-    tables, machine, objective, options  as of ``plan_tables``;  gpus  a list of numbers of GPUs [-]
-    The answer has ``table``, a frame with one row per number of GPUs, and ``knee``, the number of GPUs beyond
-    which more GPUs add little.
-    Limits: no number of GPUs, or none on which the tables fit -> BadInputError
-    """
-    check_names(options, scale_tables, question_of)
-    if isinstance(gpus, str) or not hasattr(gpus, "__iter__"):
-        raise BadInputError(
-            f"gpus {gpus!r} cannot be used: a list of whole numbers is needed, such as [8, 16, 64].",
-            "perfmodel.plan_tables plans on one number of GPUs.",
-        )
-    counts = sorted({whole("gpus", each, "a list of whole numbers from 1 on, e.g. [8, 16]") for each in gpus})
-    if not counts:
-        raise BadInputError("no number of GPUs is given.", "give at least one, e.g. gpus=[8, 16, 64].")
-    found = TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
-    if found.stopped:
-        of = f"{len(found.found.planned)} of {len(counts)} numbers of GPUs"
-        warnings.warn(f"{STOPPED}: {of} have a plan.", UserWarning, stacklevel=3)
-    return found
+    return plan
 
 
 def question_of(
@@ -128,107 +171,59 @@ def question_of(
     machine: str | Path | Machine = DEFAULT_MACHINE,
     objective: str = "latency",
     *,
-    batch: int = 1024,
-    distribution: str | Distribution = UNIFORM,
     reserve: float | None = None,
     max_hbm_bytes: float | None = None,
-    optimizer: str | None = None,
-    payload: str | None = None,
-    id_dtype: str = "int64",
-    kernels: str | None = None,
     only: str | Sequence[str] = (),
-    backend: str | None = None,
-    clock: str | None = None,
-    gpus_per_node: int | None = None,
-    overrides: Mapping[str, float | str] | None = None,
-    calibration: str | Path | None = None,
     for_torchrec: bool = False,
     effort: str = DEFAULT_EFFORT,
-    time_limit_s: float | None = None,
-    seed: int = 0,
+    **options: Any,
 ) -> PlanQuestion:
-    """The question that ``plan_tables`` asks; its options are described there.
-
-    Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
-    """
-    gpus, batch = whole("gpus", gpus), whole("batch", batch)
-    seed = whole("seed", seed, least=0)
-    gpus_per_node = None if gpus_per_node is None else whole("gpus_per_node", gpus_per_node)
+    """The question of ``plan_tables``, whose arguments these are; it is answered by ``answer``."""
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)
-    reserve = (
-        None if reserve is None else number("reserve", reserve, "a share from 0 to below 1, such as 0.15.")
-    )
-    if max_hbm_bytes is not None:
-        max_hbm_bytes = number("max_hbm_bytes", max_hbm_bytes, "bytes above 0, such as 60e9.")
-    texts = {
-        "kernels": kernels,
-        "backend": backend,
-        "clock": clock,
-        "optimizer": optimizer,
-        "payload": payload,
-    }
-    check_kinds(objective=objective, id_dtype=id_dtype, **texts)
-    check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
-    check_kinds(only=only, overrides=overrides)
-    training = is_training(objective)
-    box = machine if isinstance(machine, Machine) else load_machine(str(machine))
-    if overrides:
-        box = box.with_overrides(dict(overrides))
-    check_per_node(gpus_per_node, box)
-    if reserve is None:
-        reserve = RESERVE if max_hbm_bytes is None else 0.0
-    hbm = box.value("hbm_bytes")
-    if not 0 <= reserve < 1 or (max_hbm_bytes is not None and not 0 < max_hbm_bytes <= hbm):
-        raise BadInputError(
-            f"reserve {reserve:g} with max_hbm_bytes {max_hbm_bytes} cannot be used.",
-            f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {hbm:.0f}.",
-        )
-    ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
-    return PlanQuestion(
-        tables=PlanTables.of(_table_set(tables), ids),
-        machine=box,
+    least_reserve = 0.15 if max_hbm_bytes is None else 0.0
+    question = Question.of(
+        _read_table_set(tables),
+        machine if isinstance(machine, Machine) else str(machine),
         gpus=gpus,
-        batch=batch,
-        training=training,
-        reserve=reserve,
-        most_bytes=max_hbm_bytes,
+        objective=objective,
+        reserve=_read_number("reserve", least_reserve if reserve is None else reserve, 0.0, 0.999),
+        **options,
+    )
+    hbm_bytes = question.machine.value("hbm_bytes")
+    made_for: MadeFor = {"machine": question.machine.name, "objective": objective}
+    made_for |= {name: str(options[name]) for name in _TYPED if options.get(name) is not None}
+    if values := options.get("overrides"):
+        settings = [f"{key}={value}" for key, value in values.items()]
+        made_for["settings"] = [*settings, f"accepted={','.join(values)}"]
+    return PlanQuestion(
+        question=question,
+        most_bytes=max_hbm_bytes and _read_number("max_hbm_bytes", max_hbm_bytes, 1.0, hbm_bytes),
         rules=parse_rules([only] if isinstance(only, str) else only),
         for_torchrec=for_torchrec,
         effort_s=EFFORTS[effort],
-        time_limit_s=seconds(time_limit_s),
-        seed=seed,
-        costs=costs_of(
-            {
-                **texts,
-                "calibration": calibration,
-                "gpus_per_node": gpus_per_node,
-                "id_dtype": id_dtype,
-            },
-            training=training,
-        ),
+        made_for=made_for,
     )
 
 
-def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:
-    if isinstance(tables, TableSet):
-        return tables
-    if isinstance(tables, (str, Path)):
-        return load_tables(tables)
-    if isinstance(tables, Sequence) or not hasattr(tables, "columns"):
-        tables = _frame_of(tables)
-    return tables_from_frame(tables)
+def _read_number(name: str, value: Any, least: float, most: float) -> float:
+    """The argument as a float. Limits: no number, below ``least`` or above ``most`` -> BadInputError"""
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
+        raise BadInputError(f"{name} {value!r} cannot be used.", f"a number from {least:g} to {most:g}.")
+    return float(value)
 
 
-def _frame_of(tables: Any) -> pd.DataFrame:
-    """A pandas frame from a list of records, or from a dict of columns.
+def _read_table_set(tables: Any) -> TableSet:
+    """The tables of a set, a name, a file, a pandas frame, or what makes one.
 
     Limits: anything else -> BadInputError
     """
     import pandas as pd
 
+    if isinstance(tables, (TableSet, str, Path)):
+        return load_tables(tables)
     try:
-        return pd.DataFrame(tables)
+        return tables_from_frame(pd.DataFrame(tables))
     except (TypeError, ValueError):
         raise BadInputError(
             f"tables of type {type(tables).__name__} cannot be used.",

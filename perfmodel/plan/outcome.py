@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,19 +90,14 @@ class Planned:
     evaluator    computes costs of plans;  found  the plan with its cost, and a lower bound on other plans
     groups       sets of equal tables with equal shardings
     baselines    plans made without a planner
-    asked        the question, as stored in a plan file; None: the evaluator's part of it
+    made_for     the options of the question as typed
     """
 
     evaluator: Evaluator
     found: Found
     groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
-    asked: MadeFor | None = None
-
-    @property
-    def made_for(self) -> MadeFor:
-        """The question that the plan answers."""
-        return self.asked or MadeFor.of(self.evaluator)
+    made_for: MadeFor = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -248,7 +243,7 @@ def outcome_of(search: Search, found: Found) -> Planned:
     Limits: the search was interrupted, or its effort is spent -> next best schemes of the heaviest tables
     """
     assert search.best is not None
-    spare = Budget(search.budget.work, search.budget.effort_s, stop=search.budget.cut_short)
+    spare = Budget(search.budget.work, search.budget.effort_s)
     share = 0.0 if found.stopped == "interrupt" else _COMPARING
 
     def enough(done: int) -> bool:

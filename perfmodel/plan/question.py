@@ -1,20 +1,25 @@
-"""One question to the planner: tables, machine, GPUs, batch, memory and rules; and its answer."""
+"""A question to the planner: what ``project`` is asked, with rules for its plan; and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from perfmodel.answer.answer import Answer, answer_plan, answer_row_wise
+from perfmodel.answer.inputs import DEFAULTS, share_equally
+from perfmodel.answer.question import Question
+from perfmodel.answer.uniform_plans import UniformPlan
+from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.placement import Plan, Scheme
-from perfmodel.engine.settings import Setting, load_setting
+from perfmodel.engine.memory import GpuMemory
+from perfmodel.engine.placement import COPY, Plan, Scheme
+from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -27,51 +32,33 @@ from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outco
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import ID_DTYPE_BYTES, UNIFORM
 from perfmodel.units import format_count
 
-_OF_SETTING = ("backend", "clock", "calibration", "kernels")
-COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
-"""Options that affect the cost of a plan, by their names in ``Evaluator.on``."""
-
-RESERVE = 0.15
-"""Default share of the memory that tables may not use; with an explicit limit, 0 for GPU memory."""
-
-
-def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
-    """The given options that affect costs (``COST_OPTIONS``); training defaults to row-wise Adagrad."""
-    asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
-    return {"optimizer": choose_optimizer(training=training), **asked}
+PLANNED = "planned"
+"""The ``sharding`` of an answer in which each table has its own."""
+_ID_DTYPES = {size: name for name, size in ID_DTYPE_BYTES.items()}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
     """A question to the planner.
 
-    batch       samples per GPU;  total  samples of all GPUs, if constant over numbers of GPUs
-    training    whether a pass is forward and backward
-    reserve     share of each GPU's memory that tables may not use;  most_bytes  usable bytes of each GPU
-    rules       constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
-    costs       options that affect the cost of a plan (``costs_of``)
-    effort_s    counted work of a search [s];  time_limit_s  time by the clock that ends it early [s]; None:
-                no
-                limit;  seed  of the search's random numbers
+    question      tables, machine, GPUs, batch and pass, as ``project`` has them
+    most_bytes    usable memory of each GPU [bytes]; None: all but the reserve
+    rules         constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
+    sets          sharding types of a given TorchRec file; None: no such file
+    effort_s      counted work of a search [s]
+    made_for      the options of the question as typed, for the plan's file
     """
 
-    tables: PlanTables
-    machine: Machine
-    gpus: int
-    batch: int
-    total: int | None = None
-    training: bool = False
-    reserve: float = 0.0
+    question: Question
     most_bytes: float | None = None
     rules: tuple[TableRule, ...] = ()
     for_torchrec: bool = False
+    sets: ExchangeSets | None = None
     effort_s: float = EFFORTS[DEFAULT_EFFORT]
-    time_limit_s: float | None = None
-    seed: int = 0
-    costs: Mapping[str, Any] = field(default_factory=dict)
+    made_for: MadeFor = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the number of GPUs. Limits: more than a plan can list one by one -> BadInputError"""
@@ -81,35 +68,50 @@ class PlanQuestion:
                 f"at most {format_count(MOST_PLANNED_GPUS)}.",
             )
 
-    def on(self, gpus: int, time_limit_s: float | None = None) -> PlanQuestion:
+    @property
+    def gpus(self) -> int:
+        """GPUs that the tables are spread over."""
+        return int(self.question.gpus or 0)
+
+    @property
+    def batch(self) -> int:
+        """Samples of each GPU."""
+        return int(self.question.batch or DEFAULTS["batch"])
+
+    @property
+    def training(self) -> bool:
+        """Whether a pass is forward and backward."""
+        return self.question.training
+
+    def on(self, gpus: int) -> PlanQuestion:
         """The same question on another number of GPUs."""
-        batch = self.batch if self.total is None else self.total // gpus
-        return replace(self, gpus=gpus, batch=batch, time_limit_s=time_limit_s)
+        total = self.question.total
+        batch = self.question.batch if total is None else share_equally(total, gpus)
+        return replace(self, question=replace(self.question, gpus=gpus, batch=batch))
 
     @property
     def limit_bytes(self) -> float:
         """Memory of each GPU that tables may use [bytes]."""
-        whole = self.machine.value("hbm_bytes")
-        left = float(capacity.usable_bytes(whole, self.reserve))
+        whole = self.question.machine.value("hbm_bytes")
+        left = float(capacity.usable_bytes(whole, self.question.reserve))
         return left if self.most_bytes is None else min(self.most_bytes, left)
 
     @cached_property
-    def setting(self) -> Setting:
-        """The machine with its measured times (calibration). Limits: none -> NoCalibrationError"""
-        asked = {name: self.costs.get(name) for name in _OF_SETTING}
-        return load_setting(
-            self.machine,
-            asked["backend"] or str(self.machine.defaults.backend),
-            asked["clock"],
-            asked["calibration"],
-            kernels=asked["kernels"],
-        )
+    def tables(self) -> PlanTables:
+        """The tables, with their distributions of ids."""
+        table_set = self.question.table_set
+        if table_set is None:
+            raise BadInputError("a plan is for a set of tables.", "give --model.")
+        return PlanTables.of(table_set, self.question.distribution or UNIFORM)
 
-    @property
+    @cached_property
     def basis(self) -> PassBasis:
-        """The setting with the options that affect the cost of a plan."""
-        node, payload, optimizer = map(self.costs.get, ("gpus_per_node", "payload", "optimizer"))
-        return PassBasis(self.setting, node, payload, self.training, optimizer or "none")
+        """The machine with its libraries, and the pass. Limits: no calibration -> NoCalibrationError"""
+        question = self.question
+        optimizer = question.optimizer or choose_optimizer(training=question.training)
+        return PassBasis(
+            question.load_setting(), question.gpus_per_node, question.payload, question.training, optimizer
+        )
 
     @cached_property
     def constraints(self) -> Constraints | None:
@@ -123,17 +125,9 @@ class PlanQuestion:
     def evaluator(self) -> Evaluator:
         """An evaluator for the tables. Limits: as ``Evaluator``"""
         tables = self.constraints.tables if self.constraints else self.tables
-        sets = self.costs.get("sets") or (ExchangeSets() if self.for_torchrec else None)
-        id_dtype = self.costs.get("id_dtype") or "int64"
+        sets = self.sets or (ExchangeSets() if self.for_torchrec else None)
+        id_dtype = _ID_DTYPES[int(self.question.id_bytes or DEFAULTS["id_bytes"])]
         return Evaluator(self.basis, tables, self.batch, self.gpus, id_dtype=id_dtype, sets=sets)
-
-    @property
-    def made_for(self) -> MadeFor:
-        """The question, as stored in the file of a plan that answers it."""
-        usual = RESERVE if self.most_bytes is None else 0.0
-        reserve = None if self.reserve == usual else float(self.reserve)
-        most = None if self.most_bytes is None else float(self.most_bytes)
-        return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
     def options(self, *, more: Sequence[Collection[Scheme]] = ()) -> Options:
         """Options of the tables: the schemes that fit and that the rules allow.
@@ -154,8 +148,6 @@ class PlanQuestion:
             self.evaluator,
             self.limit_bytes,
             effort_s=self.effort_s,
-            time_limit_s=self.time_limit_s,
-            seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=self.options,
             ruled=self.constraints is not None,
@@ -168,9 +160,9 @@ class PlanQuestion:
         Limits: none fits -> BadInputError
         """
         search = self.search(watch)
-        return replace(outcome_of(search, search.run()), asked=self.made_for)
+        return replace(outcome_of(search, search.run()), made_for=self.made_for)
 
-    def given(self, plan: Plan) -> Planned:
+    def price(self, plan: Plan) -> Planned:
         """The outcome of a given plan.
 
         Limits: a plan for other tables or GPUs, too large, or against the rules -> BadInputError
@@ -178,17 +170,55 @@ class PlanQuestion:
         if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
             plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
         outcome = given_outcome(self.evaluator, plan, self.limit_bytes, self.constraints)
-        return replace(outcome, asked=self.made_for)
+        return replace(outcome, made_for=self.made_for)
 
-    def recosted(self, plan: Plan) -> float | None:
-        """Time of a pass with a given plan on this question's machine [s].
+    def build_answer(self, plan: Plan, cost: StepCost, memory: GpuMemory) -> Answer:
+        """The answer of a plan, as ``project`` has answers, beside the local look-up."""
+        base = answer_row_wise(replace(self.question, batch=self.batch))
+        return answer_plan(base, self.evaluator, UniformPlan(PLANNED, COPY, plan, cost, memory))
 
-        Limits: it does not fit, or is for another number of GPUs -> None
+    def list_changes(self, planned: Planned, file: str) -> tuple[Sensitivity, ...]:
+        """What would make the pass faster, as ``project`` lists it.
+
+        Settings, and machines with equal scale-up domains, are answered with this very plan; other numbers of
+        GPUs and other domains with the plan of a whole search: the option that is printed gives that answer.
+        file  the plan's own, for the options
+        Limits: Ctrl-C -> KeyboardInterrupt
         """
-        e = self.evaluator
-        if (plan.gpus, plan.domain) != (e.gpus, e.domain):
+        priced: set[str] = set()
+
+        def ask(changed: Question) -> Answer:
+            if changed.rows:
+                raise BadInputError("plans have rows in GPU memory.", "")
+            asked = replace(self, question=changed)
+            found = asked.recost(planned.plan)
+            if found is None:
+                ran = asked.search().run()
+                if ran.stopped == "interrupt":
+                    raise KeyboardInterrupt
+                found = ran.plan, ran.cost, ran.memory
+            else:
+                priced.add(changed.machine.name)
+            return asked.build_answer(*found)
+
+        now = self.build_answer(planned.plan, planned.found.cost, planned.found.memory)
+        effects = list_helping(now, ask)
+        return tuple(
+            replace(effect, option=f"--plan {file} {effect.option}")
+            if effect.group == SETTINGS or (effect.group == MACHINES and effect.option.split()[-1] in priced)
+            else effect
+            for effect in effects
+        )
+
+    def recost(self, plan: Plan) -> tuple[Plan, StepCost, GpuMemory] | None:
+        """A plan with its cost and memory on this question's machine.
+
+        Limits: it does not fit, or is for another number or other domains of GPUs -> None
+        """
+        evaluator = self.evaluator
+        if (plan.gpus, plan.domain) != (evaluator.gpus, evaluator.domain):
             return None
-        loads = e.loads(plan)
-        if float(e.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
-            return None
-        return float(e.time_passes(loads.most[np.newaxis])[0])
+        loads = evaluator.loads(plan)
+        memory = evaluator.memory(plan, loads)
+        fits = float(memory.total_bytes.max()) <= self.limit_bytes
+        return (plan, evaluator.step(loads), memory) if fits else None

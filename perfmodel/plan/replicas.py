@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
@@ -63,11 +62,10 @@ def plan_replicas(
             raise BadInputError(
                 f"{counted(gpus, 'GPU')} are no {replicas} equal groups.", f"--replicas is one of {divisors}."
             )
-    ends = Deadline(question.time_limit_s)
     plans: list[ReplicatedPlan] = []
     wanted = sorted(set(counts))
-    for at, replicas in enumerate(wanted):
-        group = replace(question, gpus=gpus // replicas, time_limit_s=ends.share(len(wanted) - at))
+    for replicas in wanted:
+        group = question.on(gpus // replicas)
         try:
             answer = group.answer(partial(tell, group.gpus))
         except BadInputError as error:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
@@ -121,23 +120,22 @@ def scale(
     gpus: Sequence[int],
     tell: Callable[[int, float], None] = lambda gpus, best_s: None,
 ) -> Scaling:
-    """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
+    """Plans on each number of GPUs: each search has the whole effort.
 
     tell  called during the search with (GPUs, best time so far [s])
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
             Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
     """
-    ends = Deadline(question.time_limit_s)
     points: list[ScalePoint] = []
     wanted = sorted(set(gpus))
     refusal: BadInputError | None = None
     stopped = False
-    for at, count in enumerate(wanted):
+    for count in wanted:
         if stopped:
             points.append(ScalePoint(count, None, _STOPPED))
             continue
         try:
-            answer = question.on(count, ends.share(len(wanted) - at)).answer(partial(tell, count))
+            answer = question.on(count).answer(partial(tell, count))
         except BadInputError as error:
             refusal = refusal or error
             points.append(ScalePoint(count, None, error.message))
@@ -157,4 +155,4 @@ def scale(
     if len(found) > 1:
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
-    return Scaling(tuple(points), knee_of(numbers, rates), stopped, question.total)
+    return Scaling(tuple(points), knee_of(numbers, rates), stopped, question.question.total)

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.answer.what_would_help import Sensitivity
 from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.steps import StepCost
 from perfmodel.engine.training import WholeStep
-from perfmodel.plan.limiting import limiting
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import hold_pieces, sum_pieces
-from perfmodel.report.projection_text import band, origin
-from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
+from perfmodel.report.projection_text import band, change_table, origin
+from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.report.training_text import whole_text
 from perfmodel.units import (
     counted,
@@ -35,38 +34,29 @@ _FEW = 3  # groups of copied tables; more share a line
 _FULLEST = 3  # GPUs that are listed
 _NAMED = 3  # kinds of work of such a GPU
 _UNEVEN = 1.5  # ids of the fullest row part over the mean; a larger ratio is reported
-_NOT_SEARCHED = "not searched"
 
 
 def plan_text(
     answer: Planned,
-    calibration_file: str | None = None,
-    again: str = "",
-    whole: WholeStep | None = None,
-    capped: bool = False,
-    other_pass: str = "",
-    changes: Sequence[WhatIf] = (),
-    equation: str = "",
+    calibration_file: str | None,
+    keep: str,
+    whole: WholeStep | None,
+    changes: Sequence[Sensitivity],
+    equation: str,
 ) -> str:
     """The text of ``perfmodel plan``: the time, which table goes where, the fullest GPUs, steps, limits.
 
-    again       the command that saves this plan in a file; "": it is saved already
-    whole       the step with its dense layers; None: none were given
-    capped      whether ``max_hbm`` limited the memory
-    other_pass  the command that plans the other pass (forward, or a training step)
-    changes     what would change the plan;  equation  the command that explains the longest step
+    keep      the command that saves this plan in a file; "": it is saved already
+    whole     the step with its dense layers; None: none were given
+    changes   what would make it faster;  equation  the command that explains the longest step
     """
-    parts = [f"{headline(answer)}\n\n{gpu_lines(answer, capped)}", placements(answer), fullest_gpus(answer)]
-    parts += [steps(answer), limits(answer), what_if_lines(changes, answer)]
+    parts = [f"{headline(answer)}\n\n{gpu_lines(answer)}", placements(answer), fullest_gpus(answer)]
+    parts += [steps(answer), limits(answer), change_table(changes) if changes else ""]
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
-    parts.append(footer(answer, calibration_file))
-    commands = {
-        "To keep the plan": again,
-        f"{'The forward pass alone' if answer.training else 'A training step'}": other_pass,
-        "The equation behind its longest step": equation,
-    }
-    parts[-1] += "".join(f"\n{words}:\n{command_lines(line)}" for words, line in commands.items() if line)
+    commands = {"To keep the plan": keep, "The equation behind its longest step": equation}
+    lines = [f"{words}:\n{command_lines(line)}" for words, line in commands.items() if line]
+    parts.append("\n".join([footer(answer, calibration_file), *lines]))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -98,11 +88,10 @@ def bound_words(answer: Planned) -> str:
 def cut_words(answer: Planned) -> str:
     """What cut the search short, and how much was done; "" if nothing did."""
     found = answer.found
-    what = {"time-limit": "--time-limit", "interrupt": "Ctrl-C"}.get(found.stopped)
-    if what is None:
+    if found.stopped != "interrupt":
         return ""
     done = format_fraction(found.done)
-    return f"stopped by {what} after {done} of the work: another run may find another plan"
+    return f"stopped by Ctrl-C after {done} of the work: another run may find another plan"
 
 
 def compared_with(item: Baseline, time_s: float) -> str:
@@ -112,7 +101,7 @@ def compared_with(item: Baseline, time_s: float) -> str:
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
-def gpu_lines(answer: Planned, capped: bool = False) -> str:
+def gpu_lines(answer: Planned) -> str:
     """Lines for the number of GPUs, the memory of the fullest GPU, and the ids."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
@@ -133,20 +122,17 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
     fullest = (
         f"{format_bytes(float(total[at]), binary=False)} of {limit} on the fullest "
         f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average; "
-        f"{kept_words(answer, capped)}"
+        f"{kept_words(answer)}"
     )
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids])
 
 
-def kept_words(answer: Planned, capped: bool) -> str:
-    """How much memory of each GPU the plan may not use, and what that memory is for."""
+def kept_words(answer: Planned) -> str:
+    """How much memory of each GPU the plan may not use."""
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
-    size = format_bytes(left, binary=False) if left > 0 else "nothing"
-    if capped and left > 0:
-        return f"{size} of each GPU not used (max_hbm)"
-    return f"{size} of each GPU kept for CUDA, NCCL and dense layers"
+    return f"{format_bytes(left, binary=False) if left > 0 else 'nothing'} of each GPU kept free"
 
 
 def placements(answer: Planned) -> str:
@@ -169,7 +155,7 @@ def placements(answer: Planned) -> str:
     text += "\n" + paragraph(f"Parts are rows × columns.{starred} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
     left_out = max(len(others) - _MOST_GROUPS, 0)
-    more = f"\n … and {left_out} more groups of tables (all are in --json)" if left_out else ""
+    more = f"\n … and {left_out} more groups of tables (all are in --csv and --json)" if left_out else ""
     return text + more
 
 
@@ -280,13 +266,13 @@ def steps(answer: Planned) -> str:
     cost = answer.found.cost
     columns = (
         Column("step", lambda row: row.label, left=True),
-        Column("bytes", lambda row: format_bytes(row.payload_bytes), goes=3),
+        Column("bytes", lambda row: format_bytes(row.payload_bytes), goes=2),
         Column("busiest", lambda row: str(row.rank) if row.imbalance > 1.0005 else "all"),
-        Column("to mean", lambda row: format_ratio(row.imbalance), goes=2),
+        Column("to mean", lambda row: format_ratio(row.imbalance), goes=1),
         Column("time", lambda row: format_time(row.time_s), total=format_time(cost.time_s)),
         Column("share", lambda row: format_fraction(row.time_s / cost.time_s)),
-        Column("95 % band", lambda row: band(row.low_s, row.high_s), goes=1),
-        Column("evidence", lambda row: str(row.evidence), left=True),
+        Column("95 % band", lambda row: band(row.low_s, row.high_s)),
+        Column("evidence", lambda row: str(row.evidence), left=True, goes=3),
     )
     return columns_text(columns, cost.rows)
 
@@ -312,47 +298,15 @@ def limits(answer: Planned) -> str:
     floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)
     if floor > 0.2 * cost.time_s:
         text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
-    slow = limiting(answer)
-    if not slow.values:  # no value of the machine changes it, so this plan is timed, not searched again
-        text += f"; this plan with {slow.words} takes {format_time(cost.time_s - slow.saving_s)}"
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
         text += f"; memory is {format_fraction(full)} full: more of it would allow more copies"
     return facts([("Limits", text + ".")])
 
 
-def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """A table of changes, each with the time of the plan made for it; "no plan" or "not searched" else.
-
-    Changes with which the samples per second stay the same are listed on one line below it.
-    """
-    now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
-    if not changes:
-        return ""
-    same = [change for change in changes if _cells(change, now)[1] == format_ratio(1.0)]
-    rows = [
-        [f" {change.words}", *_cells(change, now), unbroken(change.option)]
-        for change in changes
-        if change not in same
-    ]
-    headers = ["What would change the plan", "time", "samples/s, × now", ""]
-    why = [paragraph(f"No faster with {'; '.join(change.words for change in same)}.", 1)] if same else []
-    why += [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
-    if any(change.cut_short for change in changes):
-        why.append(paragraph(f"{_NOT_SEARCHED}: --time-limit left no time for it.", 1))
-    return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
-
-
-def _cells(change: WhatIf, now: float) -> tuple[str, str]:
-    """The time of the plan for a change, and its samples per second divided by ``now``."""
-    if change.time_s is None or change.samples_per_s is None:
-        return _NOT_SEARCHED if change.cut_short else "no plan", ""
-    return format_time(change.time_s), format_ratio(change.samples_per_s / now)
-
-
 def footer(answer: Planned, calibration_file: str | None) -> str:
-    """The line of sources, and how many plans the search tried."""
-    e, found = answer.evaluator, answer.found
+    """The line of sources."""
+    e = answer.evaluator
     machine = e.setting.machine
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
@@ -360,7 +314,4 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
         parts.append("assumed: " + ", ".join(assumed))
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
     parts.append(f"calibration {origin(names, calibration_file)}")
-    first = f"The search dealt {counted(found.tried, 'plan')} to the GPUs."
-    if answer.given:
-        first = "This plan was given. Without --plan, a search looks for a faster one."
-    return paragraph(f"{first}\n{' · '.join(parts)}")
+    return paragraph(" · ".join(parts))

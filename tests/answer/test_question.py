@@ -12,7 +12,7 @@ from perfmodel.cli.app import COMMANDS
 from perfmodel.cli.lazy import Command, place
 from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import question_of
-from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, QuestionOptions
+from perfmodel.question.groups import LARGEST, QuestionOptions
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, name_flag
@@ -52,11 +52,8 @@ def test_plan_tables_has_the_defaults_of_the_command() -> None:
         for name, each in inspect.signature(question_of).parameters.items()
         if name in known and each.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    assert len(python) > 10
     said = {name: known[name].value(known[name].default) for name in python}
-    said |= {"batch": int(DEFAULT_BATCH), "distribution": python["distribution"]}  # uniform, as a value
-    listed = {name: value or () for name, value in said.items() if name == "only"}
-    assert python == {**said, **listed}
+    assert python == {name: value or () if name == "only" else value for name, value in said.items()}
 
 
 @pytest.mark.parametrize(("keyword", "most"), LARGEST.items())

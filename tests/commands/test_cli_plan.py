@@ -38,7 +38,7 @@ def test_the_page_says_time_placements_and_limits(model: str) -> None:
             "Memory",
             "big",
         ),
-        *("small", "gather + pool", "Limits", "The search dealt", "--out plan.json"),
+        *("small", "gather + pool", "Limits", "--out plan.json"),
     ):
         assert words in out, words
     alone = asked("--model", model, "--gpus", "2")[1]
@@ -131,20 +131,18 @@ def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
     """CUDA reports 84.94 GB of an H100."""
     words = ("--model", model, "--gpus", "8")
     assert document_of(*words)["memory_limit_bytes"] == pytest.approx(0.85 * 84.94e9)
-    assert "12.7 GB of each GPU kept for CUDA" in " ".join(asked(*words)[1].split())
+    assert "12.7 GB of each GPU kept free" in " ".join(asked(*words)[1].split())
     capped = " ".join(asked(*words, "--set", "max_hbm=75GB")[1].split())
-    assert "9.94 GB of each GPU not used (max_hbm)" in capped and "kept for CUDA" not in capped
-    assert "nothing of each GPU kept for CUDA" in " ".join(asked(*words, "--set", "reserve=0")[1].split())
+    assert "9.94 GB of each GPU kept free" in capped
+    assert "nothing of each GPU kept free" in " ".join(asked(*words, "--set", "reserve=0")[1].split())
 
 
 def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
     """CUDA reports 84.94 GB of an H100: 25 % kept free leaves 63.7 GB."""
     words = ("--model", model, "--gpus", "8", "--set", "reserve=25%")
     assert document_of(*words)["memory_limit_bytes"] == 0.75 * 84.94e9
-    assert "21.2 GB of each GPU kept for CUDA" in " ".join(asked(*words, "--set", "max_hbm=70GB")[1].split())
-    assert "60.9 GB of each GPU not used (max_hbm)" in " ".join(
-        asked(*words, "--set", "max_hbm=24GB")[1].split()
-    )
+    assert "21.2 GB of each GPU kept free" in " ".join(asked(*words, "--set", "max_hbm=70GB")[1].split())
+    assert "60.9 GB of each GPU kept free" in " ".join(asked(*words, "--set", "max_hbm=24GB")[1].split())
 
 
 def test_a_name_that_no_torch_module_may_have_is_refused_before_the_search(tmp_path: Path) -> None:
@@ -163,10 +161,8 @@ def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> No
     free = document_of(*words)
     assert not free["restricted"]
     assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}
-    code, out, err = asked(*words, "--format", "torchrec", "--out", str(file))
-    assert code == 0 and "--objective throughput --out throughput.json" in out  # the format needs a file
-    assert f"wrote {file}" in err
-    assert "TorchRec's limits cost" in err
+    code, _, err = asked(*words, "--format", "torchrec", "--out", str(file))
+    assert code == 0 and f"wrote {file}" in err
     written = read_torchrec_plan(file)
     assert {entry.table for entry in written.tables} == {"big", "small", "other"}
     assert written.topology.hbm_bytes == 300_000_000
@@ -185,16 +181,7 @@ def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_p
     assert (given["stopped"], given["bound_s"], given["gap"]) == ("given", None, None)
     code, out, err = asked(*words, "--plan", str(file))
     assert (code, err) == (0, "")
-    assert "This plan was given" in out
     assert "--out plan.json" not in out
-
-
-def test_effort_is_said_to_change_nothing_about_a_plan_in_a_file(model: str, tmp_path: Path) -> None:
-    file = given(tmp_path, model, exchange="rb", ranks=[0])
-    plain = asked("--model", model, "--plan", file)
-    told = asked("--model", model, "--plan", file, "--effort", "quick")
-    assert (told.code, told.out, plain.err) == (0, plain.out, "")
-    assert told.err.startswith("--effort has no effect with --plan")
 
 
 def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:

@@ -97,9 +97,6 @@ PYTHON = {
     "plan_tables": (
         "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').tables"
     ),
-    "scale_tables": (
-        "perfmodel.scale_tables(pandas.read_csv('two.csv'), gpus=[2, 4], batch=8192, effort='quick').table"
-    ),
 }
 """Expressions of the Python interface, each a frame."""
 MEASURED = "calibrate --quick --only gloo --ranks 2 --machine mine --out runs --json"

@@ -11,7 +11,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, plan_from, uniform_plan
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.report.plan_text import headline
+from perfmodel.report.plan_text import headline, placements
 from perfmodel.schema.workload import Table, TableSet, parse_distribution
 
 TABLES = PlanTables.of(TableSet("one", (Table("t", 100_000, 64, 10.0),)), parse_distribution("uniform"))
@@ -49,9 +49,9 @@ def test_a_bound_is_said_if_it_is_near() -> None:
     assert "At least" in bounded(70.1) and "At least" not in bounded(69.9)
 
 
-def test_a_search_that_the_clock_cut_short_says_so_before_its_bound() -> None:
-    cut = bounded(90, "time-limit")
-    words = "stopped by --time-limit after 40.0 % of the work: another run may find another plan"
+def test_a_search_that_was_stopped_says_so_before_its_bound() -> None:
+    cut = bounded(90, "interrupt")
+    words = "stopped by Ctrl-C after 40.0 % of the work: another run may find another plan"
     assert 0 < cut.index(words) < cut.index("At least 90.0 µs")
     assert "another run" not in bounded(90)
 
@@ -77,3 +77,19 @@ def test_equal_tables_of_a_given_plan_may_be_sharded_in_different_ways() -> None
     answer = given_outcome(evaluator, Plan(tables, placed, 6, 6), 80e9)
     assert [group.scheme.kind for group in answer.groups] == [Exchange.UB, Exchange.SPARSE]
     assert all(group.next_best is not None for group in answer.groups)
+
+
+def test_the_table_begins_with_the_largest_and_folds_copies() -> None:
+    """40 tables that are copied, each another; a huge one that is hardly looked up; a busy one."""
+    copied = [Table(f"copy_{n}", 1000 + n, 16, 1.0) for n in range(40)]
+    huge, busy = Table("huge", 100_000_000, 64, 1.0), Table("busy", 2_000_000, 128, 100.0)
+    tables = PlanTables.of(TableSet("many", (*copied, huge, busy)))
+    rows = Placement.of(Scheme(Exchange.RB, 8), range(8))
+    plan = Plan(tables, (*(Placement.of(Scheme(Exchange.DP)),) * 40, rows, rows), 8, 8)
+    answer = given_outcome(Evaluator.on("h100-sxm-ib", tables, 1024, 8), plan, 80e9)
+    first = [tables.names[group.tables[0]] for group, _ in answer.by_share[:2]]
+    assert sorted(first) == ["busy", "huge"]
+    lines = placements(answer).splitlines()
+    assert {line.split()[0] for line in lines[1:3]} == {"busy", "huge"}
+    assert lines[3].split()[:2] == ["40", "tables"] and "data-parallel" in lines[3]
+    assert not any("copy_" in line for line in lines)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from searches import ask_plan
 
 from perfmodel.engine.placement import check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.choices.constraints import TableRule, parse_rules
+from perfmodel.plan import Placement, Plan, Scheme
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.schema.machine import load_machine
-from perfmodel.schema.workload import Table, TableSet, zipf
+from perfmodel.schema.workload import Table, TableSet
 
 TABLES = TableSet(
     "six",
@@ -33,11 +32,9 @@ TABLES = TableSet(
 )
 
 
-def question(rules: tuple[TableRule, ...], gpus: int = 16, **more: Any) -> PlanQuestion:
-    tables = PlanTables.of(TABLES, more.pop("ids", zipf(1.05)))
-    machine = load_machine("h100-sxm-ib")
-    options = {"batch": 512, "most_bytes": 1.5e9, "effort_s": 0.1, **more}
-    return PlanQuestion(tables=tables, machine=machine, gpus=gpus, rules=rules, **options)
+def question(only: Sequence[str], gpus: int = 16, tables: TableSet = TABLES, **more: Any) -> PlanQuestion:
+    options = {"batch": 512, "most_bytes": 1.5e9, "distribution": "zipf:1.05", **more}
+    return ask_plan(tables, gpus, only=only, **options)
 
 
 def held(plan: Plan, name: str) -> Placement:
@@ -47,10 +44,13 @@ def held(plan: Plan, name: str) -> Placement:
 @pytest.mark.parametrize(("gpus", "training"), [(4, True), (16, False)])
 def test_a_search_obeys(gpus: int, training: bool) -> None:
     """Each rule is read off the plan, without the code that applies it."""
-    rules = parse_rules(
-        ["user_a=row-wise", "item_a=column-wise,table-wise", "deep=unique,data-parallel", "g?o=table-wise"]
-    )
-    plan = question(rules, gpus, training=training).answer().plan
+    rules = [
+        "user_a=row-wise",
+        "item_a=column-wise,table-wise",
+        "deep=unique,data-parallel",
+        "g?o=table-wise",
+    ]
+    plan = question(rules, gpus, objective="training" if training else "latency").answer().plan
     a, _, item_a, _, geo, deep = (held(plan, name) for name in plan.tables.names)
     assert (a.scheme.row_parts, a.scheme.col_parts) == (gpus, 1)
     assert item_a.scheme.row_parts == 1 and item_a.scheme.kind != Exchange.DP
@@ -64,8 +64,8 @@ def test_random_rules_are_obeyed(seed: int) -> None:
     random = np.random.default_rng(seed)
     shardings = ["data-parallel", "table-wise", "column-wise", "row-wise", "3d"]
     wanted = {table.name: list(random.choice(shardings, size=2, replace=False)) for table in TABLES.tables}
-    rules = parse_rules([f"{name}={','.join(some)}" for name, some in wanted.items()])
-    plan = question(rules, 8, seed=seed).answer().plan
+    rules = [f"{name}={','.join(some)}" for name, some in wanted.items()]
+    plan = question(rules, 8).answer().plan
     for name, some in wanted.items():
         assert held(plan, name).sharding(8, 8) in some
 
@@ -73,8 +73,8 @@ def test_random_rules_are_obeyed(seed: int) -> None:
 def test_the_bound_holds_for_every_allowed_plan() -> None:
     """Brute force: all placements of three tables on three GPUs that the rules allow."""
     small = TableSet("three", TABLES.tables[2:5])
-    rules = parse_rules(["item_a=table-wise,column-wise", "item_b=unique,table-wise", "geo=table-wise,3d"])
-    asked = replace(question(rules, 3), tables=PlanTables.of(small), effort_s=0.2)
+    rules = ["item_a=table-wise,column-wise", "item_b=unique,table-wise", "geo=table-wise,3d"]
+    asked = question(rules, 3, small, distribution=None, effort_s=0.2)
     found = asked.answer().found
     item_a = [(Scheme(Exchange.RB, 1, c), r) for c in (1, 2) for r in itertools.combinations(range(3), c)]
     item_b = [(Scheme(Exchange.UB), (r,)) for r in range(3)]
@@ -93,13 +93,13 @@ def test_the_bound_holds_for_every_allowed_plan() -> None:
 
 
 def test_a_plan_of_a_file_is_held_to_the_rules() -> None:
-    asked = question(())
+    asked = question([])
     plan = asked.answer().plan
     name = next(n for n, p in zip(plan.tables.names, plan.placements, strict=True) if p.ranks.size)
     sharding = held(plan, name).sharding(plan.gpus, plan.domain).replace("table-column-wise", "column-wise")
     with pytest.raises(BadInputError, match=f"{name}.*may not be {sharding}"):
-        replace(asked, rules=parse_rules([f"{name}=data-parallel"])).given(plan)
-    assert replace(asked, rules=parse_rules([f"{name}={sharding}"])).given(plan).given
+        question([f"{name}=data-parallel"]).price(plan)
+    assert question([f"{name}={sharding}"]).price(plan).given
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_plan_of_a_file_is_held_to_the_rules() -> None:
 )
 def test_rules_that_say_nothing(only: list[str], words: str) -> None:
     with pytest.raises(BadInputError, match=words):
-        question(parse_rules(only)).answer()
+        question(only).answer()
 
 
 def constraints_of(path: Path, **fields: Any) -> list[str]:
@@ -129,7 +129,7 @@ def test_constraints_of_torchrec_are_obeyed(tmp_path: Path) -> None:
     """As ``dataclasses.asdict`` writes TorchRec's: what is not set says nothing."""
     unset = {"pooling_factors": [1.0], "is_weighted": False, "use_virtual_table": False, "num_poolings": None}
     said = {"sharding_types": ["column_wise"], "compute_kernels": ["fused", "fused_uvm"], "min_partition": 64}
-    rules = parse_rules(constraints_of(tmp_path / "c.json", **said, **unset))
+    rules = constraints_of(tmp_path / "c.json", **said, **unset)
     asked = question(rules, 8, for_torchrec=True)
     scheme = held(asked.answer().plan, "item_a").scheme
     assert (scheme.row_parts, scheme.col_parts) == (1, 2)  # 128 columns: two parts of 64
@@ -155,7 +155,7 @@ def test_constraints_of_torchrec_that_are_not_used_are_refused(
     tmp_path: Path, fields: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(BadInputError, match=words):
-        question(parse_rules(constraints_of(tmp_path / "c.json", **fields))).options()
+        question(constraints_of(tmp_path / "c.json", **fields)).options()
 
 
 def any_plan(asked: PlanQuestion, random: np.random.Generator) -> Plan | None:
@@ -197,8 +197,8 @@ def test_no_allowed_plan_is_below_the_bound(seed: int) -> None:
     gpus = int(random.choice([3, 4, 6]))
     names = ["data-parallel", "table-wise", "column-wise", "row-wise", "3d"]
     only = [f"{table.name}={','.join(random.choice(names, size=3))}" for table in small.tables]
-    base = question(parse_rules(only), gpus, most_bytes=1.2e9, training=bool(seed % 2))
-    asked = replace(base, tables=PlanTables.of(small, zipf(1.05)))
+    objective = "training" if seed % 2 else "latency"
+    asked = question(only, gpus, small, most_bytes=1.2e9, objective=objective)
     try:
         found = asked.answer().found
     except BadInputError:
@@ -209,17 +209,16 @@ def test_no_allowed_plan_is_below_the_bound(seed: int) -> None:
     while len(times) < 60 and tried < 2000:
         tried += 1
         plan = any_plan(asked, random)
-        time_s = None if plan is None else asked.recosted(plan)
-        if time_s is not None:
-            times.append(time_s)
+        priced = None if plan is None else asked.recost(plan)
+        times += [] if priced is None else [priced[1].time_s]
     assert len(times) >= 20 and found.bound_s <= min(times) * (1 + 1e-9)
     assert found.bound_s <= found.cost.time_s
 
 
 def test_a_table_that_is_too_small_for_its_sharding_is_told_what_it_may_be() -> None:
-    asked = question(parse_rules(["row-wise"]), 1024, most_bytes=60e9)
+    asked = question(["row-wise"], 1024, most_bytes=60e9)
     with pytest.raises(BadInputError, match=r"'geo': of what fits \(.*data-parallel.*\) none") as caught:
         asked.options()
     assert caught.value.next_step.startswith("--only row-wise leaves nothing")
-    plan = replace(asked, rules=parse_rules(["row-wise,data-parallel"]), effort_s=0.2).answer().plan
+    plan = question(["row-wise,data-parallel"], 1024, most_bytes=60e9, effort_s=0.2).answer().plan
     assert not held(plan, "geo").ranks.size and held(plan, "deep").scheme.row_parts in (1, 1024)

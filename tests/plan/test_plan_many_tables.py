@@ -36,7 +36,7 @@ def equal(*shapes: tuple[int, int, int, float]) -> PlanTables:
         Scheme(Exchange.TWO_LEVEL, 4, 2),
     ],
 )
-def test_equal_tables_are_dealt_in_turn_as_evenly_as_one_by_one(
+def test_equal_tables_are_placed_together_as_evenly_as_one_by_one(
     scheme: Scheme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = equal((5, 10**6, 64, 40), (400, 10**4, 32, 5), (303, 10**4, 64, 10))
@@ -44,7 +44,7 @@ def test_equal_tables_are_dealt_in_turn_as_evenly_as_one_by_one(
     o = options_of(evaluator, 80e9, [{scheme}] * 3)
     option = np.array([o.find(t, scheme) for t in range(len(tables))])
     dealt = pack(evaluator, o, option, 80e9)
-    monkeypatch.setattr(packing, "_in_rounds", lambda *_: 0)
+    monkeypatch.setattr(packing, "_AT_ONCE", 10**9)
     single = pack(evaluator, o, option, 80e9)
     assert dealt is not None and single is not None
     assert dealt.time_s <= single.time_s * 1.01

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_inputs import all_readers
+from searches import ask_plan
 
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import Exchange
@@ -17,8 +18,6 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, unifo
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
-from perfmodel.plan.question import PlanQuestion
-from perfmodel.schema.machine import load_machine
 from perfmodel.schema.torchrec_plan import read_torchrec_plan, write_torchrec_plan
 from perfmodel.schema.workload import Table, TableSet
 
@@ -262,16 +261,11 @@ def test_what_torchrec_cannot_hold_is_said_of_the_table(
     table: Table, words: str, step: str, tmp_path: Path
 ) -> None:
     """Sharded, rows of 50 columns are refused; 40 M of them are no copies on 1 GB."""
-    tables = PlanTables.of(TableSet("mine", (table, Table("even", 1000, 64, 1.0))))
-    asked = PlanQuestion(
-        tables=tables,
-        machine=load_machine("a100-sxm-ib"),
-        gpus=8,
-        batch=512,
-        most_bytes=2e9,
-        for_torchrec=True,
-        effort_s=0.0,
+    tables, more = (
+        TableSet("mine", (table, Table("even", 1000, 64, 1.0))),
+        {"most_bytes": 2e9, "effort_s": 0.0},
     )
+    asked = ask_plan(tables, 8, "a100-sxm-ib", batch=512, for_torchrec=True, **more)
     with pytest.raises(BadInputError, match=words) as refused:
         answer = asked.answer()
         torchrec.write(answer.evaluator, answer.plan, tmp_path / "plan.json")
@@ -281,15 +275,7 @@ def test_what_torchrec_cannot_hold_is_said_of_the_table(
 def test_rows_of_any_width_may_be_copied() -> None:
     """TorchRec's dense kernel takes them; shards of others have whole vectors."""
     shapes = [Table("odd", 400, 50, 2.0), Table("even", 9_000_000, 96, 20.0), Table("wide", 10**6, 100, 9.0)]
-    asked = PlanQuestion(
-        tables=PlanTables.of(TableSet("mine", tuple(shapes))),
-        machine=load_machine("h100-sxm-ib"),
-        gpus=16,
-        batch=512,
-        most_bytes=1e9,
-        for_torchrec=True,
-        effort_s=0.1,
-    )
+    asked = ask_plan(TableSet("mine", tuple(shapes)), 16, batch=512, most_bytes=1e9, for_torchrec=True)
     answer = asked.answer()
     odd, *others = torchrec.torchrec_plan(answer.evaluator, answer.plan).tables
     assert odd.sharding_type == "data_parallel"

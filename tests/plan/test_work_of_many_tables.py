@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from searches import ask_plan
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
@@ -18,9 +19,7 @@ from perfmodel.engine.timing import PassTimes
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.packing import pack
-from perfmodel.schema.machine import load_machine
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
 
@@ -92,6 +91,5 @@ def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
 
 
 def test_the_work_to_list_the_options_counts() -> None:
-    question = PlanQuestion(tables=distinct(3), machine=load_machine(MACHINE), gpus=8, batch=1024)
-    search = question.search()
+    search = ask_plan("criteo-kaggle", 8).search()
     assert search.budget.spent_s >= search.options.group.size * LISTED * 0.9e-9

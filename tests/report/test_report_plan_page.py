@@ -221,7 +221,7 @@ def test_no_two_steps_look_alike() -> None:
 
 
 def test_the_card_says_what_the_text_says(answer: Planned) -> None:
-    text = " ".join(plan_text(answer).split())
+    text = " ".join(plan_text(answer, None, "", None, (), "").split())
     card = plan_card(answer)
     for words in (format_time(answer.found.cost.time_s), "M samples/s", "table-wise"):
         assert words in text and words in card.sentence + card.times

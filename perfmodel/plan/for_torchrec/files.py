@@ -14,10 +14,10 @@ from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
 from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import check_tables, plan_from, read_document
+from perfmodel.plan.files import check_tables, plan_from
 from perfmodel.schema.fields import validated
 from perfmodel.schema.files import shown
-from perfmodel.schema.gate import MOST_PLANNED_GPUS
+from perfmodel.schema.gate import MOST_PLANNED_GPUS, read_json
 from perfmodel.schema.torchrec_plan import ShardingType, TorchRecPlan, torchrec_plan_from
 
 
@@ -30,7 +30,7 @@ def read_any_plan(
     gpus  of the job, which a ShardingPlan does not say;  domain_of  GPUs of a scale-up domain, by ``gpus``
     Limits: as ``read_plan``
     """
-    document = read_document(path)
+    document = read_json(path, "plan file")
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         file = torchrec_plan_from(document, str(path))
         plan, types = plan_of(file, tables, str(path)), {e.table: e.sharding_type for e in file.tables}

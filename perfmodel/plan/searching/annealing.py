@@ -24,10 +24,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MOVES, _RECUTS = 256, 24  # changes that are evaluated together
+_MOVES, _COOL_MOVES, _RECUTS = 256, 1024, 24  # changes that are evaluated together
 _MOST_LOADS = 200_000  # of all recuts that are evaluated together
 _SWAPS = 0.5  # of the moves
-_BUSY = 0.5  # of the moves: of shards on ranks that a step waits for
+_BUSY, _COOL_BUSY = 0.5, 0.9  # of the moves: of shards on ranks that a step waits for
 _EVERY = 4  # rounds: one of them recuts tables
 _PRICED = 64  # rounds between two updates of the prices of schemes
 _LESS = 1e-9
@@ -36,9 +36,6 @@ _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
 _DUST = 1e-3  # bytes that rounding leaves of loads that were added and removed
 
-RANKS, DOMAINS, SHAKE = "ranks", "domains", "shake"
-"""Kinds of changes in a turn: shards between ranks, shards between domains, some tables (``shake``)."""
-
 
 class Annealing:
     """Changes a plan under search (``Packing``) by annealing.
@@ -46,6 +43,7 @@ class Annealing:
     curves   times of the steps;  mask  options that tables may change to
     domains  True: only tables whose row parts fill domains move, by whole domains; False: all other shards
              move, rank by rank. A *place* in this class is a domain, or a rank
+    cool     whether there are many tables: more moves are evaluated together, most of them of busy ranks
     """
 
     def __init__(
@@ -56,10 +54,12 @@ class Annealing:
         mask: Mask,
         *,
         domains: bool = False,
+        cool: bool = False,
     ) -> None:
         o = self.options = state.options
         self.each = o.domain if domains else 1  # ranks of a place
         self.domains = domains
+        self.moves, self.busy = (_COOL_MOVES, _COOL_BUSY) if cool else (_MOVES, _BUSY)
         self.state, self.curves, self.random = state, curves, random
         self.mask = mask
         self.option = state.option.copy()
@@ -175,13 +175,13 @@ class Annealing:
         random, shards, places = self.random, self.table.size, len(self.held) // self.each
         if not shards or places < 2:
             return now
-        one, busy = random.integers(shards, size=_MOVES), self._busy(places)
+        one, busy = random.integers(shards, size=self.moves), self._busy(places)
         if busy.size:
-            often = busy[random.integers(busy.size, size=_MOVES)]
-            one = np.where(random.random(_MOVES) < _BUSY, often, one)
-        other = np.where(random.random(_MOVES) < _SWAPS, random.integers(shards, size=_MOVES), -1)
+            often = busy[random.integers(busy.size, size=self.moves)]
+            one = np.where(random.random(self.moves) < self.busy, often, one)
+        other = np.where(random.random(self.moves) < _SWAPS, random.integers(shards, size=self.moves), -1)
         source = self.place[one]
-        target = np.where(other >= 0, self.place[other], random.integers(places, size=_MOVES))
+        target = np.where(other >= 0, self.place[other], random.integers(places, size=self.moves))
         possible = (source != target) & ~self.holds[self.table[one], target * self.each]
         possible &= (other < 0) | ~self.holds[self.table[other], source * self.each]
         one, other, source, target = (x[possible] for x in (one, other, source, target))
@@ -346,10 +346,3 @@ def _least(score: Array, count: Ints) -> Mask:
     """Mask over ``score`` [n, m]: in row i, the count[i] smallest entries."""
     place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(place < count[:, np.newaxis])
-
-
-def ways_to_change(state: Packing) -> list[str]:
-    """Names of the random changes that a plan allows: moves by rank, moves by domain, shaking (``shake``)."""
-    o = state.options
-    two = o.by_domain[state.option[~o.everywhere_held[state.option]]]
-    return [*([] if two.size and two.all() else [RANKS]), *([DOMAINS] if two.any() else []), SHAKE]

@@ -22,9 +22,8 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_POWERS, _QUICK_POWERS = (3, 4, 5), (5,)  # squarings: the 8th, 16th and 32nd power
-_ROUNDS, _QUICK_ROUNDS = 40, 12  # of each power
-_FULL, _QUICK_FULL = 192, 96  # shards that may leave, and candidates for a swap
+_WHOLE, _QUICK = ((3, 4, 5), 40, 192), ((5,), 12, 96)
+"""(squarings: the 8th, 16th and 32nd power; rounds of each; shards that leave, and candidates for a swap)."""
 _EMPTY = 64  # places that they go to
 _OF_PLACE = 16  # shards of one place
 _MADE = 400  # best changes of a round that are examined
@@ -54,9 +53,7 @@ class Evening:
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
         self.state, self.random = state, random
-        self.powers: tuple[int, ...] = _QUICK_POWERS if quick else _POWERS
-        self.rounds = _QUICK_ROUNDS if quick else _ROUNDS
-        self.full = _QUICK_FULL if quick else _FULL
+        self.powers, self.rounds, self.full = _QUICK if quick else _WHOLE
         o = self.o = state.options
         self.cols = np.flatnonzero(state.held.any(axis=0))
         buffers = state.evaluator.times.count_buffers((state.base + state.held).T)

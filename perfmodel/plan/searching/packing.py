@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
-_LAST_ROUNDS = 2  # of many equal tables that are placed one by one
 _DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
 
 
@@ -132,12 +130,10 @@ class Scale:
 
     target  [K] loads that count as full: of a balanced rank, or of the largest shard
     weight  [K] time that twice the load would cost
-    sharpness  how often loads are squared: how much more the fullest rank counts; 0: all count equally
     """
 
     target: Array
     weight: Array
-    sharpness: int = _SHARPNESS
 
     @staticmethod
     def of(evaluator: Evaluator, target: Array) -> Scale:
@@ -150,7 +146,7 @@ class Scale:
     def score(self, loads: Array) -> Array:
         """How full ranks are with these loads; the last axis of ``loads`` is the resource."""
         share: Array = loads / self.target
-        for _ in range(self.sharpness):
+        for _ in range(_SHARPNESS):
             share = share * share
         return round_off(share @ self.weight)
 
@@ -165,91 +161,39 @@ def balance(options: Options, option: Ints) -> Array:
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
 
 
-def pack(
-    evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
-) -> Packing | None:
+def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> Packing | None:
     """Places tables with these options on ranks: largest shards first, each on the least full ranks.
 
-    option  of every table;  sharpness  as ``Scale.sharpness``
+    option  of every table
     Limits: no rank has memory for a shard -> None
     """
     evaluator.work.add(effort.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
-    scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
+    scale = Scale.of(evaluator, balance(options, option))
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]
-    for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
-        at = _in_rounds(state, run, scale)
-        while at < run.size:
-            placed = _together(state, run[at:], scale)
-            if not placed:
-                return None
-            at += placed
+    while order.size:
+        alike = int(np.argmax(np.append(option[order] != option[order[0]], True)))
+        placed = _place_first(state, order[:alike], scale)
+        if not placed:
+            return None
+        order = order[placed:]
     return state if state.fits else None
 
 
-def _together(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Place the first of several equal tables, or several of them at once; returns how many; 0: none fits."""
+def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
+    """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits."""
     o, option = state.options, int(state.option[tables[0]])
-    count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
-    if count < 2 or tables.size < 2 * count:
-        ranks = place(state, option, scale)
-        if ranks is not None:
-            state.put(int(tables[0]), ranks)
-        return int(ranks is not None)
-    order = _emptiest(state, option, scale)
-    each = int(o.parts[option])
-    each = each // o.domain if o.by_domain[option] else each
-    count = min(count, order.size // each)
-    for n in range(count):
-        chosen = np.sort(order[n * each : (n + 1) * each])
-        two = o.by_domain[option]
-        state.put(int(tables[n]), in_domains(chosen, o, option) if two else chosen)
+    parts = int(o.parts[option])
+    order = _sort_emptiest(state, option, scale)
+    places = parts // o.domain if o.by_domain[option] else parts
+    count = min(o.gpus // (_AT_ONCE * parts), order.size // places)
+    count = count if count > 1 and tables.size >= 2 * count else min(order.size // places, 1)
+    for table, chosen in zip(tables.tolist(), order[: count * places].reshape(count, places), strict=False):
+        state.put(table, in_domains(np.sort(chosen), o, option) if o.by_domain[option] else np.sort(chosen))
     return count
-
-
-def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Deal the first of many equal tables to ranks, equally many shards per rank; returns how many.
-
-    The other tables are left for later: they fill ranks that were less full before, and a few rounds more.
-    """
-    o = state.options
-    if not tables.size:
-        return 0
-    at = int(state.option[tables[0]])
-    each, places = int(o.parts[at]), o.gpus
-    if o.by_domain[at]:
-        each, places = each // o.domain, o.gpus // o.domain
-    period = places // math.gcd(each, places)  # number of tables after which ranks have equally many
-    if tables.size <= _LAST_ROUNDS * period:
-        return 0
-    shards = period * each // places
-    used = (o.own[at] > 0) & (scale.weight > 0)
-    short = ((state.held.max(axis=0) - state.held)[:, used] / o.own[at][used]).max(axis=1, initial=0)
-    left = int(np.ceil(short.sum() / max(o.parts[at], 1))) + _LAST_ROUNDS * period
-    rounds = (tables.size - left) // period
-    room = state.limit_bytes - float(state.needs().max())
-    if o.own_memory[at] > 0:
-        rounds = min(rounds, int(room / 2 / (o.own_memory[at] * shards)))
-    if rounds <= 0:
-        return 0
-    turns = [_turn(o, at, n * each, each, places) for n in range(period)]
-    for n, table in enumerate(tables[: rounds * period].tolist()):
-        state.ranks[table] = turns[n % period]
-    state.held += o.own[at] * (rounds * shards)
-    state.memory += o.own_memory[at] * (rounds * shards)
-    return rounds * period
-
-
-def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
-    """Ranks of a table that is dealt to ``each`` consecutive places, from the place ``first`` on.
-
-    places  their number: ranks, or domains if the option's row parts fill domains
-    """
-    chosen = np.sort(np.arange(first, first + each) % places)
-    return in_domains(chosen, o, option) if o.by_domain[option] else chosen
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:
@@ -258,15 +202,15 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     Limits: too few ranks with memory -> None
     """
     o = state.options
-    order = _emptiest(state, option, scale)
-    if o.by_domain[option]:
-        each = int(o.parts[option]) // o.domain
-        return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
-    each = int(o.parts[option])
-    return np.asarray(np.sort(order[:each])) if order.size >= each else None
+    places = int(o.parts[option]) // (o.domain if o.by_domain[option] else 1)
+    order = _sort_emptiest(state, option, scale)
+    if order.size < places:
+        return None
+    chosen = np.sort(order[:places])
+    return in_domains(chosen, o, option) if o.by_domain[option] else np.asarray(chosen)
 
 
-def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
+def _sort_emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     """Ranks with memory for a shard of this option, first the ranks that are least full with it.
 
     Limits: row parts that fill domains -> domains

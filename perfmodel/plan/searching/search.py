@@ -18,43 +18,37 @@ from perfmodel.engine.steps import StepCost
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
-from perfmodel.plan.choices.options import Options, check_kinds, least_of, options_of
-from perfmodel.plan.searching.annealing import DOMAINS, SHAKE, Annealing, ways_to_change
-from perfmodel.plan.searching.coordinate_descent import Descent
+from perfmodel.plan.choices.options import Options, check_kinds, options_of
+from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.local_search import improve, shake
-from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.local_search import improve
+from perfmodel.plan.searching.packing import Packing
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.searching.uniform import packed_as, schemes_by_kind, uniform_plans
 
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
-_FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
 _VALLEYS = 4  # of such plans are changed at random besides the best plan
 _ALIKE = 1.002  # of the best plan's time: quick times differ from exact times by less
 _LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
-_ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
-"""Shares of the memory for which schemes are chosen: shards of unequal size do not fill all of it."""
 _QUICK, _STARTING = 0.3, 0.6  # of the work, at most: for quick plans, for all starting plans
 _STARTING_S, _STARTING_LEAST = 1.5, 0.3  # with more effort: so many seconds, at least this part of the share
 _EVENING = 0.25  # of that work in addition, until which they are rebalanced
-_DESCENDING = 0.5  # of the work, until which plans are started from
 _PATIENCE = 3  # turns of each plan in a row that do not help
-_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of each; of a turn of annealing
+_ROUNDS = 300  # of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Initial heats of annealing, by turn, as shares of the step's time: little heat moves shards to better
 ranks, much heat leaves a local optimum."""
 _HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
 """(most tables, range of heats) for few tables, each a large share of the time: every other turn."""
-_COOL_LOG10 = (-4.0, -2.7)
+_COOL_LOG10 = (-4.5, -4.0)
 """Range of heats for many tables, each a small share of the step's time."""
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
 
-STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "given")
+STOPPED = ("bound", "no improvement", "effort", "interrupt", "given")
 """Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""
 
 Watch = Callable[[float], None]
@@ -98,7 +92,7 @@ class Search:
 
     options  that plans may use, or a function that lists them; None: all that fit (``options_of``)
     restrict  returns a mask of the options to keep;  ruled  whether ``options`` leave out what rules forbid
-    effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
+    effort_s counted work of the search [s]
     watch    is called with the best time [s] as it improves
     Another ``evaluator`` needs: ``estimate_times``, ``tables``, the buffers of ``times`` (search);
     ``times.estimate_steps``, ``steps`` (curves); ``loads``, ``step``, ``memory`` (answer); ``work``, which
@@ -111,7 +105,6 @@ class Search:
         limit_bytes: float,
         *,
         effort_s: float = EFFORTS[DEFAULT_EFFORT],
-        time_limit_s: float | None = None,
         seed: int = 0,
         restrict: Restriction | None = None,
         options: Options | Listed | None = None,
@@ -121,14 +114,11 @@ class Search:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
         check_kinds(evaluator.tables)
         uniform = uniform_plans(evaluator, limit_bytes, ruled=ruled or restrict is not None)
-        self.budget = Budget(evaluator.work, effort_s, time_limit_s)
+        self.budget = Budget(evaluator.work, effort_s)
         self.random = np.random.default_rng(seed)
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bound_s = 0.0
-        self.families: list[Packing] = []
-        self.tried = 0  # plans that were packed
-        self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         schemes = schemes_by_kind(evaluator.tables, uniform)
         if options is None:
             options = partial(options_of, evaluator, limit_bytes)
@@ -136,14 +126,13 @@ class Search:
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
-        size = self.options.kind_of.size * self.options.gpus
-        self.few, self.small = size <= _FEW, size <= _SMALL
+        self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
         states = (packed_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
         self.uniform = [state for state in states if state is not None and state.fits]
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
 
     def late(self) -> bool:
-        """Whether the effort is spent, or the search is ended early."""
+        """Whether the effort is spent."""
         return self.budget.over()
 
     def _after(self, share: float) -> Until:
@@ -158,13 +147,11 @@ class Search:
         """
         stopped = "no improvement"
         try:
-            self._begin()
+            self._start()
             if self.best is not None:
                 curves = StepCurves.of(self.evaluator)
                 loads = curves.units(self.evaluator.loads(self.best.plan()).most)
                 self.bound_s = lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
-                if self.few and self._open():
-                    self._start(_STARTING)
                 if self._open():
                     self._anneal(curves)
             if not self._open():
@@ -174,7 +161,7 @@ class Search:
                 raise
             stopped = "interrupt"
         if stopped == "no improvement" and self.late():
-            stopped = "time-limit" if self.budget.cut else "effort"
+            stopped = "effort"
         answer = self._answer(stopped)
         del self.starts  # it calls this search: in a circle, the arrays of both outlive the answer
         return answer
@@ -198,7 +185,7 @@ class Search:
             limit_bytes=self.limit_bytes,
             bound_s=min(self.bound_s, cost.time_s),
             stopped=stopped,
-            tried=self.tried + self.starts.tried,
+            tried=self.starts.tried,
             restricted=self.restricted,
             done=self.budget.share,
         )
@@ -209,64 +196,25 @@ class Search:
         loads = self.evaluator.loads(plan)
         return plan, loads, self.evaluator.step(loads)
 
-    def _begin(self) -> None:
-        """Plans with one sharding for all tables, quick plans, then one kind of exchange, then several.
+    def _start(self) -> None:
+        """Plans with one sharding for all tables, quick plans, then plans by Lagrangian prices.
 
         The quick plans come first because listings and improvements may take all the time.
         """
-        o = self.options
-        self.starts.uniform(self.uniform)
-        self.starts.quick(self.late if self.few else self._after(_QUICK))
-        if not self.few:
-            self._start(_STARTING)
-        early = self._after(_DESCENDING)
-        for some in ([], *([kind] for kind in o.kinds), o.kinds):
-            if self.best is not None and (not self.small or early()):
-                break
-            mask = o.exchanged_by(some)
-            memory, start = least_of(np.where(mask, o.average_memory, np.inf), o.first)
-            state = self._try(start[o.kind_of], mask) if np.isfinite(memory).all() else None
-            if state is not None:
-                self.families.append(state.copy())
-
-    def _start(self, share: float) -> None:
-        """Make plans by Lagrangian prices.
-
-        share  of the effort that this may take
-        """
         starts = self.starts
-        long = _STARTING_S / max(share * self.budget.effort_s, _STARTING_S)
-        share *= max(long, _STARTING_LEAST)
+        starts.uniform(self.uniform)
+        starts.quick(self._after(_QUICK))
+        long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
+        share = _STARTING * max(long, _STARTING_LEAST)
         starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
         starts.run()
-        self.families += starts.states()
-
-    def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """Improve these options of all tables within ``mask`` and place them on ranks.
-
-        If they do not fit, they are improved again for less and less memory.
-        Limits: they never fit, or give only plans that were placed before -> None
-        """
-        for room in _ROOMS:
-            descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
-            better = descent.run(option, mask, self.late)
-            packed = self.packed.get(better.tobytes())
-            if packed:
-                return None
-            if packed is None:
-                self.tried += 1
-                state = pack(self.evaluator, self.options, better, self.limit_bytes)
-                self.packed[better.tobytes()] = state is not None
-                if state is not None:
-                    self._keep(state)
-                    return state
-        return None
 
     def _anneal(self, curves: StepCurves) -> None:
         """Change the best plan, and the best with few kinds of exchange, at random: other local optima."""
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
-            near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
+            families = self.starts.states()
+            near = [state for state in families if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         Changing(curves, self.random, self._keep, self.late, cool=not self.small).run(states)
 
@@ -294,7 +242,7 @@ class Changing:
         cool: bool,
     ) -> None:
         self.curves, self.random, self.keep, self.until = curves, random, keep, until
-        self.heats = (_COOL_LOG10,) if cool else _HEATS_LOG10
+        self.cool, self.heats = cool, (_COOL_LOG10,) if cool else _HEATS_LOG10
 
     def run(self, states: Sequence[Packing]) -> None:
         """Change plans in turn until none has improved for long: every other turn the fastest, else another.
@@ -305,17 +253,22 @@ class Changing:
         while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.until():
             at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
             state = states[at]
-            if not turns[at]:
+            if not turns[at] and not self.cool:  # of many tables this would take all the work
                 self._improved(state)
             idle = 0 if self._changed(state, turns[at]) else idle + 1
             turns[at] += 1
             turn += 1
 
     def _changed(self, state: Packing, turn: int) -> bool:
-        """Make the change of a plan's turn with this number; returns whether it became faster."""
-        ways = ways_to_change(state)
-        way, again = ways[turn % len(ways)], turn // len(ways)
-        better = self._shaken(state) if way == SHAKE else self._annealed(state, again, domains=way == DOMAINS)
+        """Anneal in a plan's turn with this number; returns whether the plan became faster.
+
+        Shards move between domains where some tables' row parts fill domains, else between ranks; by turns if
+        a plan has both.
+        """
+        o = state.options
+        by_domain = o.by_domain[state.option[~o.everywhere_held[state.option]]]
+        ways = [False] * (not by_domain.size or not by_domain.all()) + [True] * bool(by_domain.any())
+        better = self._annealed(state, turn // len(ways), domains=ways[turn % len(ways)])
         if better:
             self._improved(state)
         return better
@@ -323,34 +276,22 @@ class Changing:
     def _annealed(self, state: Packing, again: int, *, domains: bool) -> bool:
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
         heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else self.heats[again % len(self.heats)]))
-        mask = _any(state) if hot or again % _OTHERS == _OTHERS - 1 else list_exchanges(state)
-        annealing = Annealing(state, self.curves, self.random, mask, domains=domains)
+        o = state.options
+        of_any = hot or again % _OTHERS == _OTHERS - 1
+        mask = o.exchanged_by(o.kinds if of_any else np.unique(o.exchange[state.option]).tolist())
+        annealing = Annealing(state, self.curves, self.random, mask, domains=domains, cool=self.cool)
         return annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.until, heat)
 
-    def _shaken(self, state: Packing) -> bool:
-        better = False
-        for count in self.random.integers(2, 2 + _SHAKEN, size=_SHAKES):
-            better |= not self.until() and shake(state, _any(state), self.random, int(count))
-        return better
-
     def _improved(self, state: Packing) -> None:
-        """Improve a plan's schemes, rebalance its ranks, and repeat while that helps; keep the best.
+        """Rebalance a plan's ranks, improve its schemes, and repeat while rebalancing helps; keep the best.
 
         Better schemes may unbalance the ranks, and balanced ranks leave room for other schemes.
         """
-        self.keep(improve(state, _any(state), self.until))
-        while not self.until() and Evening(state, self.random).run(self.until):
-            self.keep(improve(state, _any(state), self.until))
-
-
-def list_exchanges(state: Packing) -> Mask:
-    """Mask of the options that replicate a table or use a kind of exchange that the plan already uses."""
-    o = state.options
-    return o.exchanged_by(np.unique(o.exchange[state.option]).tolist())
-
-
-def _any(state: Packing) -> Mask:
-    return np.ones(state.options.group.size, dtype=bool)  # every option is allowed
+        while not self.until():
+            better = Evening(state, self.random).run(self.until)
+            self.keep(improve(state, self.until))
+            if not better:
+                break
 
 
 def _fastest(states: Sequence[Packing]) -> int:

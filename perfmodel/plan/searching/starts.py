@@ -93,15 +93,11 @@ class Starts:
                     break
                 self.done.add((family, shard))
                 self._try(family, shard, _never, improved=False)
-            self._even_quickly()
+            if self.found:  # whatever the effort
+                state = min(self.found, key=_time)[2].copy()
+                if Evening(state, self.random, quick=self.options.count.size > _IMPROVED).run(_never):
+                    self.keep(state)
             self._even(_EVENED_SOON, soon or self.until)
-
-    def _even_quickly(self) -> None:
-        """Rebalance the fastest plan, whatever the effort."""
-        if self.found:
-            state = min(self.found, key=_time)[2].copy()
-            if Evening(state, self.random, quick=self.options.count.size > _IMPROVED).run(_never):
-                self.keep(state)
 
     def _found(self, state: Packing) -> None:
         o = self.options

@@ -39,17 +39,15 @@ def plan_page(
     command: str,
     whole: WholeStep | None = None,
     *,
-    capped: bool = False,
     alerts: Sequence[str] = (),
 ) -> Page:
     """The page of a plan: headline, figures, and the plan as data; the reader has nothing to choose.
 
     command  plans again and writes the page
     whole    the step with its dense layers; None: none were given
-    capped   whether ``--max-hbm`` limited the memory
     alerts   doubts about the calibration
     """
-    e, card = answer.evaluator, plan_card(answer, whole, capped)
+    e, card = answer.evaluator, plan_card(answer, whole)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
     record = plan_record(answer.plan, answer.made_for)
     return Page(
@@ -74,8 +72,8 @@ def plan_blocks(answer: Planned) -> tuple[Block | Missing, ...]:
     return tuple(figure.draw(shown=shown) for figure in PLAN)
 
 
-def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
-    """The headline: time with band, speed-up, bound, memory. whole, capped  as in ``plan_page``"""
+def plan_card(answer: Planned, whole: WholeStep | None = None) -> Card:
+    """The headline: time with band, speed-up, bound, memory. whole  as in ``plan_page``"""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
@@ -85,7 +83,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = Fa
         f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
         "; ".join(times),
         _band(answer),
-        _gpus(answer, capped),
+        _gpus(answer),
         evidence_bar(evidence_shares(answer)),
         _alert(answer),
         _notes(answer, whole),
@@ -114,7 +112,7 @@ def _band(answer: Planned) -> str:
     return f"95 % band {band(cost.low_s, cost.high_s)}{bound}"
 
 
-def _gpus(answer: Planned, capped: bool) -> str:
+def _gpus(answer: Planned) -> str:
     e, total = answer.evaluator, answer.found.memory.total_bytes
     domains = f" in {e.setting.machine.links.scale_up} domains of {e.domain}" if 1 < e.domain < e.gpus else ""
     size, full, limit = (
@@ -123,7 +121,7 @@ def _gpus(answer: Planned, capped: bool) -> str:
     )
     return (
         f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
-        f"{limit} on the fullest (rank {int(np.argmax(total))}), {kept_words(answer, capped)}"
+        f"{limit} on the fullest (rank {int(np.argmax(total))}), {kept_words(answer)}"
     )
 
 
@@ -178,8 +176,8 @@ def provenance(answer: Planned, command: str) -> str:
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
-    why = _ENDED.get(answer.found.stopped)
-    again = f"To repeat this page ({why} {_KEEP}" if why else "To reproduce this page"
+    stopped = answer.found.stopped == "interrupt"
+    again = f"To repeat this page ({_STOPPED})" if stopped else "To reproduce this page"
     return "\n".join(
         [
             f"<p>{machine_words(machine)}. Tables: {escape(e.tables.model)}.</p>",
@@ -191,9 +189,4 @@ def provenance(answer: Planned, command: str) -> str:
     )
 
 
-_KEEP = "--out plan.json saves a plan, and --plan plan.json always writes the same page of it)"
-_ENDED = {
-    "time-limit": "--time-limit cut this search short: even the same computer may find another plan.",
-    "interrupt": "Ctrl-C ended this search: it may find another plan next time.",
-}
-"""A note if a time limit or Ctrl-C ended the search: the command may then give another plan."""
+_STOPPED = "Ctrl-C ended this search: it may find another plan next time; --out plan.json keeps one"
