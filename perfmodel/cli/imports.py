@@ -67,10 +67,9 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
     result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
     gpu_doubt = doubt_gpu(result.stack.gpu, box, force=options.force)
-    names = split_values([options.accepted], "--set accepted") if options.accepted else []
-    accepted = _doubt_samples(result, names)
+    _doubt_samples(result, split_values([options.accepted], "--set accepted") if options.accepted else [])
     stem = options.out.stem if options.out is not None else "own"
-    calibration = _fit(result, box, stem, accepted)
+    calibration = _fit(result, box, stem)
 
     warn_all(gpu_doubt)
     if options.out is not None:
@@ -132,8 +131,8 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     return [text]
 
 
-def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
-    """Check that no sample is far faster or slower than any product could be. Returns the accepted limits.
+def _doubt_samples(result: ImportResult, accepted: list[str]) -> None:
+    """Check that no sample is far faster or slower than any product could be.
 
     accepted  names of limits that ``--set accepted`` sets aside
     Limits: an unknown name; a sample beyond a limit that is not accepted -> BadInputError
@@ -144,7 +143,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
             raise unknown_name("--set accepted", name, known)
     usable = result.samples[result.samples["flag"] == OK]
     if usable.empty:
-        return accepted
+        return
     numbers = (usable[name].to_numpy(dtype=float) for name in ("payload_bytes", "time_s", "gpus"))
     doubted = find_doubts(*numbers)
     open_ones = {name: text for name, text in doubted.items() if name not in accepted}
@@ -155,7 +154,6 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
             f"check units and log; if it is correct: --set accepted={','.join([*accepted, *open_ones])}",
         )
     warn_all([f"accepted: {name}: {text}" for name, text in doubted.items()])
-    return accepted
 
 
 def unread_text(unread: list[LogLine]) -> list[str]:
@@ -175,10 +173,10 @@ def unread_text(unread: list[LogLine]) -> list[str]:
     return texts
 
 
-def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[str]) -> Calibration:
+def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
     """The calibration that fits the samples.
 
-    own_name  appended to the calibration's id;  accepted  as in ``_doubt_samples``
+    own_name  appended to the calibration's id
     Limits: no curve and no law fits the samples -> BadInputError
     """
     from pydantic import ValidationError
@@ -202,8 +200,7 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
             f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
             "look for impossible times: too long, too short, or in another unit.",
         ) from None
-    update = {"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}
-    return found.model_copy(update=update)
+    return found.model_copy(update={"calibration_id": f"{found.calibration_id}+{own_name}"})
 
 
 def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:

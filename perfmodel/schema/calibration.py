@@ -15,7 +15,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from perfmodel import resources
@@ -32,7 +31,6 @@ from perfmodel.schema.fields import (
     Span,
     Strict,
     Whole,
-    find_doubts,
     limits_of,
     require_at_most,
     require_one_of,
@@ -42,7 +40,7 @@ from perfmodel.schema.gate import load_json, read_text
 
 SCHEMA_VERSION = 2
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
-_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted")
+_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s")
 """Fields that are omitted from a file if they are empty."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -226,7 +224,6 @@ class KernelConstants(Strict):
 class Calibration(Strict):
     """Everything fitted from one set of samples.
 
-    accepted      limits that correct samples break, as the user said with ``import --accept``
     this_cluster  whether it was measured on the cluster in question; false: on another of its kind (shipped)
     kernels       constants of the default implementation;  more_kernels  of other implementations
     after_kernel  curves of collectives that were timed right after a kernel that clears the caches
@@ -248,7 +245,6 @@ class Calibration(Strict):
     preferred: bool = False
     this_cluster: bool = True
     note: str = ""
-    accepted: list[Annotated[str, require_one_of("limit", limits_of("sample"))]] = []
     sample_count: Annotated[int, Field(ge=0, le=2**53)]
     samples_sha256: str
     environment: Mapping[str, str] = {}
@@ -293,17 +289,6 @@ class Calibration(Strict):
         """The law that predicts ``collective`` where it was not measured."""
         return next((law for law in self.laws if collective in law.collectives), None)
 
-    def doubts(self) -> dict[str, str]:
-        """Measured values that are far from every product on the market: reason by name of the limit.
-
-        Values that the user accepted are left out.
-        """
-        doubts: dict[str, str] = {}
-        for curve in (*self.curves, *self.after_kernel):
-            sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
-            doubts = {**find_doubts(sizes, times, np.asarray([float(curve.gpus)])), **doubts}
-        return {name: text for name, text in doubts.items() if name not in self.accepted}
-
     def to_json(self) -> str:
         """The file's text: sorted keys, one line per list, identical for identical content."""
         content = self.model_dump(mode="json")
@@ -338,14 +323,9 @@ def read_calibration(path: Path) -> Calibration:
             "fit it again from its samples: perfmodel import LOG… --out FILE.",
         )
     try:
-        calibration = Calibration.model_validate_json(text, strict=True)
+        return Calibration.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise invalid_fields(error, "calibration", str(path)) from None
-    if doubts := calibration.doubts():
-        lines = "\n".join(f"calibration {path}: {name}: {words}" for name, words in doubts.items())
-        step = f'if it is correct: write "accepted": {json.dumps([*calibration.accepted, *doubts])}'
-        raise BadInputError(lines, f"check the logs that it was made of; {step}.")
-    return calibration
 
 
 def list_calibrations(machine: str | None = None) -> list[str]:
