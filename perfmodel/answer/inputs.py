@@ -332,7 +332,7 @@ def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
     node = basis.gpus_per_node or machine.gpus_per_node
     hbm = basis.room_bytes
     usable = hbm * (1 - reserve)
-    alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
+    alone = "fits one GPU" if gpus == 1 else "inside one node"
     # A number that was given is kept even where it does not fit: the answer then says so.
     rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])

@@ -287,7 +287,7 @@ def _has_room(like: Answer, gpus: int, shardings: Sequence[str]) -> bool:
 
 def _explain_fewest(answer: Answer) -> Answer:
     """The answer, with a note on why it uses this number of GPUs, which the user did not give."""
-    counts = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
+    counts = "nodes" if answer.gpus > answer.gpu_count.gpus_per_node else "GPUs"
     count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {counts}")
     return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 

@@ -195,7 +195,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
         is_least = effect is cheapest and cost(effect.gpus, effect.after_s) < cost(answer.gpus, answer.time_s)
         label = f"{effect.label}, a node more" if effect.gpus == next_node else effect.label
         if is_least and not is_given:
-            yield replace(effect, label=f"{label}, least GPU-time a sample")
+            yield replace(effect, label=f"{label}, least GPU-time")
         elif effect.gpus == next_node and (
             not is_given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s
         ):

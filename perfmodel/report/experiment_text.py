@@ -23,12 +23,15 @@ def run_line(calibration_file: str | None) -> str:
     return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
 
 
-def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False) -> str:
+def experiment_text(
+    experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False, more: str = ""
+) -> str:
     """How much of the time was not measured on this machine, and the command that narrows the band most.
 
     machine  the name for ``perfmodel import``
     run      the command that measures kernels into the user's run; "": a new run
-    brief    without sizes of messages, and without NCCL's and NVSHMEM's own benchmarks
+    brief    on two lines, without sizes of messages, and without NCCL's and NVSHMEM's own benchmarks
+    more     of a brief text: what else the command can print
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     share, width = format_fraction(experiment.share), format_fraction(experiment.only_band_share)
@@ -45,15 +48,16 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
         only = ",".join(f"{library}:{operation}" for library, operation in links)
         what = " and ".join(dict.fromkeys(f"{operation.replace('_', '-')}s" for _, operation in links))
         command, place = f"perfmodel calibrate --only {only}{_sizes(experiment)}", experiment.where
-    first = f"{share} is not measured. On {place}:"
-    if brief and len(first) + len(command) < page_width():
-        return f"{first} {command}"
-    if not brief:
-        first = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
-        first += f"{place}{_messages(experiment)}:"
-    lines = [paragraph(first), command_lines(command)]
+    if brief:
+        first, where = f"{share} of the time is not measured here.", f"On {place}:"
+        first += f" More: {more}" if more else ""
+        line = f"{where} {command}"
+        line = line if len(line) <= page_width() else f"{paragraph(where)}\n{command_lines(command)}"
+        return f"{paragraph(first)}\n{line}"
+    first = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
+    lines = [paragraph(f"{first}{place}{_messages(experiment)}:"), command_lines(command)]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
-    if tests and not brief:
+    if tests:
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
     return "\n".join(lines)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
-from perfmodel.answer.what_would_help import Sensitivity
+from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
     change_table,
+    changed_values,
     explain_words,
+    kernel_words,
     provenance,
     question_facts,
     step_table,
-    where_words,
 )
-from perfmodel.report.terminal import facts, paragraph
+from perfmodel.report.terminal import command_lines, facts, paragraph
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -31,25 +32,57 @@ from perfmodel.units import (
 
 _LINES = 3  # changes that are listed: the screen has 22 lines by default
 _INDENT = 3
+_LONGEST_COMMAND = 50  # beside other words on a line
+_WORTH_SAYING = 0.02  # of the time
 
 
-def ranking_text(found: Ranking, calibration_file: str | None) -> str:
-    """The first screen of ``perfmodel project``, at most 22 lines by default: answer, steps, changes."""
-    answer, base = found.answer, found.base
-    fair = throughput_words(answer) if found.best else ""
-    lines = fair, beside_words(found), planned_words(found), answer.uneven
-    below = [paragraph(line, _INDENT) for line in lines if line]
+def project_text(
+    found: Ranking,
+    changes: Sequence[Sensitivity],
+    calibration_file: str | None,
+    again: Callable[[Sequence[str]], str],
+    *,
+    planned: Answer | None = None,
+    whole: bool = False,
+) -> str:
+    """The screen of ``perfmodel project``, at most 22 lines by default: answer, steps, changes.
+
+    found    of one answer if the question names a sharding
+    again    returns the command that asks the same question, from its leading words
+    planned  the answer in which each table has its own sharding, if it leads
+    whole    with all changes, the sources and the command of the longest step: ``-v``
+    """
+    base, answer = found.base, planned or found.answer
+    lines = throughput_words(answer), beside_words(found, planned=planned), answer.uneven
     given = [
         *question_facts(base),
         ("memory", gpu_words(answer)),
         ("times", source_words(answer, calibration_file)),
+        ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
     ]
-    head = [paragraph(headline(found)), *below, facts(given)]
-    parts = ["\n".join(head), step_table(answer, brief=True)]
-    if found.changes:
-        parts.append(change_table(choose_changes(found.changes)))
-    last = [measure_text(found, calibration_file), more_words(found)]
-    parts.append("\n".join(line for line in last if line))
+    head = [paragraph(headline(found, planned)), *(paragraph(line, _INDENT) for line in lines if line)]
+    parts = ["\n".join([*head, facts(given)]), step_table(answer, whole=whole)]
+    if planned is not None:
+        least_s = (1 - _WORTH_SAYING) * planned.time_s
+        changes = [change for change in changes if change.after_s <= least_s or change.group == MORE_GPUS]
+    if changes:
+        title = "What would help" if planned is None else "What would help (uniform sharding)"
+        parts.append(change_table(changes if whole else choose_changes(changes), title, whole=whole))
+    explain = again(["perfmodel", "plan"] if planned else ["perfmodel", "project", *explain_words(answer)])
+    more = ["-v"] if planned or base.basis.unpooled or base.gpus == 1 else ["-v", "--sharding all"]
+    short = explain if len(explain) < _LONGEST_COMMAND else "perfmodel plan"
+    words = ", ".join([*more, short if planned else " ".join(explain_words(answer))])
+    experiment, name = find_next_experiment(answer), answer.setting.machine.name
+    if experiment is not None:
+        run = run_line(calibration_file)
+        parts.append(experiment_text(experiment, name, run, brief=not whole, more=words))
+    if whole or experiment is None:
+        parts.append(provenance(answer, calibration_file))
+    if whole:
+        last = "The search for such a plan:" if planned else "The equation behind the longest step:"
+        parts.append(f"{last}\n{command_lines(explain)}")
+    elif experiment is None:
+        parts[-1] += f"\n{paragraph(f'More: {words}')}"
     return "\n\n".join(parts)
 
 
@@ -60,20 +93,19 @@ def choose_changes(changes: Sequence[Sensitivity], most: int = _LINES) -> list[S
     return sorted(order[:most], key=changes.index)
 
 
-def more_words(found: Ranking) -> str:
-    """The options for more: all lines, all shardings, and the explanation of the longest step."""
-    every = "" if found.base.basis.unpooled else "--sharding all, "
-    return paragraph(f"More: -v, {every}{' '.join(explain_words(found.answer))}")
-
-
-def headline(found: Ranking) -> str:
-    """The time and the slowdown of the fastest sharding, or that none fits."""
-    answer = found.answer
+def headline(found: Ranking, planned: Answer | None = None) -> str:
+    """The time and the slowdown of what leads, or that nothing fits. planned  as in ``project_text``"""
+    answer = planned or found.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     nodes, name = -(-answer.gpus // answer.gpu_count.gpus_per_node), answer.setting.machine.name
+    if answer.gpus == 1 and answer.fits:
+        return f"{size} on 1 GPU of {name}, so nothing is sharded: {format_time(answer.time_s)} a batch"
     where = f"{size} on {counted(answer.gpus, 'GPU')} ({counted(nodes, 'node')} of {name})"
     if found.best:
         return f"{where}: {time_words(answer)}"
+    if answer.question.sharding is not None:
+        memory = answer.gpu_count.describe_memory().partition(":")[0]
+        return f"{where}: does not fit, {memory}. If it did: {time_words(answer)}"
     if found.base.table_count > MOST_COMPARED:
         return f"{where}: {too_large(found.base)}."
     return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(found.base)}."
@@ -88,41 +120,52 @@ def time_words(answer: Answer) -> str:
 
 def throughput_words(answer: Answer) -> str:
     """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
-    rate, ratio = answer.samples_per_s, answer.totals["throughput_ratio"]
+    rate, ratio = format_per_second(answer.samples_per_s, "samples"), answer.totals["throughput_ratio"]
+    if answer.gpus == 1:
+        return f"{rate}"
     return (
-        f"together {format_per_second(rate, 'samples')}, {format_ratio(ratio)} that one GPU, which holds all "
-        f"rows and takes {format_time(answer.baseline_time_s)}"
+        f"together {rate}, {format_ratio(ratio)} that one GPU, which holds all rows and takes "
+        f"{format_time(answer.baseline_time_s)}"
     )
 
 
-def beside_words(found: Ranking, *, whole: bool = True) -> str:
+def beside_words(found: Ranking, *, whole: bool = True, planned: Answer | None = None) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · with unique rows (…): 564 µs``.
 
     whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
+    planned  as in ``project_text``
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
-    shardings
+    shardings;  one GPU -> ""
     """
-    if not found.best and found.base.table_count > MOST_COMPARED:
+    base, answer = found.base, found.answer
+    if base.gpus == 1:
+        return ""
+    if base.question.sharding is not None:
+        way = WAYS[answer.sharding]
+        return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
+    if not found.best and base.table_count > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
     if not found.best:
         return found.enough
-    base, answer = found.base, found.answer
     parts = [f"{answer.sharding}, as {TORCHREC} runs it"]
+    if planned is not None:
+        parts = [f"a sharding for each table, as {TORCHREC} runs it"]
+        parts.append(f"{answer.sharding} for all: {format_time(answer.time_s)}")
     near = [f"{other.sharding} ({format_time(other.time_s)})" for other in found.as_good]
-    if near:
+    if near and planned is None:
         parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
         parts.append(f"no calibration has times for {', '.join(found.unknown)}")
     fastest = found.unique_rows
     if whole and found.left_out is not None:
         fastest = found.left_out
-    if fastest is not None and fastest.time_s < answer.time_s:
+    if fastest is not None and fastest.time_s < (planned or answer).time_s:
         way = WAYS[fastest.sharding]
         name = f"{way.summary} ({way.runs}'s {way.name})"
         if fastest.sharding == ROWS_ONCE:
             name = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
-        equal = "" if is_slower(answer, fastest) else ", which may be as fast"
+        equal = "" if is_slower(planned or answer, fastest) else ", which may be as fast"
         parts.append(f"fastest known: {format_time(fastest.time_s)} with {name}{equal}")
     return " · ".join(parts)
 
@@ -168,7 +211,7 @@ def help_words(found: Ranking) -> str:
 def measure_text(found: Ranking, calibration_file: str | None) -> str:
     """How the times are known, and the command whose measurements narrow the band most, if there is one."""
     if found.experiment is None:
-        return provenance(found.answer, calibration_file, brief=True)
+        return provenance(found.answer, calibration_file)
     return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
 
 
@@ -176,14 +219,16 @@ def gpu_words(answer: Answer) -> str:
     """The memory that each GPU uses, and why so many GPUs."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    return f"{held} of {room} on the fullest GPU{where_words(answer)} · {count}"
+    rows, where = answer.basis.rows, ""
+    if rows is not None:
+        where = ", its share of the host memory"
+        where += f", {format_fraction(rows.cached)} of the rows cached in HBM" if rows.cached else ""
+    return f"{held} of {room} on the fullest GPU{where} · {count}"
 
 
 def source_words(answer: Answer, calibration_file: str | None) -> str:
     """What of the machine was changed or measured by the user; "" if all of it is shipped."""
-    machine = answer.setting.machine
-    changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
-    parts = [f"assumed: {', '.join(changed)}"] if changed else []
+    parts = changed_values(answer)
     if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
         clocks = ", ".join(str(clock) for clock in answer.clocks)
         parts.append(f"calibration {calibration_file or ', '.join(answer.calibrations)}, clock {clocks}")

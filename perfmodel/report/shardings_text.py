@@ -11,9 +11,9 @@ from perfmodel.answer.ranking import RUN, Size, find_fastest, find_ties
 from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import TORCHREC, WAYS
 from perfmodel.report.columns import Column, columns_record, columns_text
-from perfmodel.report.projection_text import Again, footer, gpu_line
+from perfmodel.report.projection_text import explain_words, provenance
 from perfmodel.report.ranking_text import join_words, throughput_words, time_words
-from perfmodel.report.terminal import paragraph, table
+from perfmodel.report.terminal import command_lines, paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 
 
@@ -22,7 +22,7 @@ def shardings_text(
     answers: Sequence[Answer | Impossible],
     sizes: Sequence[Size],
     calibration_file: str | None = None,
-    again: Again = shlex.join,
+    again: Callable[[Sequence[str]], str] = shlex.join,
 ) -> str:
     """The text of ``perfmodel project --sharding all``: the fastest sharding, all of them, and by size.
 
@@ -31,12 +31,14 @@ def shardings_text(
     best = find_fastest(answers)
     parts = [
         headline(base, best, find_fastest_run(answers), find_ties(answers)),
-        gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
+        paragraph(f"GPUs     {base.gpu_count}"),
     ]
     parts.append(sharding_table(answers))
     if sizes:
         parts.append(sizes_table(sizes))
-    parts.append(footer(best, calibration_file, again))
+    parts.append(provenance(best, calibration_file))
+    line = command_lines(again(["perfmodel", "project", *explain_words(best)]))
+    parts.append(f"The equation behind the longest step:\n{line}")
     return "\n\n".join(parts)
 
 

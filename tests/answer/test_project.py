@@ -59,10 +59,10 @@ def test_a_table_that_fits_one_gpu() -> None:
 @pytest.mark.parametrize(
     ("values", "gpus", "rule"),
     [
-        ({"table_bytes": 399e9}, 5, "inside one node, not rounded"),
+        ({"table_bytes": 399e9}, 5, "inside one node"),
         ({"table_bytes": 719e9}, 16, "whole nodes of 8"),
         ({"table_bytes": 719e9, "gpus_per_node": 4}, 12, "whole nodes of 4"),
-        ({"table_bytes": 79e9, "reserve": 0.5}, 2, "inside one node, not rounded"),
+        ({"table_bytes": 79e9, "reserve": 0.5}, 2, "inside one node"),
         ({"table_bytes": 80e9, "gpus": 6}, 6, "given"),
         ({"gpus": 32}, 32, "given"),
     ],

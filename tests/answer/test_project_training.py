@@ -113,7 +113,7 @@ def test_on_the_command_line(cli: Any) -> None:
     assert "update rows" in text and len(made.out.splitlines()) <= 34
     document = json.loads(cli(*words, "--json").out)
     assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
-    shown = cli(*words, "--sharding", "row-wise").out
+    shown = cli("-v", *words, "--sharding", "row-wise").out
     again = " ".join(shown[shown.index("perfmodel project --explain") :].split())
     assert "--objective throughput --set optimizer=adam" in again
     for step in ("sort-lookups", "update-rows", "all-gather-gradients"):

@@ -269,7 +269,7 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["gpus"] == 8
-    assert "8 (the fewest that it fits)" in json.loads(found.out)["gpu_count"]["text"]
+    assert "8 (the fewest GPUs)" in json.loads(found.out)["gpu_count"]["text"]
     assert run([*asked, "--sharding", "column-wise", "--gpus", "6"]) == 2
     assert "not possible" in capsys.readouterr().err
     assert run([*asked, "--sharding", "all", "--json"]) == 0

@@ -17,12 +17,12 @@ from perfmodel.schema.calibration import load_calibration
 
 
 def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
-    outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise")
+    outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise", "-v")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert "slower sharded row-wise over 144 GPUs than if the tables fitted in one." in lines[0]
-    assert "on one GPU; 131 M samples/s, 0.795× those of that GPU" in lines[1]
-    assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
+    assert "10 TB on 144 GPUs (18 nodes of h100-sxm-ib): 1.13 ms a batch, 181× one GPU (" in lines[0]
+    assert "together 131 M samples/s, 0.795× that one GPU" in lines[1]
+    assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "memory   69.5 GB of 72.2 GB" in outcome.out
     assert "What would help" in outcome.out
     assert "perfmodel project --explain" in outcome.out
     assert max(len(line) for line in lines) <= WIDTH
@@ -38,7 +38,7 @@ def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
 
 def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10GB")
-    assert outcome.out.startswith("1.00×: 10 GB of tables fit on one GPU, so nothing is sharded.")
+    assert outcome.out.startswith("10 GB on 1 GPU of h100-sxm-ib, so nothing is sharded: 6.23 µs a batch")
 
 
 def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
@@ -175,7 +175,7 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
 def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
     row_wise = ("project", "--gpus", "16", "--sharding", "row-wise", "--explain")
     measured = cli(*row_wise, "reduce-scatter", "--gpus", "8").out
-    assert "measured on 8 GPUs" in measured and "t_i" in measured
+    assert "measured" in measured and "t_i" in measured
     best = cli(*row_wise, "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
     assert best.code == 0, best.err
     is_an_error(cli(*row_wise, "teleport"), 2, "teleport", "gather-pool")

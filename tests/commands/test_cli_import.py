@@ -138,7 +138,7 @@ def test_what_a_log_lacks_is_said_in_the_answer(cli: Any, tmp_path: Path) -> Non
     made = cli("import", str(log), "--machine", "h200-sxm-ib", "--out", out)
     assert made.code == 0, made.err
     asked = ("project", "--table-size", "10TB", "--machine", "h200-sxm-ib", "--sharding", "row-wise")
-    assert "No sample of reduce_scatter in it" in cli(*asked, "--calibration", out).out
+    assert "No sample of reduce_scatter in it" in cli(*asked, "--calibration", out, "-v").out
     assert "No sample of" not in cli(*asked).out
 
 

@@ -62,12 +62,12 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
     words = ("--machine", "h100-sxm-ib", "--set", "gpus_per_node=8", "--out", str(out))
     assert cli("import", str(log), *words).code == 0
     asked = ("project", "--calibration", str(out), "--batch", "256", "--sharding", "row-wise")
-    far = cli(*asked, "--table-size", "10TB")
+    far = cli(*asked, "--table-size", "10TB", "-v")
     text = " ".join(far.out.split())
     assert "more than the 2 nodes that were measured, 18 if you can, messages of" in text
     document = json.loads(cli(*asked, "--table-size", "10TB", "--json").out)["next_experiment"]
     assert document["nodes"] == 3 and 0 < document["least_bytes"] < document["most_bytes"]
-    near = " ".join(cli(*asked, "--gpus", "16").out.split())
+    near = " ".join(cli(*asked, "--gpus", "16", "-v").out.split())
     assert "these 16 GPUs, at sizes that were not measured, messages of 384 B" in near
     assert re.search(r"perfmodel calibrate --only nccl:\S+ --sizes 256B\.\.\S+", near)
 

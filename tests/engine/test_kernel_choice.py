@@ -96,6 +96,6 @@ def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome
     assert said["implementation"] == "torch" and not said["timed"]
     told = cli("project", *words, "--explain", "gather")
     assert told.code == 0 and "2410.22249" in told.out
-    shown = cli("project", *words)
-    assert "Kernels  torch" in shown.out and shown.out.count("--set kernels=torch") == 1
+    shown = cli("project", *words, "-v")
+    assert "kernels  torch" in shown.out and shown.out.count("--set kernels=torch") == 1
     is_an_error(cli("project", "--table-size", "1TB", "--set", "kernels=perfmodel"), 3, "perfmodel calibrate")
