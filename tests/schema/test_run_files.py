@@ -18,7 +18,6 @@ from perfmodel.schema import files
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.run_files import (
-    Run,
     calibrate_line,
     calibration_in,
     latest_run,
@@ -269,19 +268,6 @@ def test_groups_that_a_pass_needs(folder: Path) -> None:
     assert measured_groups(less.model_copy(update={"backend": Backend.NVSHMEM})) == [2, 4]
 
 
-def test_a_fit_prefers_what_a_projection_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stream goes before eager, but not with all-to-alls alone."""
-    monkeypatch.setattr(own_run, "SIZES", own_run.SIZES[::3])
-    own, few = list(own_run.collectives()), list(own_run.collectives(clock="stream"))
-    few = [(point, time) for point, time in few if point.operation == "all_to_all"]
-    assert [(c.clock, c.preferred) for c in fit_run(run_of(own + few), machine())] == [
-        (Clock.EAGER, True),
-        (Clock.STREAM, False),
-    ]
-    both = own + list(own_run.collectives(clock="stream"))
-    assert [c.clock for c in fit_run(run_of(both), machine())] == [Clock.STREAM, Clock.EAGER]
-
-
 def test_latest_is_the_newest_run_with_a_calibration(folder: Path) -> None:
     newer = folder.with_name("newer")
     newer.mkdir()
@@ -303,28 +289,13 @@ def test_a_functional_check_is_never_latest_and_never_fitted(folder: Path) -> No
     with pytest.raises(NoCalibrationError, match="no run holds a calibration"):
         latest_run()
     with pytest.raises(NoCalibrationError, match="functional check"):
-        fit_run(read_run(folder), machine())
+        fit_run(read_run(folder), own_run.machine_from_run(read_run(folder), 8e9))
 
 
 def test_nothing_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(files.HOME_VARIABLE, str(tmp_path))
     with pytest.raises(NoCalibrationError, match="nothing was measured yet"):
         latest_run()
-
-
-def machine() -> Any:
-    return own_run.machine_from_run(Run(own_run.HEADER, {}, {}, {}), 8e9)
-
-
-def run_of(points: list[tuple[Point, float]]) -> Run:
-    """A run of collectives without noise: one visit a point."""
-    run = Run(own_run.HEADER, {}, {}, {})
-    for point, time in points:
-        key, fields = point.key, {"median_s": time, "low_s": time, "high_s": time}
-        run.points[key] = point
-        run.visits[key] = [Visit(key=key, round=0, at="2026-01-02T03:04:06Z", times_s=[time], checked=8)]
-        run.finishes[key] = Finish(key=key, status=Status.OK, **fields)
-    return run
 
 
 @pytest.mark.parametrize("command", [("show",), ("project", "--table-size", "1GB", "--calibration")])
@@ -355,11 +326,3 @@ def test_the_line_that_measures_goes_to_the_same_place(folder: Path, tmp_path: P
     assert line == (
         f"perfmodel calibrate --only gloo --quick --out '{tmp_path / 'my runs'}' --machine four-cores"
     )
-
-
-def test_passes_over_a_library_without_a_calibration_say_what_to_measure(
-    folder: Path,
-) -> None:
-    (folder / FULL).unlink()
-    outcome = called("validate", "--run", str(folder))
-    is_an_error(outcome, 3, "perfmodel calibrate --only mpi --quick")

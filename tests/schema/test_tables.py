@@ -14,11 +14,8 @@ import pytest
 from cli_calls import called, is_an_error
 
 from perfmodel.answer import project_one
-from perfmodel.engine.schemes import Exchange, exchange_named
-from perfmodel.engine.steps import Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator
 from perfmodel.schema.table_files import FIELDS, list_models, load_tables, read_config, tables_from_frame
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, Workload, zipf
 
@@ -275,30 +272,6 @@ def test_commands_show_weights_and_distributions(cli: Any, tmp_path: Path) -> No
     assert head.split()[-2:] == ["weights", "ids"]
     assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
     assert "weights" not in cli("show", "models", "criteo-kaggle").out
-
-
-@pytest.mark.parametrize("exchange", [kind.key for kind in Exchange])
-def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> None:
-    """A recount: ids that a rank sends are c B L; the holder of a row part gets G B L / r of them."""
-    rows, dim, pooling, batch, gpus = 10_000, 64, 8.0, 512, 8
-    loads = []
-    for weighted in (False, True):
-        tables = PlanTables.of(TableSet("one", (Table("a", rows, dim, pooling, "fp32", weighted),)))
-        evaluator = Evaluator.on("h100-sxm-ib", tables, batch, gpus)
-        r, c = {"dp": (1, 1), "rs": (8, 1), "two_level": (8, 1)}.get(exchange, (2, 2))
-        shards = evaluator.count_shards([0], [exchange_named(exchange)], [r], [c])
-        loads.append((shards.everywhere[0], shards.own[0]))
-    sender, holder = loads[1][0] - loads[0][0], loads[1][1] - loads[0][1]
-    travels = exchange not in ("dp", "ub")
-    sent, received = 4 * c * batch * pooling, 4 * gpus * batch * pooling / r
-    assert sender[Resource.IDS_SENT] == pytest.approx(sent * travels)
-    assert sender[Resource.BUCKETIZE] == pytest.approx(sent * travels)
-    assert holder[Resource.IDS_RECEIVED] == pytest.approx(received * travels)
-    assert holder[Resource.GATHER_DRAM] == pytest.approx(received * travels)
-    assert sender[Resource.GATHER_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "dp"))
-    assert sender[Resource.POOL_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "ub"))
-    same = [x for x in Resource if x.name.startswith(("REQUESTS", "DEDUP", "LENGTHS", "BAGS", "ROWS"))]
-    assert not any(side[resource] for side in (sender, holder) for resource in same)
 
 
 @pytest.mark.parametrize(
