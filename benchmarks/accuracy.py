@@ -179,10 +179,10 @@ def networks() -> str:
     for law, unknowns in (("ring_tree", RING_TREE), ("pairwise", PAIRWISE)):
         shared = [learned.get(name, {}).get(law) for name in shown]
         title = "rings and trees" if law == "ring_tree" else "all-to-all"
-        counts = [f"{counted(len(one.clusters), 'cluster')}" if one else "" for one in shared]
+        counts = [f"{counted(len(cluster.clusters), 'cluster')}" if cluster else "" for cluster in shared]
         rows.append([title, *counts])
         for name in (unknown.name for unknown in unknowns if unknown.network):
-            values = [one.unknowns[name] if one else None for one in shared]
+            values = [cluster.unknowns[name] if cluster else None for cluster in shared]
             short = name.removesuffix("_ratio").removesuffix("_bytes_per_s").removesuffix("_s")
             rows.append([f" {short}", *[_value_text(name, value) if value else "" for value in values]])
     return table(["", *shown], rows, left=(0,))

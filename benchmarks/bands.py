@@ -50,17 +50,17 @@ def classify(points: pd.DataFrame, *, this_cluster: bool) -> pd.DataFrame:
 def select(points: pd.DataFrame, links: str, law: bool, size_class: int) -> pd.DataFrame:
     """The points that a cell of the table rests on."""
     alike = points[(points["law"] == law) & (points["size_class"] == size_class)]
-    own = alike[alike["links"] == links]
-    if own["operator"].nunique() >= _FEWEST or (links in _ALONE and law and len(own)):
-        return own
+    chosen = alike[alike["links"] == links]
+    if chosen["operator"].nunique() >= _FEWEST or (links in _ALONE and law and len(chosen)):
+        return chosen
     return alike[~alike["links"].isin(_ALONE) | (alike["links"] == links)]
 
 
 def find_ends(points: pd.DataFrame) -> tuple[float, float]:
     """(below, above) of the points of a cell of the table: the farthest of the operators' own ends."""
     ends = points.groupby("operator")["y"].quantile(np.array([1 - _SHARE, _SHARE])).unstack()
-    least = float(_LEAST[points["size_class"].iloc[0]])
-    return max(-float(ends[1 - _SHARE].min()), least), max(float(ends[_SHARE].max()), least)
+    floor_log = float(_LEAST[points["size_class"].iloc[0]])
+    return max(-float(ends[1 - _SHARE].min()), floor_log), max(float(ends[_SHARE].max()), floor_log)
 
 
 def find_growth(points: pd.DataFrame) -> Iterator[tuple[float, float]]:
@@ -72,8 +72,8 @@ def find_growth(points: pd.DataFrame) -> Iterator[tuple[float, float]]:
     points = points.assign(doublings=doublings, far=doublings > _NEAR_DOUBLINGS)
     for size_class in range(len(EDGES_BYTES) + 1):
         slopes = []
-        for _, own in points[points["size_class"] == size_class].groupby("operator"):
-            near, far = own[~own["far"]], own[own["far"]]
+        for _, of_operator in points[points["size_class"] == size_class].groupby("operator"):
+            near, far = of_operator[~of_operator["far"]], of_operator[of_operator["far"]]
             if len(near) and len(far):
                 apart = far["doublings"].mean() - near["doublings"].mean()
                 ends = np.array(find_ends(far)) - np.array(find_ends(near))
@@ -87,18 +87,18 @@ def with_bands_of_others(points: pd.DataFrame) -> pd.DataFrame:
 
     points  of ``left_out.operators_left_out``: beside the row, their bands have what growth adds
     """
-    known, parts = classify(points, this_cluster=False), []
+    classes, parts = classify(points, this_cluster=False), []
     table = load_priors().bands
-    for key, own in known.groupby(["links", "law", "size_class", "operator"]):
+    for key, group in classes.groupby(["links", "law", "size_class", "operator"]):
         links, law, size_class, operator = str(key[0]), bool(key[1]), int(str(key[2])), str(key[3])
-        below, above = find_ends(select(known[known["operator"] != operator], links, law, size_class))
+        below, above = find_ends(select(classes[classes["operator"] != operator], links, law, size_class))
         row = table.find(links, this_cluster=False, law=law)
-        more = np.log(own["high_s"] / own["predicted_s"]) - row.above[size_class]
-        low, high = own["predicted_s"] * np.exp(-below), own["predicted_s"] * np.exp(above + more)
-        parts.append(own.assign(low_s=low, high_s=high))
-    whole = pd.concat(parts).loc[points.index]
-    inside = (whole["low_s"] <= whole["time_s"]) & (whole["time_s"] <= whole["high_s"])
-    return points.assign(low_s=whole["low_s"], high_s=whole["high_s"], inside=inside)
+        wider = np.log(group["high_s"] / group["predicted_s"]) - row.above[size_class]
+        low, high = group["predicted_s"] * np.exp(-below), group["predicted_s"] * np.exp(above + wider)
+        parts.append(group.assign(low_s=low, high_s=high))
+    judged = pd.concat(parts).loc[points.index]
+    inside = (judged["low_s"] <= judged["time_s"]) & (judged["time_s"] <= judged["high_s"])
+    return points.assign(low_s=judged["low_s"], high_s=judged["high_s"], inside=inside)
 
 
 def make_text() -> str:

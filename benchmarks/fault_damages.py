@@ -43,8 +43,8 @@ def _place(content: bytes, dice: random.Random) -> int:
 
 
 def _flipped(content: bytes, dice: random.Random) -> bytes:
-    at = _place(content, dice)
-    return content[:at] + bytes([dice.randrange(256)]) + content[at + 1 :]
+    place = _place(content, dice)
+    return content[:place] + bytes([dice.randrange(256)]) + content[place + 1 :]
 
 
 def _cut(content: bytes, dice: random.Random) -> bytes:
@@ -52,13 +52,13 @@ def _cut(content: bytes, dice: random.Random) -> bytes:
 
 
 def _without_a_piece(content: bytes, dice: random.Random) -> bytes:
-    at = _place(content, dice)
-    return content[:at] + content[at + dice.choice((1, 3, 20, 200)) :]
+    place = _place(content, dice)
+    return content[:place] + content[place + dice.choice((1, 3, 20, 200)) :]
 
 
 def _with_a_piece_twice(content: bytes, dice: random.Random) -> bytes:
-    at = _place(content, dice)
-    return content[:at] + content[max(0, at - dice.choice((3, 30, 300))) : at] + content[at:]
+    place = _place(content, dice)
+    return content[:place] + content[max(0, place - dice.choice((3, 30, 300))) : place] + content[place:]
 
 
 def _with_junk(content: bytes, dice: random.Random) -> bytes:
@@ -73,53 +73,53 @@ def _with_junk(content: bytes, dice: random.Random) -> bytes:
         b"\r",
         bytes(dice.randbytes(9)),
     )
-    at = _place(content, dice)
-    return content[:at] + dice.choice(junk) + content[at:]
+    place = _place(content, dice)
+    return content[:place] + dice.choice(junk) + content[place:]
 
 
 def _with_an_absurd_number(content: bytes, dice: random.Random) -> bytes:
-    found = list(_NUMBER.finditer(content))
-    if not found:
+    numbers = list(_NUMBER.finditer(content))
+    if not numbers:
         return content
-    one = dice.choice(found)
-    return content[: one.start()] + dice.choice(ABSURD).encode() + content[one.end() :]
+    number = dice.choice(numbers)
+    return content[: number.start()] + dice.choice(ABSURD).encode() + content[number.end() :]
 
 
 def _with_lines_moved(content: bytes, dice: random.Random) -> bytes:
     lines = content.split(b"\n")
-    one, other = dice.randrange(len(lines)), dice.randrange(len(lines))
-    what = dice.randrange(3)
-    if what == 0:
-        lines[one], lines[other] = lines[other], lines[one]
-    elif what == 1:
-        del lines[one]
+    line, line_after = dice.randrange(len(lines)), dice.randrange(len(lines))
+    choice = dice.randrange(3)
+    if choice == 0:
+        lines[line], lines[line_after] = lines[line_after], lines[line]
+    elif choice == 1:
+        del lines[line]
     else:
-        lines.insert(other, lines[one])
+        lines.insert(line_after, lines[line])
     return b"\n".join(lines)
 
 
 def _with_a_long_piece(content: bytes, dice: random.Random) -> bytes:
     """Text, keys, levels or spaces without end."""
     piece, times = dice.choice(_PIECES), dice.choice((40, 400, 4_000, 40_000))
-    found = list(_WORD.finditer(content))
-    at = dice.choice(found).end() if found and dice.random() < 0.7 else _place(content, dice)
-    return content[:at] + piece * times + content[at:]
+    words = list(_WORD.finditer(content))
+    place = dice.choice(words).end() if words and dice.random() < 0.7 else _place(content, dice)
+    return content[:place] + piece * times + content[place:]
 
 
 def _with_another_type(content: bytes, dice: random.Random) -> bytes:
     """A word, a number, a list or an object in the place of another one."""
-    found = list(_VALUE.finditer(content))
-    if not found:
+    values = list(_VALUE.finditer(content))
+    if not values:
         return content
-    one, other = dice.choice(found), dice.choice(found)
-    new = other[0] if dice.random() < 0.5 else dice.choice(ABSURD).encode()
-    return content[: one.start()] + new + content[one.end() :]
+    value, value_after = dice.choice(values), dice.choice(values)
+    new = value_after[0] if dice.random() < 0.5 else dice.choice(ABSURD).encode()
+    return content[: value.start()] + new + content[value.end() :]
 
 
 def _with_a_line_many_times(content: bytes, dice: random.Random) -> bytes:
     lines = content.split(b"\n")
-    at = dice.randrange(len(lines))
-    return b"\n".join([*lines[:at], *[lines[at]] * dice.choice((10, 100, 1_000)), *lines[at:]])
+    place = dice.randrange(len(lines))
+    return b"\n".join([*lines[:place], *[lines[place]] * dice.choice((10, 100, 1_000)), *lines[place:]])
 
 
 _PIECES = (b"A", b".a", b" ", b"[", b'{"a":', b"(", b"9", b"- ", b",", b"\n", b'\\"', b"\xc2\xb2", b"!!int ")
@@ -170,8 +170,8 @@ def limited(reader: Reader, content: bytes, folder: Path) -> Took:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
         Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
         before = _memory("VmRSS")
-        found = tried(reader, path)
-        os.write(writing, json.dumps([*found, _memory("VmHWM") - before]).encode())
+        result = tried(reader, path)
+        os.write(writing, json.dumps([*result, _memory("VmHWM") - before]).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
@@ -185,8 +185,8 @@ def limited(reader: Reader, content: bytes, folder: Path) -> Took:
 
 def _memory(line: str) -> float:
     """Bytes of this process, by a line of Linux's account of it."""
-    found = re.search(rf"{line}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return 1024.0 * int(found[1]) if found else 0.0
+    match = re.search(rf"{line}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024.0 * int(match[1]) if match else 0.0
 
 
 def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iterator[tuple[str, str, bytes]]:

@@ -121,14 +121,17 @@ def _of_plans() -> list[Reader]:
     }
     rules = {"t0": {"sharding_types": ["row_wise"], "compute_kernels": ["fused"], "min_partition": 8}}
     few = PlanTables.of(TableSet("m", (Table("t", 8, 4, 1.0, "fp32"),)))
-    own = {**torchrec, "tables_fingerprint": few.fingerprint}
+    record = {**torchrec, "tables_fingerprint": few.fingerprint}
     return [
         Reader("plan", ".json", (_text(plan),), lambda p: read_plan(p, model)),
         Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
         Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
         Reader("table rules", ".json", (_text(rules),), lambda p: parse_rules([str(p)])),
         Reader(
-            "plan of any kind", ".json", (_text(own),), lambda p: read_any_plan(p, few, 8, lambda gpus: gpus)
+            "plan of any kind",
+            ".json",
+            (_text(record),),
+            lambda p: read_any_plan(p, few, 8, lambda gpus: gpus),
         ),
     ]
 
@@ -161,8 +164,8 @@ def _shipped(*parts: str) -> bytes:
 
 def _calibration() -> bytes:
     """A shipped one with two of its cells."""
-    item = json.loads(_shipped("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"))
-    return _text({**item, "curves": item["curves"][:2], "laws": item["laws"][:1]})
+    record = json.loads(_shipped("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"))
+    return _text({**record, "curves": record["curves"][:2], "laws": record["laws"][:1]})
 
 
 def run_lines(points: int = 3, visits: int = 3) -> bytes:

@@ -72,9 +72,9 @@ def kept(folder: Path, row: Row) -> Counter[str]:
     for path in folder.glob(f"*/{SAMPLES_NAME}"):
         raw = path.read_bytes()
         if b"\n" in raw:
-            found = read_lines(raw, path)
-            row.failed += [f"line {item.number}: {item.why}" for item in found.damage]
-            held += visits_in(found)
+            lines = read_lines(raw, path)
+            row.failed += [f"line {damage.number}: {damage.why}" for damage in lines.damage]
+            held += visits_in(lines)
     return held
 
 
@@ -89,12 +89,12 @@ def descendants(process: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, wanted = [], [process]
+    children, wanted = [], [process]
     while wanted:
         mine = [child for child, parent in parents.items() if parent == wanted[0]]
-        found += mine
+        children += mine
         wanted = [*wanted[1:], *mine]
-    return found
+    return children
 
 
 def far_enough(process: subprocess.Popen[str], folder: Path, visits: int) -> None:
@@ -115,11 +115,13 @@ def begun(folder: Path, noise: str) -> subprocess.Popen[str]:
 def gone(processes: list[int], timeout_s: float = 20.0) -> bool:
     """Whether they end by themselves; those that do not are ended."""
     until = time.monotonic() + timeout_s
-    while left := [one for one in processes if Path(f"/proc/{one}/cmdline").exists() and alive(one)]:
+    while left := [
+        process for process in processes if Path(f"/proc/{process}/cmdline").exists() and alive(process)
+    ]:
         if time.monotonic() > until:
-            for one in left:
+            for process in left:
                 with contextlib.suppress(OSError):
-                    os.kill(one, signal.SIGKILL)
+                    os.kill(process, signal.SIGKILL)
             return False
         time.sleep(0.05)
     return True
@@ -195,12 +197,12 @@ def full(tries: int, dice: random.Random, base: Path) -> Row:
     header, lines = header_of(raw.split(b"\n")[0], base), read_lines(raw, base).good
     for number in range(tries):
         folder = base / f"full{number}"
-        whole: list[str] = []
+        keys: list[str] = []
         limit = largest_file(dice.randrange(1, 2 * len(raw)))
         with contextlib.suppress(BadInputError), limit, Journal.open(folder, header) as journal:
             for _, line in lines:
                 journal.begin(line.point) if isinstance(line, PointLine) else journal.add(line)
-                whole += [line.key] if isinstance(line, Visit) else []
+                keys += [line.key] if isinstance(line, Visit) else []
         row.tries += 1
         try:
             with Journal.open(folder, header) as journal:
@@ -209,7 +211,7 @@ def full(tries: int, dice: random.Random, base: Path) -> Row:
         except PerfmodelError as error:
             row.failed.append(str(error)[:300])
             continue
-        row.lost += lost(Counter(whole), held)
+        row.lost += lost(Counter(keys), held)
         row.failed += unchanged_when_full(folder / "machine.toml", dice)
     return row
 
@@ -220,7 +222,7 @@ def unchanged_when_full(path: Path, dice: random.Random) -> list[str]:
         with largest_file(dice.randrange(1, 500)):
             write_whole_text(path, "new" * 200)
     except BadInputError:
-        left = [one.name for one in path.parent.iterdir() if one.name.startswith(".")]
+        left = [file.name for file in path.parent.iterdir() if file.name.startswith(".")]
         return [] if path.read_text() == "old" and not left else [f"{path.name} changed, or left {left}"]
     return ["a file that did not fit was written"]
 
@@ -253,15 +255,15 @@ def refused(folder: Path) -> str:
     """What does not refuse a folder that cannot be written to, in words."""
     header = header_of(run_lines().split(b"\n")[0], folder)
     folder.chmod(0o555)
-    item = shipped_calibration(SHIPPED)
+    calibration = shipped_calibration(SHIPPED)
     wrong = []
-    asked: dict[str, Callable[[], object]] = {
+    writes: dict[str, Callable[[], object]] = {
         "a run": lambda: Journal.open(folder / "run", header),
         "a check": lambda: require_writable(folder / "run"),
         "a file": lambda: write_whole_text(folder / "x.toml", "x"),
-        "a calibration": lambda: save_calibration(item, folder / "deep" / "x.json"),
+        "a calibration": lambda: save_calibration(calibration, folder / "deep" / "x.json"),
     }
-    for name, ask in asked.items():
+    for name, ask in writes.items():
         try:
             ask()
             wrong.append(f"{name} was written")
@@ -274,7 +276,7 @@ def refused(folder: Path) -> str:
 def journals(tries: int, dice: random.Random, base: Path) -> Row:
     """Damaged journals: they go on without what is damaged, lose no more, and stay beside as they were."""
     row, raw = Row("damaged journals"), run_lines(points=5, visits=4)
-    own, header = set(raw.split(b"\n")), header_of(raw.split(b"\n")[0], base)
+    lines_before, header = set(raw.split(b"\n")), header_of(raw.split(b"\n")[0], base)
     for number in range(tries):
         content, folder = damaged(raw, dice), base / f"journal{number}"
         folder.mkdir()
@@ -283,7 +285,9 @@ def journals(tries: int, dice: random.Random, base: Path) -> Row:
         row.tries += 1
         if content.split(b"\n")[0] != raw.split(b"\n")[0]:
             continue  # without its header nothing can be used: it is refused, and stays as it is
-        lines = [line for line in content.split(b"\n")[:-1] if line in own]  # none where the header is cut
+        lines = [
+            line for line in content.split(b"\n")[:-1] if line in lines_before
+        ]  # none where the header is cut
         expected = visits_in(read_lines(b"\n".join(lines) + b"\n", path)) if lines else Counter()
         try:
             with Journal.open(folder, header) as journal:  # type: ignore[arg-type]
@@ -300,7 +304,7 @@ def journals(tries: int, dice: random.Random, base: Path) -> Row:
 def links(tries: int, dice: random.Random, base: Path) -> Row:
     """Links in the place of every file of a run: what they name keeps its content."""
     row, raw = Row("symbolic links"), run_lines()
-    header, item = header_of(raw.split(b"\n")[0], base), shipped_calibration(SHIPPED)
+    header, calibration = header_of(raw.split(b"\n")[0], base), shipped_calibration(SHIPPED)
     names = (
         "lock",
         SAMPLES_NAME,
@@ -321,7 +325,7 @@ def links(tries: int, dice: random.Random, base: Path) -> Row:
             for _, line in read_lines(raw, base).good:
                 journal.begin(line.point) if isinstance(line, PointLine) else journal.add(line)
         write_whole_text(folder / "run" / "machine.toml", "ours")
-        save_calibration(item, folder / "run" / "x.json")
+        save_calibration(calibration, folder / "run" / "x.json")
         row.tries += 1
         row.failed += [] if mine.read_text() == content else [f"{content[:20]!r} was written to"]
     return row
@@ -361,29 +365,29 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files for the readers")
     parser.add_argument("--noise", default="2%", help="until which the runs that are killed measure")
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    dice, few = random.Random(asked.seed), max(asked.inputs // 20, 20)
+    options = parser.parse_args()
+    dice, few = random.Random(options.seed), max(options.inputs // 20, 20)
     print(f" {'fault':<42}{'tries':>9}{'failures':>10}{'points lost':>13}")
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         base = Path(name)
         parts: list[Callable[[Path], Row]] = [
-            lambda at: files(asked.inputs, asked.seed, at),
-            lambda at: imports(few // 2, dice, at),
-            lambda at: journals(few, dice, at),
-            lambda at: links(few // 4, dice, at),
-            lambda at: full(few // 4, dice, at),
-            lambda at: read_only(5, dice, at),
-            lambda at: killed(False, (asked.kills + 1) // 2, dice, at, asked.noise),
-            lambda at: killed(True, asked.kills // 2, dice, at, asked.noise),
+            lambda folder: files(options.inputs, options.seed, folder),
+            lambda folder: imports(few // 2, dice, folder),
+            lambda folder: journals(few, dice, folder),
+            lambda folder: links(few // 4, dice, folder),
+            lambda folder: full(few // 4, dice, folder),
+            lambda folder: read_only(5, dice, folder),
+            lambda folder: killed(False, (options.kills + 1) // 2, dice, folder, options.noise),
+            lambda folder: killed(True, options.kills // 2, dice, folder, options.noise),
         ]
-        for number, part in enumerate(parts):
-            (at := base / str(number)).mkdir()
-            row = part(at)
+        for number, run_part in enumerate(parts):
+            (folder := base / str(number)).mkdir()
+            row = run_part(folder)
             print(row.text(), flush=True)
-            wrong += [f"{row.name}: {what}" for what in row.failed] + ["points lost"] * bool(row.lost)
-    for what in wrong[:20]:
-        print(f"   {what}", file=sys.stderr)
+            wrong += [f"{row.name}: {failure}" for failure in row.failed] + ["points lost"] * bool(row.lost)
+    for failure in wrong[:20]:
+        print(f"   {failure}", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -118,9 +118,9 @@ def draw_ids(torch: Any, cell: Cell, seed: int) -> Any:
 def make_table(torch: Any, cell: Cell) -> Any:
     """Rows of small whole numbers, whose sums are exact in any order."""
     table = torch.empty(cell.rows, cell.dim, device=DEVICE)
-    for first in range(0, cell.rows, CHUNK_ROWS):
-        part = table[first : first + CHUNK_ROWS]
-        part.copy_(torch.randint(-8, 9, part.shape, device=DEVICE, dtype=torch.int8))
+    for start in range(0, cell.rows, CHUNK_ROWS):
+        chunk = table[start : start + CHUNK_ROWS]
+        chunk.copy_(torch.randint(-8, 9, chunk.shape, device=DEVICE, dtype=torch.int8))
     return table
 
 
@@ -238,10 +238,10 @@ def judge(timings: list[Timing], ceiling: float, floor: float) -> bool:
         if name == "perfmodel":
             continue
         ratios = [timing.median_s(name) / timing.median_s("perfmodel") for timing in timings]
-        mean, least = math.exp(statistics.fmean(map(math.log, ratios))), min(ratios)
+        mean, lowest = math.exp(statistics.fmean(map(math.log, ratios))), min(ratios)
         slower = f"slower in {sum(ratio < 1 for ratio in ratios)} of {len(ratios)} cells"
-        print(f"beside {name}: geometric mean {mean:.2f}x, least {least:.2f}x, {slower}")
-        good &= least >= GOALS["slowest cell"] and (name != "torch" or mean >= GOALS["geometric mean"])
+        print(f"beside {name}: geometric mean {mean:.2f}x, least {lowest:.2f}x, {slower}")
+        good &= lowest >= GOALS["slowest cell"] and (name != "torch" or mean >= GOALS["geometric mean"])
     for dim in DIMS:
         cells = ((timing, timing.cell) for timing in timings if timing.cell.dim == dim)
         large = [(t, c) for t, c in cells if 4 * c.rows * dim > LARGE_BYTES and not c.alpha and c.ids > 2e5]

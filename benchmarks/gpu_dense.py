@@ -56,23 +56,23 @@ def layers(torch: Any, batch: int) -> Iterator[Row]:
     linear = torch.nn.Linear
 
     def chain(widths: Any) -> Any:
-        parts = [each for k, n in pairwise(widths) for each in (linear(k, n), torch.nn.ReLU())]
+        parts = [layer for k, n in pairwise(widths) for layer in (linear(k, n), torch.nn.ReLU())]
         return torch.nn.Sequential(*parts).cuda().half()
 
     width = BOTTOM[-1] + EMBEDDINGS
     bottom, top = chain(BOTTOM), chain((width, *TOP))
     crossed = [(linear(width, RANK, bias=False), linear(RANK, width)) for _ in range(LAYERS)]
     for pair in crossed:
-        for one in pair:
-            one.cuda().half()
+        for half in pair:
+            half.cuda().half()
     dense = torch.randn(batch, BOTTOM[0], device="cuda", dtype=torch.float16)
     bags = torch.randn(batch, EMBEDDINGS, device="cuda", dtype=torch.float16, requires_grad=True)
 
     def forward() -> Any:
-        first = found = torch.cat([bottom(dense), bags], dim=1)
+        features = mixed = torch.cat([bottom(dense), bags], dim=1)
         for down, up in crossed:
-            found = first * up(down(found)) + found
-        return top(found)
+            mixed = features * up(down(mixed)) + mixed
+        return top(mixed)
 
     def step() -> None:
         forward().mean().backward()
@@ -87,21 +87,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--scale", type=int, default=1, help="divides the batches, for a rehearsal")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured", file=sys.stderr)
         return 4
     name, rows = torch.cuda.get_device_name(), list[Row]()
-    parts = (products, layers) if asked.scale == 1 else (products,)  # a rehearsal's GPU has no gradients
+    parts = (products, layers) if options.scale == 1 else (products,)  # a rehearsal's GPU has no gradients
     try:
-        for part, batch in product(parts, sorted({max(2, batch // asked.scale) for batch in BATCHES})):
-            rows += ({"gpu": name, **dict.fromkeys(COLUMNS, ""), **row} for row in part(torch, batch))
-            print(f"{part.__name__:<12}{batch:>8}{1e6 * rows[-1]['time_s']:>11.2f} us", flush=True)
+        for work, batch in product(parts, sorted({max(2, batch // options.scale) for batch in BATCHES})):
+            rows += ({"gpu": name, **dict.fromkeys(COLUMNS, ""), **row} for row in work(torch, batch))
+            print(f"{work.__name__:<12}{batch:>8}{1e6 * rows[-1]['time_s']:>11.2f} us", flush=True)
     finally:
-        if asked.out and rows:
-            with asked.out.open("w", newline="", encoding="utf-8") as file:
+        if options.out and rows:
+            with options.out.open("w", newline="", encoding="utf-8") as file:
                 table = csv.DictWriter(file, list(rows[0]))
                 table.writeheader()
                 table.writerows(rows)

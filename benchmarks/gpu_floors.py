@@ -99,11 +99,11 @@ def launches(torch: Any) -> Iterator[Row]:
         "one bag, perfmodel": lambda _: pool(ids, offsets, out),
         "one bag, torch": lambda _: bag(ids, table, offsets, mode="sum", include_last_offset=True),
     }
-    for what, call in calls.items():
+    for name, call in calls.items():
         call(0)
         torch.cuda.synchronize()
         for clock, measure in (("eager", eager_s), ("stream", stream_s), ("graph", in_graph_s)):
-            yield {"what": what, "bytes": 0, "time_s": measure(torch, call), "clock": clock, "buffer": 0}
+            yield {"what": name, "bytes": 0, "time_s": measure(torch, call), "clock": clock, "buffer": 0}
 
 
 def eager_s(torch: Any, call: Callable[[int], Any]) -> float:
@@ -120,13 +120,13 @@ def eager_s(torch: Any, call: Callable[[int], Any]) -> float:
 def stream_s(torch: Any, call: Callable[[int], Any]) -> float:
     """Calls back to back, between two events; a GPU begins when all are queued."""
     torch.cuda._sleep(HOLD_CYCLES)
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
     for _ in range(LAUNCHES):
         call(0)
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last)) / 1e3 / LAUNCHES
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / LAUNCHES
 
 
 def in_graph_s(torch: Any, call: Callable[[int], Any]) -> float:
@@ -140,20 +140,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--scale", type=int, default=1, help="divides all sizes, for a rehearsal")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured", file=sys.stderr)
         return 4
     name, rows = torch.cuda.get_device_name(), list[Row]()
-    for row in (*bandwidths(torch, asked.scale), *launches(torch)):
+    for row in (*bandwidths(torch, options.scale), *launches(torch)):
         rows.append({"gpu": name, **row})
         rate = f"{row['bytes'] / row['time_s'] / 1e9:>8.0f} GB/s" if row["bytes"] else ""
         about = f"{row['what']:<20}{row['clock']:<8}{row['buffer']:>12}"
         print(f"{about}{1e6 * row['time_s']:>11.2f} us{rate}", flush=True)
-    if asked.out:
-        with asked.out.open("w", newline="", encoding="utf-8") as file:
+    if options.out:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)

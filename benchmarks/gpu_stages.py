@@ -47,16 +47,18 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
     offsets = torch.arange(BUCKETS + 1, device="cuda") * (ids_count // BUCKETS)
     for law, power in (("uniform", 1), ("skewed", 8)):
         ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
-        made = Uniquer(BUCKETS, ids.numel(), ids.dtype, torch.device("cuda"))
+        uniquer = Uniquer(BUCKETS, ids.numel(), ids.dtype, torch.device("cuda"))
         yield replayed(
-            torch, f"unique, {law}", ids.numel(), lambda made=made, ids=ids: made.run(ids, offsets)
+            torch, f"unique, {law}", ids.numel(), lambda uniquer=uniquer, ids=ids: uniquer.run(ids, offsets)
         )
     rows = torch.randn(bags, DIM, device="cuda")
     for kind in (torch.float16, torch.bfloat16):
-        there = rows.to(kind)
+        converted = rows.to(kind)
         name = str(kind).removeprefix("torch.")
         yield replayed(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
-        yield replayed(torch, f"{name} to float32", rows.numel(), lambda there=there: there.float())
+        yield replayed(
+            torch, f"{name} to float32", rows.numel(), lambda converted=converted: converted.float()
+        )
 
 
 def deduplication(torch: Any, scale: int) -> Iterator[Row]:
@@ -67,19 +69,19 @@ def deduplication(torch: Any, scale: int) -> Iterator[Row]:
         count = max(BUCKETS, count // scale)
         ids = torch.randint(0, 100 * count, (count,), device="cuda")
         offsets = torch.tensor([0, count], device="cuda")
-        made = Uniquer(1, count, ids.dtype, torch.device("cuda"))
-        call = lambda made=made, ids=ids, at=offsets: made.run(ids, at)  # noqa: E731
+        uniquer = Uniquer(1, count, ids.dtype, torch.device("cuda"))
+        call = lambda uniquer=uniquer, ids=ids, at=offsets: uniquer.run(ids, at)  # noqa: E731
         yield replayed(torch, "unique, by size", count, call)
-        for name, other in (("torch.sort", torch.sort), ("torch.unique", torch.unique)):
-            more = {"return_inverse": True} if name == "torch.unique" else {}
-            other(ids, **more)
+        for name, operation in (("torch.sort", torch.sort), ("torch.unique", torch.unique)):
+            keywords = {"return_inverse": True} if name == "torch.unique" else {}
+            operation(ids, **keywords)
             events = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
             for event in events:
                 event.record()
-                other(ids, **more)
+                operation(ids, **keywords)
             torch.cuda.synchronize()
             took = [a.elapsed_time(b) / 1e3 for a, b in pairwise(events)]
-            clock = "eager" if more else "stream"
+            clock = "eager" if keywords else "stream"
             yield {"what": name, "clock": clock, "count": count, "time_s": statistics.median(took)}
 
 
@@ -96,49 +98,49 @@ def exchange(torch: Any, scale: int) -> Iterator[Row]:
     lengths = torch.full((TABLES * batch,), POOLING, device="cuda")
     bag, starts = torch.nn.functional.embedding_bag, torch.arange(0, batch * POOLING, POOLING, device="cuda")
     parts = zip(held, ids.view(TABLES, -1), strict=True)
-    want = torch.stack([bag(some, table, starts, mode="sum") for table, some in parts], 1)
+    want = torch.stack([bag(part_ids, table, starts, mode="sum") for table, part_ids in parts], 1)
     launch = exchanging.launch
     for method in METHODS:
         (world,) = threads_of(1, torch.device("cuda", 0))
         sizes = Sizes([rows] * TABLES, DIM, batch, ids.numel(), method=method)
-        made = exchanging.RowWiseExchange(world, held, sizes)
+        exchange = exchanging.RowWiseExchange(world, held, sizes)
         out, spans = torch.empty_like(want), defaultdict[str, list[Any]](list)
 
         def timed(kernel: Any, *arguments: Any, spans: Any = spans) -> None:
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            first.record()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
             launch(kernel, *arguments)
-            last.record()
-            spans[kernel.name.removeprefix("pm::")].append((first, last))
+            end.record()
+            spans[kernel.name.removeprefix("pm::")].append((begin, end))
 
-        made.run(ids, lengths, out)
+        exchange.run(ids, lengths, out)
         if not torch.equal(out, want):
             raise SystemExit(f"{method}: other bags than torch's")
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
         for _ in range(REPLAYS):
-            made.run(ids, lengths, out, check=False)
-        last.record()
-        last.synchronize()
-        made.raise_faults()
-        whole_s = float(first.elapsed_time(last)) / 1e3 / REPLAYS
+            exchange.run(ids, lengths, out, check=False)
+        end.record()
+        end.synchronize()
+        exchange.raise_faults()
+        whole_s = float(begin.elapsed_time(end)) / 1e3 / REPLAYS
         yield {"what": f"exchange {method}", "clock": "stream", "count": ids.numel(), "time_s": whole_s}
         exchanging.launch = timed
         try:
             for _ in range(REPLAYS):
-                made.run(ids, lengths, out, check=False)
+                exchange.run(ids, lengths, out, check=False)
         finally:
             exchanging.launch = launch
         torch.cuda.synchronize()
         for name, pairs in spans.items():
-            took_s = statistics.median(start.elapsed_time(end) for start, end in pairs) / 1e3
+            took_s = statistics.median(before.elapsed_time(after) for before, after in pairs) / 1e3
             yield {
                 "what": f"exchange {method}: {name}",
                 "clock": "stream",
                 "count": ids.numel(),
                 "time_s": took_s,
             }
-        made.close()
+        exchange.close()
 
 
 def main() -> int:
@@ -146,7 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--scale", type=int, default=1, help="divides all sizes, for a rehearsal")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     if not torch.cuda.is_available():
@@ -154,11 +156,11 @@ def main() -> int:
         return 4
     name, rows = torch.cuda.get_device_name(), list[Row]()
     with torch.no_grad():
-        for row in (*kernels(torch, asked.scale), *exchange(torch, asked.scale)):
+        for row in (*kernels(torch, options.scale), *exchange(torch, options.scale)):
             rows.append({"gpu": name, **row})
             print(f"{row['what']:<56}{row['count']:>12}{1e6 * row['time_s']:>11.2f} us", flush=True)
-    if asked.out:
-        with asked.out.open("w", newline="", encoding="utf-8") as file:
+    if options.out:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)

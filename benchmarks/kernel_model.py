@@ -42,9 +42,9 @@ def judged(folder: Path, seed: int) -> pd.DataFrame:
         if not fits:
             print(f"{implementation} {clock}: {len(seen)} cells are too few to fit", file=sys.stderr)
             continue
-        rest = cells.drop(seen.index)
-        error = predict_gathers(rest, machine, fits[0]) / rest["time_s"].to_numpy(float) - 1
-        parts.append(rest.assign(error=error, implementation=implementation, clock=clock))
+        unseen = cells.drop(seen.index)
+        error = predict_gathers(unseen, machine, fits[0]) / unseen["time_s"].to_numpy(float) - 1
+        parts.append(unseen.assign(error=error, implementation=implementation, clock=clock))
     return pd.concat(parts) if parts else samples.assign(error=np.nan).iloc[:0]
 
 
@@ -55,8 +55,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    cells = judged(given.folder or latest_run(), given.seed)
+    options = parser.parse_args()
+    cells = judged(options.folder or latest_run(), options.seed)
     if cells.empty:
         print("no gather cells in this run", file=sys.stderr)
         return 2
@@ -65,13 +65,13 @@ def main() -> int:
         + "".join(f"{key + ' %':>10}" for key in SHOWN)
     )
     missed = False
-    for names, some in cells.groupby(["implementation", "clock", "distribution"]):
-        size = some["error"].abs()
-        found = {"median": size.median(), "mean": size.mean(), "p95": size.quantile(0.95)}
-        numbers = [*found.values(), some["error"].median()]
+    for names, group in cells.groupby(["implementation", "clock", "distribution"]):
+        size = group["error"].abs()
+        errors = {"median": size.median(), "mean": size.mean(), "p95": size.quantile(0.95)}
+        numbers = [*errors.values(), group["error"].median()]
         who = "{:<15}{:<9}{:<11}".format(*names)
-        print(f"{who}{len(some):>5}" + "".join(f"{100 * float(number):>10.1f}" for number in numbers))
-        missed |= any(float(found[key]) > goal for key, goal in GOALS.items())
+        print(f"{who}{len(group):>5}" + "".join(f"{100 * float(number):>10.1f}" for number in numbers))
+        missed |= any(float(errors[key]) > goal for key, goal in GOALS.items())
     on_gpu = bool((cells["clock"] != "eager").any())
     print("" if on_gpu else "cells of a CPU: the goal is for GPUs")
     return int(missed and on_gpu)

@@ -84,11 +84,11 @@ def operators() -> tuple[LeftOut, ...]:
     for entry in measured.preferred_entries().values():
         fits: dict[str, Calibration] = {}
         for machine, rows in _measured_on(entry, nccl):
-            for source, some in select_usable(rows).groupby("source_id", observed=True):
+            for source, group in select_usable(rows).groupby("source_id", observed=True):
                 name = operator_of(str(source))
                 if name not in fits:
                     fits[name] = calibration_without(entry, frozenset(sources[name]))
-                parts.append(LeftOut(name, machine, some, fits[name]))
+                parts.append(LeftOut(name, machine, group, fits[name]))
     return tuple(parts)
 
 
@@ -101,15 +101,15 @@ def _measured_on(entry: Entry, nccl: pd.DataFrame) -> Iterator[tuple[Machine, pd
     clusters = [c for c in load_plan().cluster if c.machine == entry.machine and not c.network]
     of_clusters = {source for cluster in clusters for source in cluster.sources}
     cells = pd.concat([entry.rows(nccl)] + [s.rows(nccl) for c in clusters if not c.values for s in c.cells])
-    known = {operator_of(source) for source in (*entry.sources, *of_clusters)}
-    others = nccl[
+    sources_seen = {operator_of(source) for source in (*entry.sources, *of_clusters)}
+    points_left = nccl[
         (nccl["machine"] == entry.machine)
         & (nccl["clock"] == str(entry.clock))
         & nccl["flag"].isin(["", "ok"])
         & (nccl["variant"] != LAUNCH_BOUND)
-        & ~nccl["source_id"].astype(str).map(operator_of).isin(known)
+        & ~nccl["source_id"].astype(str).map(operator_of).isin(sources_seen)
     ]
-    rows = pd.concat([cells[cells["machine"].isin(["", entry.machine])], others])
+    rows = pd.concat([cells[cells["machine"].isin(["", entry.machine])], points_left])
     yield load_machine(entry.machine), rows[~rows.index.duplicated() & ~rows["variant"].isin(FORCED)]
     for cluster in clusters:
         if cluster.values:
@@ -125,11 +125,11 @@ def operators_left_out(*, law_alone: bool = False) -> pd.DataFrame:
     Columns of ``told``, and machine, operator, network, card_bytes_per_s.
     """
     parts = []
-    for one in operators():
+    for operator in operators():
         fewer: dict[str, list[object]] = {"curves": []} if law_alone else {}
-        points = told(one.rows, one.machine, one.calibration.model_copy(update=fewer))
-        links = {"network": one.machine.links.network, "card_bytes_per_s": across_rate(one.machine)}
-        parts.append(points.assign(machine=one.machine.name, operator=one.operator, **links))
+        points = told(operator.rows, operator.machine, operator.calibration.model_copy(update=fewer))
+        links = {"network": operator.machine.links.network, "card_bytes_per_s": across_rate(operator.machine)}
+        parts.append(points.assign(machine=operator.machine.name, operator=operator.operator, **links))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -143,8 +143,8 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
         entry, machine = measured.preferred_entries()[case.machine], load_machine(case.machine)
         rows = measured.measured_rows(entry, samples)
         priors = accuracy.priors_without(entry.sources)
-        own = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
-        points = told(rows[rows["nodes"] >= case.without_nodes], machine, own)
+        fitted = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
+        points = told(rows[rows["nodes"] >= case.without_nodes], machine, fitted)
         seen = int(rows.loc[rows["nodes"] < case.without_nodes, "nodes"].max())
         parts.append(points.assign(machine=case.machine, seen_nodes=seen))
     return pd.concat(parts, ignore_index=True)
@@ -182,9 +182,9 @@ def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: in
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
     """The calibration of an entry, fitted without the samples of some sources."""
     priors = accuracy.priors_without(sources)
-    rest = without_sources(entry, sources)
-    if rest.cells:
-        return fit_entry(rest, measured.shipped_samples(), priors=priors)
+    remaining = without_sources(entry, sources)
+    if remaining.cells:
+        return fit_entry(remaining, measured.shipped_samples(), priors=priors)
     machine = load_machine(entry.machine)
     laws = [
         law.model_copy(update=dict(fit_law(law.law, [], machine, priors)) | {"collectives": law.collectives})
@@ -196,7 +196,7 @@ def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
 def without_sources(entry: Entry, sources: Collection[str]) -> Entry:
     """The entry without some sources. Limits: none is left -> an entry without cells"""
     fewer = [
-        s.model_copy(update={"sources": [one for one in s.sources if one not in sources]})
+        s.model_copy(update={"sources": [source for source in s.sources if source not in sources]})
         for s in entry.cells
     ]
     return entry.model_copy(update={"cells": [s for s in fewer if s.sources]})
@@ -219,9 +219,9 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
         lender = _fitted(like)
         seen = {source for curve in lender.curves for source in curve.sources}
         points = measured.measured_points(entry, measured.shipped_samples())
-        own = points[[not seen & set(text.split()) for text in points["sources"]]]
-        if len(own):
-            result = measured.predicted(own, CollectiveModel(machine, lender))
+        unseen = points[[not seen & set(text.split()) for text in points["sources"]]]
+        if len(unseen):
+            result = measured.predicted(unseen, CollectiveModel(machine, lender))
             inside = result["gpus"] <= result["domain_gpus"]
             where = np.where(inside, "in", "across")
             parts.append(result.assign(machine=name, like=like, where=where))

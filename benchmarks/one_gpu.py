@@ -277,13 +277,13 @@ def variables(rehearse: bool) -> dict[str, str]:
         line += ["--no-cache-dir", "--upgrade", "--disable-pip-version-check", f"--target={site}"]
         subprocess.run([*line, *wheels], check=True)
     paths = [str(ROOT), str(site), os.environ.get("PYTHONPATH", "")]
-    more = {"PERFMODEL_HOME": str(WORK / "home"), "CUPY_CACHE_DIR": str(WORK / "home" / "cupy")}
+    variables = {"PERFMODEL_HOME": str(WORK / "home"), "CUPY_CACHE_DIR": str(WORK / "home" / "cupy")}
     if rehearse:
         stand_in = ROOT / "tests" / "rehearsal"
         paths.insert(0, str(stand_in / "site"))
-        more |= {"PERFMODEL_REHEARSAL": "1", "PERFMODEL_HOME": str(WORK / "rehearsal-home")}
-        more["PATH"] = os.pathsep.join([str(stand_in / "bin"), os.environ.get("PATH", "")])
-    return {**more, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        variables |= {"PERFMODEL_REHEARSAL": "1", "PERFMODEL_HOME": str(WORK / "rehearsal-home")}
+        variables["PATH"] = os.pathsep.join([str(stand_in / "bin"), os.environ.get("PATH", "")])
+    return {**variables, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def main(words: Sequence[str] | None = None) -> int:

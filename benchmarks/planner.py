@@ -151,9 +151,9 @@ class Case:
 
     def _search(self, name: str, effort_s: float, restrict: Restriction | None = None) -> None:
         better = Better()
-        asked = {"effort_s": effort_s, "restrict": restrict, "watch": better.watch}
-        found = Search(self._model(name), self.limit, **asked).run()
-        self._add(Row(name, better.took_s, tuple(better.found), gap=found.gap), found.plan)
+        keywords = {"effort_s": effort_s, "restrict": restrict, "watch": better.watch}
+        result = Search(self._model(name), self.limit, **keywords).run()
+        self._add(Row(name, better.took_s, tuple(better.found), gap=result.gap), result.plan)
 
     def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:
         began = process_time()
@@ -259,20 +259,20 @@ def main() -> int:
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
     parser.add_argument("--write", action="store_true", help="put the last table into benchmarks/README.md")
-    asked = _understood(parser)
+    options = _understood(parser)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
     cases = {}
-    found = list(questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case))
-    with ProcessPoolExecutor(asked.jobs, get_context("fork")) as pool:
-        each = pool.map if asked.jobs > 1 else map
-        for question, rows in zip(found, each(partial(_run, asked=asked), found), strict=True):
-            print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
+    pending = list(questions(options.models, options.gpus, options.objective, options.batch, options.case))
+    with ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:
+        map_cases = pool.map if options.jobs > 1 else map
+        for question, rows in zip(pending, map_cases(partial(_run, asked=options), pending), strict=True):
+            print(f"{question.name}, on {options.machine}\n{text(rows)}\n", flush=True)
             cases[question.name] = rows
     print(f"{summary(list(cases.values()))}\n")
-    said = compared(cases, asked.soon, asked.ours_s)
+    said = compared(cases, options.soon, options.ours_s)
     print(said)
-    if asked.write:
+    if options.write:
         command = shlex.join(["python", "benchmarks/planner.py", *sys.argv[1:]])
         into_readme(f"$ {command}\n{said}")
     return 0
@@ -284,18 +284,18 @@ def _run(question: Question, asked: argparse.Namespace) -> list[Row]:
 
 def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The options; ``soon`` and ``ours_s``: counted seconds of our searches."""
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.models, asked.gpus, asked.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
-        asked.effort, asked.limit = (0.2, 0.5), 10.0
-    asked.soon, asked.ours_s = asked.effort
-    if not 0 < asked.soon <= asked.ours_s:
+    options = parser.parse_args()
+    if options.quick:
+        options.models, options.gpus, options.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
+        options.effort, options.limit = (0.2, 0.5), 10.0
+    options.soon, options.ours_s = options.effort
+    if not 0 < options.soon <= options.ours_s:
         parser.error("--effort is two numbers above 0, the smaller one first")
-    if asked.jobs < 1:
+    if options.jobs < 1:
         parser.error("--jobs is 1 or more")
-    if asked.write and asked.ours:
+    if options.write and options.ours:
         parser.error("--write is of all planners, and --ours runs no other")
-    return asked
+    return options
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ class Embark:
             for _ in range(shape.rows * shape.columns):
                 if not open_.any():
                     return ranks, t, np.inf
-                at = int(np.argmin(np.where(open_, cost, np.inf)))
-                open_[at] = False  # one shard of a table to a rank
-                cost[at] += self._cost(t)
-                room[at] -= needs
-                ranks[t].append(at)
+                place = int(np.argmin(np.where(open_, cost, np.inf)))
+                open_[place] = False  # one shard of a table to a rank
+                cost[place] += self._cost(t)
+                room[place] -= needs
+                ranks[t].append(place)
         return ranks, None, float(cost.max())
 
     def _split(self, t: int, for_room: bool) -> bool:
@@ -134,8 +134,8 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
     best, best_s = None, np.inf
     while True:
         kinds = {Exchange.DP, *random.choice(np.array(Exchange), size=random.integers(1, 4)).tolist()}
-        some = {shape: [s for s in found if s.kind in kinds] for shape, found in listed.items()}
-        plan = _dealt(evaluator, [some[shape][random.integers(len(some[shape]))] for shape in shapes])
+        usable = {shape: [s for s in found if s.kind in kinds] for shape, found in listed.items()}
+        plan = _dealt(evaluator, [usable[shape][random.integers(len(usable[shape]))] for shape in shapes])
         loads = evaluator.loads(plan)
         time_s = float(evaluator.estimate_times(loads.most))
         if time_s < best_s and evaluator.memory(plan, loads).total_bytes.max() <= limit_bytes:
@@ -147,18 +147,18 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
 def _dealt(evaluator: Evaluator, chosen: list[Scheme]) -> Plan:
     """Tables cut so, on the ranks with least to look up."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
-    r, c = (np.array([getattr(scheme, part) for scheme in chosen]) for part in ("row_parts", "col_parts"))
+    r, c = (np.array([getattr(scheme, side) for scheme in chosen]) for side in ("row_parts", "col_parts"))
     work = tables.pooling / r * tables.dim / c
     full = np.zeros(gpus)
     placements = [Placement.of(scheme) for scheme in chosen]
     for t in np.argsort(-work, kind="stable"):
         scheme = chosen[t]
         if scheme.kind == Exchange.TWO_LEVEL:
-            each = scheme.row_parts // domain
+            count = scheme.row_parts // domain
             domains = np.argsort(full.reshape(-1, domain).sum(axis=1), kind="stable")[
-                : each * scheme.col_parts
+                : count * scheme.col_parts
             ]
-            parts = domains.reshape(scheme.col_parts, each)[:, :, np.newaxis] * domain + np.arange(domain)
+            parts = domains.reshape(scheme.col_parts, count)[:, :, np.newaxis] * domain + np.arange(domain)
             ranks = parts.reshape(scheme.col_parts, -1).T.reshape(-1)
         else:
             ranks = np.argsort(full, kind="stable")[: scheme.parts]

@@ -54,7 +54,9 @@ def tables_of(model: str) -> PlanTables:
     rows = np.rint(10 ** random.uniform(*_ROWS_LOG10, count)).astype(int)
     dims, pooling = random.choice(_DIMS, count), np.round(random.uniform(*_POOLING, count), 2)
     shapes = zip(rows.tolist(), dims.tolist(), pooling.tolist(), strict=True)
-    return PlanTables.of(TableSet(model, tuple(Table(f"t{at}", *shape) for at, shape in enumerate(shapes))))
+    return PlanTables.of(
+        TableSet(model, tuple(Table(f"t{number}", *shape) for number, shape in enumerate(shapes)))
+    )
 
 
 def questions(
@@ -75,13 +77,13 @@ def questions(
         for count in gpus or GPUS
         for training in trained
     ]
-    many = [
+    distinct = [
         Question(model, count, training, samples or _MANY_SAMPLES, many=True)
         for model, count in MANY
         for training in trained
     ]
-    found = shipped if models or gpus else [*shipped, *many]
-    return [question for question in found if any(set(part.split()) <= _words(question) for part in parts)]
+    chosen = shipped if models or gpus else [*shipped, *distinct]
+    return [question for question in chosen if any(set(words.split()) <= _words(question) for words in parts)]
 
 
 def _words(question: Question) -> set[str]:

@@ -40,31 +40,31 @@ class PerByte:
         tables = evaluator.tables
         t = np.arange(len(tables))
         self.size = np.sum(evaluator.memories.count_shard(t, 1, 1), axis=0)
-        whole = evaluator.count_shards(t, Exchange.RB, 1, 1)
+        sharded = evaluator.count_shards(t, Exchange.RB, 1, 1)
         copy = evaluator.count_shards(t, Exchange.DP, 1, 1)
-        mean = (whole.own / evaluator.gpus + whole.everywhere).sum(axis=0)
+        mean = (sharded.own / evaluator.gpus + sharded.everywhere).sum(axis=0)
         price = self._price(np.maximum(mean, copy.everywhere.sum(axis=0)))
         self.work, self.sent, self.copied = (
-            whole.own @ price,
-            whole.everywhere @ price,
+            sharded.own @ price,
+            sharded.everywhere @ price,
             copy.everywhere @ price,
         )
 
     def _price(self, loads: Array) -> Array:
         """Seconds a byte of every resource [K] near these loads."""
         step = np.maximum(loads * 0.1, 1.0)
-        more = self.evaluator.estimate_times(loads + np.diag(step))
-        return np.asarray((more - self.evaluator.estimate_times(loads)) / step)
+        times_after = self.evaluator.estimate_times(loads + np.diag(step))
+        return np.asarray((times_after - self.evaluator.estimate_times(loads)) / step)
 
     def plans(self) -> Iterator[Plan]:
         """One for each combination, where all of it fits."""
         for share, target in product(_COPIES, _TARGETS):
             copies = self._copies(share)
             for kind in (Exchange.RB, Exchange.SPARSE, Exchange.TWO_LEVEL):
-                found = self._plan(copies, target, kind)
-                if found is None:
+                planned = self._plan(copies, target, kind)
+                if planned is None:
                     continue
-                plan, by_rows = found
+                plan, by_rows = planned
                 yield plan
                 if not by_rows:  # the kind did not matter
                     break
@@ -81,9 +81,9 @@ class PerByte:
     def _plan(self, copies: NDArray[np.bool_], target: float, kind: Exchange) -> tuple[Plan, bool] | None:
         gpus, domain, tables = self.evaluator.gpus, self.evaluator.domain, self.evaluator.tables
         room = self.limit - float(self.size[copies].sum())
-        rest = np.flatnonzero(~copies)
-        most = target * float(self.work[rest].sum()) / gpus
-        schemes = {int(t): self._cut(int(t), most, room, kind) for t in rest}
+        sharded = np.flatnonzero(~copies)
+        limit = target * float(self.work[sharded].sum()) / gpus
+        schemes = {int(t): self._cut(int(t), limit, room, kind) for t in sharded}
         by_rows = any(scheme.row_parts > 1 for scheme in schemes.values())
         if by_rows and kind == Exchange.TWO_LEVEL and gpus % domain:
             return None
@@ -117,10 +117,10 @@ class PerByte:
         """Ranks of all shards, the largest first, each to the rank with the least work that has room."""
         gpus, domain = self.evaluator.gpus, self.evaluator.domain
         work, held = np.zeros(gpus), np.zeros(gpus)
-        found: dict[int, list[int]] = {}
+        ranks_of: dict[int, list[int]] = {}
         for t in sorted(schemes, key=lambda t: -self.work[t] / schemes[t].parts):
             scheme = schemes[t]
-            each, needs = self.work[t] / scheme.parts, self.size[t] / scheme.parts
+            share, needs = self.work[t] / scheme.parts, self.size[t] / scheme.parts
             free = held + needs <= room
             if scheme.kind == Exchange.TWO_LEVEL:
                 ranks = self._domains(scheme, np.where(free, work, np.inf), domain)
@@ -128,20 +128,20 @@ class PerByte:
                 ranks = heapq.nsmallest(scheme.parts, np.flatnonzero(free).tolist(), key=work.__getitem__)
             if len(ranks) < scheme.parts:
                 return None
-            work[ranks] += each
+            work[ranks] += share
             held[ranks] += needs
-            found[t] = ranks
-        return found
+            ranks_of[t] = ranks
+        return ranks_of
 
     @staticmethod
     def _domains(scheme: Scheme, work: Array, domain: int) -> list[int]:
         """Whole domains for each column part."""
         by_domain = work.reshape(-1, domain).sum(axis=1)
-        each = scheme.row_parts // domain
-        chosen = np.argsort(by_domain, kind="stable")[: each * scheme.col_parts]
+        domains = scheme.row_parts // domain
+        chosen = np.argsort(by_domain, kind="stable")[: domains * scheme.col_parts]
         if np.isinf(by_domain[chosen]).any():
             return []
-        ranks = chosen.reshape(scheme.col_parts, each)[:, :, np.newaxis] * domain + np.arange(domain)
+        ranks = chosen.reshape(scheme.col_parts, domains)[:, :, np.newaxis] * domain + np.arange(domain)
         return [int(rank) for rank in ranks.reshape(scheme.col_parts, -1).T.reshape(-1)]
 
 

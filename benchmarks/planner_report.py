@@ -94,13 +94,15 @@ def compared(cases: dict[str, list[Row]], soon_s: float, ours_s: float) -> str:
     for name, rows in cases.items():
         of = {row.planner: row for row in rows}
         ours, soon = of[OURS], of[OURS_SOON]
-        best = min((of[each].step_ms for each in OTHERS if each in of and of[each].step_ms), default=None)
+        best = min(
+            (of[planner].step_ms for planner in OTHERS if planner in of and of[planner].step_ms), default=None
+        )
         if best is not None and best < (soon.step_ms or math.inf) * _EQUAL:
             lost.append(name)
         elif not soon.step_ms:
             none.append(name)
         lead = "-" if best is None or not soon.step_ms else f"{best / soon.step_ms:.2f}"
-        times = [_milliseconds(of.get(each)) for each in OTHERS]
+        times = [_milliseconds(of.get(planner)) for planner in OTHERS]
         of_soon = _milliseconds(soon), _digits(soon.plan_s, 2)
         lines.append([name, *of_soon, _milliseconds(ours), _percent(ours.gap), *times, lead])
     count = len(cases) - len(none)
@@ -111,20 +113,20 @@ def compared(cases: dict[str, list[Row]], soon_s: float, ours_s: float) -> str:
     ]
     words += [] if alone else [f"Lost, as another plan is faster than ours soon: {_named(lost, count)}."]
     words += [f"No plan fits in {_named(none, len(cases))}."] if none else []
-    wrapped = [line for each in words for line in textwrap.wrap(each, WIDTH, break_on_hyphens=False)]
+    wrapped = [line for planner in words for line in textwrap.wrap(planner, WIDTH, break_on_hyphens=False)]
     columns = _OF_OURS if alone else len(_HEADS)
     return "\n".join([_plain(_HEADS[:columns], [line[:columns] for line in lines]), *wrapped])
 
 
 def _named(names: Sequence[str], count: int) -> str:
     """``3 of 40 cases: embark-t510 (forward 8, 64; training 8)``."""
-    found: dict[str, dict[str, list[str]]] = {}
+    passes_of: dict[str, dict[str, list[str]]] = {}
     for name in names:
-        model, _, gpus, each = name.rsplit(maxsplit=3)
-        found.setdefault(model, {}).setdefault(each, []).append(gpus)
+        model, _, gpus, kind = name.rsplit(maxsplit=3)
+        passes_of.setdefault(model, {}).setdefault(kind, []).append(gpus)
     said = []
-    for model, passes in found.items():
-        words = [f"{each} {', '.join(gpus)}" for each, gpus in passes.items()]
+    for model, passes in passes_of.items():
+        words = [f"{kind} {', '.join(gpus)}" for kind, gpus in passes.items()]
         said.append(f"{model} ({'; '.join(words)})")
     return f"{len(names)} of {count} cases" + (f": {', '.join(said)}" if said else "")
 
@@ -133,8 +135,8 @@ def _plain(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Columns two spaces apart, the first one to the left: wider than a terminal's table may be."""
     cells = [heads, *lines]
     widths = [max(len(line[k]) for line in cells) for k in range(len(heads))]
-    rest = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in cells]
-    return "\n".join(" " + "  ".join(line) for line in rest)
+    body = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in cells]
+    return "\n".join(" " + "  ".join(line) for line in body)
 
 
 def into_readme(text: str, path: Path = README) -> None:
@@ -159,24 +161,24 @@ def summary(cases: list[list[Row]]) -> str:
 
 
 def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
-    known = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
-    own, slower = [], []
-    for rows in known:
+    compared = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
+    scores, slower = [], []
+    for rows in compared:
         ours, theirs = rows.get(RESTRICTED), rows[THEIRS]
         if ours and ours.torchrec_ms:
-            own.append(ours.torchrec_ms / theirs.torchrec_ms)
+            scores.append(ours.torchrec_ms / theirs.torchrec_ms)
         if ours and ours.step_ms:
             slower.append(theirs.step_ms / ours.step_ms)
-    if own:
-        worse = sum(ratio > 1.01 for ratio in own)
+    if scores:
+        worse = sum(ratio > 1.01 for ratio in scores)
         yield (
-            f"TorchRec's own score of {RESTRICTED}: {mean(own):.2f} x that of TorchRec's plan, mean "
-            f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
+            f"TorchRec's own score of {RESTRICTED}: {mean(scores):.2f} x that of TorchRec's plan, mean "
+            f"({min(scores):.2f} to {max(scores):.2f}); more than 1 % worse in {worse} of {len(scores)}."
         )
     if slower:
         spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
         yield f"By our model TorchRec's plan takes {spread}, as long as {RESTRICTED}."
-    yield from _sooner(known)
+    yield from _sooner(compared)
 
 
 def _sooner(known: list[dict[str, Row]]) -> Iterator[str]:
@@ -186,9 +188,9 @@ def _sooner(known: list[dict[str, Row]]) -> Iterator[str]:
         if rows[OURS].plan_s is None:
             continue
         theirs = rows[THEIRS]
-        at = [when for when, best_s in rows[OURS].found if best_s * _TO_MS <= theirs.step_ms * 1.001]
-        never += not at
-        sooner += [theirs.plan_s / at[0]] if at else []
+        moments = [when for when, best_s in rows[OURS].found if best_s * _TO_MS <= theirs.step_ms * 1.001]
+        never += not moments
+        sooner += [theirs.plan_s / moments[0]] if moments else []
     if sooner:
         spread = f"{mean(sooner):.1f} x, mean ({min(sooner):.1f} to {max(sooner):.0f})"
         yield (

@@ -89,7 +89,7 @@ class Rating:
 
     def options(self, plan: TorchRecPlan) -> list[Any]:
         """A plan as sharding options."""
-        found = []
+        options = []
         for entry in plan.tables:
             copies = entry.sharding_type == "data_parallel"
             sizes = [[entry.rows, entry.dim]] * plan.gpus if copies else entry.shard_sizes
@@ -98,8 +98,8 @@ class Rating:
                 Shard(size=size, offset=offset, rank=rank)
                 for size, offset, rank in zip(sizes, offsets, entry.ranks, strict=True)
             ]
-            found.append(self.option(entry, entry.sharding_type, entry.compute_kernel, shards))
-        return found
+            options.append(self.option(entry, entry.sharding_type, entry.compute_kernel, shards))
+        return options
 
     def estimate(self, options: list[Any]) -> list[Any]:
         """The options, each shard with its time and its memory."""
@@ -167,11 +167,11 @@ class Rating:
 def main() -> None:
     rating = Rating(torchrec_plan.load(sys.argv[1]), "--training" in sys.argv)
     for line in sys.stdin:
-        asked = json.loads(line)
-        if asked["ask"] == "score":
-            answer = rating.score(torchrec_plan.load(asked["plan"]))
+        request = json.loads(line)
+        if request["ask"] == "score":
+            answer = rating.score(torchrec_plan.load(request["plan"]))
         else:
-            answer = rating.planned(asked["seconds"])
+            answer = rating.planned(request["seconds"])
         print(json.dumps(answer), flush=True)
 
 

@@ -28,24 +28,24 @@ _CELL = ["machine", "collective", "gpus", "domain_gpus"]
 def rival_left_out(points: pd.DataFrame) -> pd.DataFrame:
     """The points, with predicted_s, error and log_error of the rival, fitted to all other operators."""
     parts = []
-    for operator, own in points.groupby("operator", observed=True):
-        rest = points[points["operator"] != operator]
-        groups = [some for _, some in own.groupby(["family", "where", "links"], observed=True)]
-        predicted = np.concatenate([_predict(rest, some) for some in groups])
-        order = np.concatenate([some.index.to_numpy() for some in groups])
-        parts.append(own.assign(predicted_s=pd.Series(predicted, order)))
-    whole = pd.concat(parts).sort_index()
-    return whole.assign(
-        error=whole["predicted_s"] / whole["time_s"] - 1,
-        log_error=np.log(whole["predicted_s"] / whole["time_s"]),
+    for operator, group in points.groupby("operator", observed=True):
+        others_known = points[points["operator"] != operator]
+        groups = [family for _, family in group.groupby(["family", "where", "links"], observed=True)]
+        predicted = np.concatenate([_predict(others_known, family) for family in groups])
+        order = np.concatenate([family.index.to_numpy() for family in groups])
+        parts.append(group.assign(predicted_s=pd.Series(predicted, order)))
+    judged = pd.concat(parts).sort_index()
+    return judged.assign(
+        error=judged["predicted_s"] / judged["time_s"] - 1,
+        log_error=np.log(judged["predicted_s"] / judged["time_s"]),
     )
 
 
 def _predict(rest: pd.DataFrame, own: pd.DataFrame) -> Floats:
     """Times of points of one family on one kind of links [s]: of measured groups by interpolation."""
     like = rest[(rest["family"] == own["family"].iloc[0]) & (rest["where"] == own["where"].iloc[0])]
-    same = like[like["links"] == own["links"].iloc[0]]
-    like = same if len(same) else like
+    alike = like[like["links"] == own["links"].iloc[0]]
+    like = alike if len(alike) else like
     law, seen = _shape(like), np.log(like["time_s"].to_numpy(float))
     counts = like.groupby("operator")["time_s"].transform("size").to_numpy(float)
     weight = np.sqrt(np.minimum(_EFFECTIVE_POINTS / counts, 1)) / _POINT_LOG_SD

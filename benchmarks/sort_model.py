@@ -42,16 +42,16 @@ def fitted(law: Callable[[Floats, pd.DataFrame], Floats], start: list[float], ro
 
 def errors(law: Callable[[Floats, pd.DataFrame], Floats], q: Floats, rows: pd.DataFrame) -> str:
     """Of the rows that were not fitted to."""
-    rest = rows.iloc[1::2]
-    error = 100 * np.abs(law(q, rest) / rest["time_s"] - 1)
-    return f"error of {len(rest)} other rows {error.median():.1f} % (median), {error.max():.0f} % (most)"
+    unseen = rows.iloc[1::2]
+    error = 100 * np.abs(law(q, unseen) / unseen["time_s"] - 1)
+    return f"error of {len(unseen)} other rows {error.median():.1f} % (median), {error.max():.0f} % (most)"
 
 
 def main(words: list[str] | None = None) -> int:
     """Prints; always 0."""
-    given = sys.argv[1:] if words is None else words
-    kept = [next(KEPT.glob(f"*-{name}.csv")) for name in ("sort", "stages")]
-    sort, stages = map(Path, given) if given else kept
+    arguments = sys.argv[1:] if words is None else words
+    files = [next(KEPT.glob(f"*-{name}.csv")) for name in ("sort", "stages")]
+    sort, stages = map(Path, arguments) if arguments else files
     rate = load_machine("h200-sxm-ib").value("hbm_bytes_per_s")
     keys = ["id_bytes", "bits", "count"]
     table = pd.read_csv(sort).pivot_table(index=keys, columns="what", values="time_s").reset_index()
@@ -75,8 +75,8 @@ def main(words: list[str] | None = None) -> int:
         return np.asarray(kernels.stream_kernel_time(moved, q[0], q[1] * rate))
 
     timed = pd.read_csv(stages)
-    for what, name in UNIQUE.items():
-        rows = timed[(timed["what"] == what) & (timed["count"] >= FEWEST)].sort_values("count")
+    for label, name in UNIQUE.items():
+        rows = timed[(timed["what"] == label) & (timed["count"] >= FEWEST)].sort_values("count")
         q = fitted(unique, [1e-4, 0.3], rows)
         print(f"{name:<13} floor {1e6 * q[0]:.1f} us, {q[1]:.3f} of the memory's rate")
         print(f"              {errors(unique, q, rows)}")

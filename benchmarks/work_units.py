@@ -61,18 +61,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--case", nargs="+", default=CASES, help="cases whose names have all words of one")
     parser.add_argument("--effort", nargs="+", type=float, default=(0.3, 2.0), help="counted seconds")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     now = np.array(list(UNITS.values()))
     for name, vector in zip(UNITS, np.diag(now), strict=True):
         setattr(effort, name, vector)
-    found = questions(None, None, None, None, asked.case)
-    searched(found[0], min(asked.effort))  # imports what searches need
-    ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in found for e in asked.effort]
+    cases = questions(None, None, None, None, options.case)
+    searched(cases[0], min(options.effort))  # imports what searches need
+    ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in cases for e in options.effort]
     cpu_s = np.array([seconds for _, _, seconds in ran])
     share = np.array([work.of for _, work, _ in ran]) * 1e-9 / cpu_s[:, np.newaxis]
     fitted, _ = nnls(share, np.ones(len(ran)))
-    both = zip(UNITS, now, now * fitted, strict=True)
-    lines = [[name, *(f"{ns:,.1f}" for ns in values)] for name, *values in both]
+    rows = zip(UNITS, now, now * fitted, strict=True)
+    lines = [[name, *(f"{ns:,.1f}" for ns in values)] for name, *values in rows]
     print(table(["unit", "ns now", "ns fitted"], lines))
     ratios = np.stack([cpu_s, share.sum(axis=1), share @ fitted], axis=1)
     lines = [[name, *(f"{x:.2f}" for x in row)] for (name, *_), row in zip(ran, ratios, strict=True)]
