@@ -184,7 +184,8 @@ class Case:
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
         loads: Loads = replace(model.model, tables=tables).sum_shards(plan)
-        memory: GpuMemory = replace(model.memories, tables=tables).count_ranks(plan, loads, model.times)
+        held = replace(model.memories, tables=tables).count_held(plan)
+        memory = GpuMemory(*held, model.times.count_buffers(loads.values))
         row.step_ms = model.step(loads).time_s * _TO_MS
         row.memory_gb = float(memory.total_bytes.max()) * _TO_GB
         counts = {_SHORT.get(kind, kind.name.lower()): int(np.sum(plan.kinds == kind)) for kind in Exchange}
