@@ -39,10 +39,11 @@ from perfmodel.schema.workload import (
     TableSet,
     parse_distribution,
 )
-from perfmodel.units import parse_quantity
+from perfmodel.units import format_count, parse_quantity
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
+_INT32_BYTES, _INT32_ROWS = 4, 2**31
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 
 
@@ -136,6 +137,10 @@ class Question:
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
         room, ids = Room(basis.room_bytes, self.reserve, node, self.training), self.distribution or UNIFORM
         work = group_set(tables, values, room, ids) if tables else group_equal(values, room, ids)
+        rows = max(float(group.rows.max()) for group in work.groups)
+        if (work.id_bytes == _INT32_BYTES).any() and rows > _INT32_ROWS:
+            words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
+            raise BadInputError(words, "leave --set id_dtype=int32 out, or give more --tables.")
         return basis, choose_gpus(basis, replace(work, usable_bytes=room.usable_bytes), node)
 
     def share_total(self) -> Question:

@@ -261,9 +261,15 @@ def sweep_samples(
 
 
 def rank_machines(
-    rows: pd.DataFrame, by: str, samples: int | None, nodes: Mapping[str, int], prices: Mapping[str, float]
+    rows: pd.DataFrame,
+    by: str,
+    samples: int | None,
+    nodes: Mapping[str, int],
+    prices: Mapping[str, float],
+    *,
+    every: bool = False,
 ) -> pd.DataFrame:
-    """The best row of each machine, the best machine first.
+    """The best row of each machine, the best machine first. every  of each number of its GPUs
 
     by     a name of ``CRITERIA``;  samples  of all GPUs; None: each GPU has its batch
     nodes  GPUs of a node (of an NVL72: a tray), by machine;  prices  of a GPU for an hour, by machine
@@ -278,7 +284,8 @@ def rank_machines(
     paid, time = -(-rows["gpus"] // node) * node, rows["time_s"] / total
     columns = rows.assign(samples=total, gpus_paid=paid, samples_per_s=1 / time, sample_time_s=time)
     columns["cost_of_1e9_samples"] = price * paid * 1e9 * time / 3600
-    best = columns.sort_values(key, kind="stable").drop_duplicates("machine", ignore_index=True)
+    alike = ["machine", "gpus"] if every else ["machine"]
+    best = columns.sort_values(key, kind="stable").drop_duplicates(alike, ignore_index=True)
     low, high = (best[key] * best[end] / best["time_s"] for end in ("low_s", "high_s"))
     return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])
 

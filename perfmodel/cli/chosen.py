@@ -17,7 +17,14 @@ from perfmodel.schema.calibration import Calibration, list_calibrations, load_ca
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
+from perfmodel.schema.machine import (
+    KEYS,
+    Machine,
+    beside_shipped,
+    doubted_values,
+    list_machines,
+    load_machine,
+)
 from perfmodel.schema.run_files import (
     calibration_in,
     calibrations_of,
@@ -28,6 +35,8 @@ from perfmodel.schema.run_files import (
 from perfmodel.units import format_bytes, format_count
 
 _ACCEPTED = "accepted"
+_FAR = 100
+"""Ratio to a machine's own rate beyond which another is doubted."""
 _SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
 
 
@@ -40,6 +49,12 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
     accepted = values.pop(_ACCEPTED, "").split(",")
     changed = machine.with_overrides(dict(values))
     doubted = {key: text for key, text in changed.doubts().items() if key in values}
+    for key in values:
+        before, after = machine.value(key) if machine.knows(key) else 0, changed.value(key)
+        if before and after and not 1 / _FAR <= after / before <= _FAR and KEYS[key].unit == "byte/s":
+            doubted.setdefault(
+                key, f"{after / before:.3g} times the {machine.quantity(key)} of {machine.name}."
+            )
     for key in accepted:
         if key and key not in values:
             raise BadInputError(f"--set {_ACCEPTED}={key}: {key} is not set.", f"--set {key}=VALUE as well.")

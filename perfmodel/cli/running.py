@@ -27,6 +27,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.signals import was_asked_to_end
 from perfmodel.cli.waiting_line import WaitingLine
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.question.spec import name_flag
 from perfmodel.resources import out_of_memory
 
 
@@ -116,6 +117,11 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
         show_help(message)
         return BAD_USAGE
     step = f"see {command} --help"
+    asks = getattr(getattr(context, "command", None), "asks", None)
+    flag = getattr(error, "option_name", None) or ""
+    for option in asks.declared() if asks is not None and "No such option" in message else ():
+        if option.by_set and name_flag(option.name) == flag:
+            step = f"write --set {option.name}=VALUE.\n{step}"
     for option, number, unit in zip(arguments, arguments[1:], arguments[2:], strict=False):
         if option.startswith("--") and number.replace(".", "").isdigit() and f"({unit})" in message:
             step = f"a value and its unit are one word: {option} {number}{unit}\n{step}"

@@ -103,8 +103,14 @@ def _show_calibrations(options: ShowOptions) -> None:
 def _show_calibration(options: ShowOptions, name: str) -> None:
     """Print what a calibration holds, its samples, or how it differs from another."""
     from perfmodel.report import calibration_text as report
+    from perfmodel.schema.machine import list_chips, list_machines
+    from perfmodel.schema.table_files import list_models
     from perfmodel.validate.points import run_of, samples_of, since_its_fit
 
+    for kind, names in (("machines", list_machines), ("models", list_models), ("chips", list_chips)):
+        if name in names():
+            step = f"perfmodel show {kind} {name}\n  its calibrations: perfmodel show calibrations"
+            raise BadInputError(f"{name} is one of {kind}, no calibration.", f"  {step}")
     name = calibration_of(name) or name
     calibration = load_calibration(name)
     if options.compare is not None:

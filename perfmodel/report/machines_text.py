@@ -11,8 +11,6 @@ from perfmodel.units import counted, format_count, format_number, format_per_sec
 if TYPE_CHECKING:
     import pandas as pd
 
-_WORDS = {"time": ("fastest", "slower"), "throughput": ("fastest", "slower"), "cost": ("cheapest", "dearer")}
-
 
 def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     """The rows of ``rank_machines`` as a table. currency  of its costs;  how  the sharding in words"""
@@ -21,11 +19,9 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     batch = f"{format_count(first['samples'])} samples on all GPUs together"
     batch = batch if equal else f"{format_count(first['batch'])} samples on each GPU"
     batch = "the largest within the latency" if own else batch
-    head = f"{counted(len(frame), 'machine')}, {how}; a batch is {batch}."
-    best, more = _WORDS[by]
+    machines = counted(frame["machine"].nunique(), "machine")
     rows = []
     for place, row in enumerate(frame.to_dict(orient="records")):
-        beside = format_ratio(row["ratio"]) if row["decided"] else "cannot tell"
         cost = format_number(row["cost_of_1e9_samples"]) if currency else ""
         rows.append(
             [
@@ -38,24 +34,18 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
                 band(row["low_s"], row["high_s"]),
                 format_per_second(row["samples_per_s"], "").removesuffix("/s").strip(),
                 "no price" if cost == "unknown" else cost,
-                beside if place else best,
+                "cannot tell" if place and not row["decided"] else format_ratio(row["ratio"]),
             ]
         )
-    headers = [
-        "machine",
-        "sharding",
-        "GPUs",
-        "paid",
-        "samples/GPU" if own else "",
-        "time",
-        "95 % band",
-        "samples/s",
-    ]
-    headers += [f"{currency}/10⁹" if currency else "", more]
-    searched = by == "cost" and not own
-    notes = ["Cannot tell: the 95 % bands of this and of the first machine overlap."]
+    price, ratio = f"{currency}/10⁹" if currency else "", "cost" if by == "cost" else "time"
+    headers = ["machine", "sharding", "GPUs", "paid", "samples/GPU" if own else "", "time", "95 % band"]
+    headers += ["samples/s", price, f"{ratio} ratio"]
+    notes = ["Cannot tell: the 95 % bands of this and of the first row overlap."]
     notes = notes if (~frame["decided"].iloc[1:]).any() else []
     notes += ["Costs are of 10⁹ samples, on whole nodes (of an NVL72: trays)."] if currency else []
-    notes += ["Each has the number of GPUs that costs least of six, up to twice the fewest."] * searched
-    parts = paragraph(head), table(headers, rows, left=(0, 1), drop=(6, 1)), paragraph(" ".join(notes))
+    parts = (
+        paragraph(f"{machines}, {how}; a batch is {batch}."),
+        table(headers, rows, left=(0, 1), drop=(6, 1)),
+        paragraph(" ".join(notes)),
+    )
     return "\n\n".join(part for part in parts if part)

@@ -21,6 +21,7 @@ from perfmodel.units import counted, format_bytes, format_count, format_fraction
 _WEAK = Evidence.EXTRAPOLATED.rank
 _MANY_ROWS, _BILLION = 1e7, 1e9
 _GIVEN = "given"
+_INT32_BYTES = 4
 ANOTHER = "measured on another cluster of this kind"
 """Words for a shipped calibration, whose bands include the spread between clusters."""
 
@@ -63,7 +64,11 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
         dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
         longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
         yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
-        yield "pooling", f"{float(only.pooling.flat[0]):g} ids a {of}"
+        pooling = float(only.pooling.flat[0])
+        repeat = ", more than it has rows" if pooling > rows else ""
+        yield "pooling", f"{pooling:g} ids a {of}{repeat}"
+    if base.question.id_bytes == _INT32_BYTES:
+        yield _GIVEN, "ids of int32"
     words = work.ids_names
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
 

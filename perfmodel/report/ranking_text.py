@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from perfmodel.answer import Answer
+from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
@@ -228,7 +229,11 @@ def gpu_words(answer: Answer) -> str:
 
 def source_words(answer: Answer, calibration_file: str | None) -> str:
     """What of the machine was changed or measured by the user; "" if all of it is shipped."""
-    parts = changed_values(answer)
+    question, parts = answer.question, changed_values(answer)
+    if question.backend != str(question.machine.defaults.backend):
+        parts.append(f"library {question.backend}")
+    if question.reserve != DEFAULT_RESERVE:
+        parts.append(f"{format_fraction(question.reserve)} of the memory kept free")
     if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
         clocks = ", ".join(str(clock) for clock in answer.clocks)
         parts.append(f"calibration {calibration_file or ', '.join(answer.calibrations)}, clock {clocks}")

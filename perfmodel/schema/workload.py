@@ -152,7 +152,11 @@ class Workload:
 def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
     """Bytes of an element of a row, of a bag on the wire, or of an id; an unknown name is BadInputError."""
     if name not in _BYTES[kind]:
-        raise unknown_name(kind, name, _BYTES[kind])
+        error = unknown_name(kind, name, _BYTES[kind])
+        meant = name.lower().replace("bfloat", "bf").replace("float", "fp")
+        if meant in _BYTES[kind]:  # as torch and numpy call it
+            error.next_step = f"did you mean {meant}? {error.next_step}"
+        raise error
     return _BYTES[kind][name]
 
 

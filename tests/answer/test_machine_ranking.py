@@ -42,7 +42,7 @@ def test_each_row_is_the_answer_of_project_with_its_share(cli: Any) -> None:
 def test_the_default_is_the_batch_of_the_first_machine(cli: Any) -> None:
     rows = {row["machine"]: row for row in rows_of(cli, "--by", "throughput")}
     first = json.loads(cli("project", *TABLES, "--json").out)
-    assert rows["h100-sxm-ib"]["time_s"] == pytest.approx(first["time_s"])
+    assert rows["h100-sxm-ib"]["time_s"] <= first["time_s"] * (1 + 1e-9)
     assert {row["samples"] for row in rows.values()} == {1024 * first["gpus"]}
     assert {row["batch"] for row in rows_of(cli, "--by", "throughput", "--batch", "64")} == {64}
 
@@ -76,35 +76,36 @@ def test_it_cannot_tell_exactly_where_bands_overlap(cli: Any) -> None:
     assert decided == {True, False}
 
 
-@pytest.mark.parametrize("samples", [4096, 600_000_000])
-def test_without_gpus_they_are_the_fewest_that_fit(cli: Any, samples: int) -> None:
-    """Brute force over the nodes: buffers of 600 M samples need more GPUs than the rows."""
-    (row,) = json.loads(
-        cli("sweep", *TABLES, "--by", "time", "--set", f"global_batch={samples}", "--json").out
-    )["rows"]
-    assert row["fits"] and (row["gpus"] > 160) == (samples > 4096)
-    for gpus in range(row["gpus"] - 24, row["gpus"], 8):
-        words = ("--gpus", str(gpus), "--batch", str(math.ceil(samples / gpus)), "--json")
-        assert not json.loads(cli("sweep", *TABLES, *words).out or '{"rows": []}')["rows"][0]["fits"]
+def test_without_gpus_each_has_the_best_of_several_numbers(cli: Any) -> None:
+    """Whole nodes up to twice the fewest that fit: the fewest are no better by the criterion."""
+    for by, key in (("time", "time_s"), ("cost", "cost_of_1e9_samples")):
+        for row in rows_of(cli, "--by", by, *PRICED):
+            name = row["machine"]
+            words = ("--machine", name, "--price", f"{name}={PRICES[name]}USD/GPU/h", "--by", by)
+            words += ("--set", f"global_batch={row['samples']}")
+            fewest = json.loads(cli("project", *TABLES, *words[:2], "--json").out)["gpus"]
+            (few,) = json.loads(cli("sweep", *TABLES, *words, "--gpus", str(fewest), "--json").out)["rows"]
+            assert row["gpus"] % NODES[name] == 0 and fewest <= row["gpus"] <= 2.1 * fewest
+            assert row[key] <= few[key] * (1 + 1e-9)
 
 
-def test_by_cost_more_gpus_than_the_fewest_may_cost_less(cli: Any) -> None:
-    by_time = {row["machine"]: row for row in rows_of(cli, "--by", "time", *PRICED)}
-    for row in rows_of(cli, *PRICED):
-        assert row["gpus"] % NODES[row["machine"]] == 0
-        assert row["cost_of_1e9_samples"] <= by_time[row["machine"]]["cost_of_1e9_samples"]
-    assert any(row["gpus"] > by_time[row["machine"]]["gpus"] for row in rows_of(cli, *PRICED))
-
-
-def test_of_typed_numbers_of_gpus_the_best_counts_and_what_does_not_fit_is_left_out(cli: Any) -> None:
+def test_typed_numbers_of_gpus_have_a_row_each_and_what_does_not_fit_is_left_out(cli: Any) -> None:
     batch = ("--by", "time", "--set", "global_batch=81920")
-    both = {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", "80,160")}
-    few, many = (
-        {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", count)}
+    both = {(row["machine"], row["gpus"]): row["time_s"] for row in rows_of(cli, *batch, "--gpus", "80,160")}
+    alone = {
+        (row["machine"], row["gpus"]): row["time_s"]
         for count in ("80", "160")
-    )
-    assert set(few) == {"gb200-nvl72", "h200-sxm-ib"} and set(many) == set(MACHINES)
-    assert both == {name: min(many[name], few.get(name, math.inf)) for name in MACHINES}
+        for row in rows_of(cli, *batch, "--gpus", count)
+    }
+    assert both == alone and ("h100-sxm-ib", 80) not in both and len(both) == 5
+
+
+def test_several_machines_are_compared_by_time(cli: Any) -> None:
+    assert json.loads(cli(*COMPARED, "--json").out)["rows"] == rows_of(cli, "--by", "time")
+    text = cli(*COMPARED, *PRICED, "--by", "cost").out
+    assert "USD/10⁹" in text and "cost ratio" in text and "1.00×" in text and "cheapest" not in text
+    assert "time ratio" in cli(*COMPARED).out
+    assert "median" in cli(*COMPARED, "--gpus", "160,320").out  # a sweep
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_of_typed_numbers_of_gpus_the_best_counts_and_what_does_not_fit_is_left_
         ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "b200-sxm-ib is not one of --machine."),
         ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72."),
         ("--by cost", "--by cost: no price of h100-sxm-ib."),
-        ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 1000000 an hour."),
+        ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 10000 an hour."),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
             "--price in EUR and USD. give all in one currency.",

@@ -101,8 +101,8 @@ def test_every_number_has_a_range(name: str) -> None:
         ),
         ("report --pooling 1e-12", "--pooling 1e-12 is less."),
         ("sweep --table-size 10TB --gpus 8..1e9", "--gpus 1000000000 is more."),
-        ("project --table-size 10TB --distribution zipf:1e9", "0 (uniform ids) to 50"),
-        ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 50"),
+        ("project --table-size 10TB --distribution zipf:1e9", "0 (uniform ids) to 5 (as"),
+        ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 5 (as"),
         ("plan --model criteo-kaggle --gpus 8 --dense 1e-30s", "from 1ns to 1h for a batch"),
         (
             "plan --model criteo-kaggle --gpus 8,1e6",
@@ -110,6 +110,15 @@ def test_every_number_has_a_range(name: str) -> None:
         ),
         ("project --table-size 10TB --machine", "--machine is empty."),
         ("show machines", "NAME is empty."),
+        ("project --table-size 10TB --set id_dtype=int32", "ids of int32 reach 2 147 483 648 rows"),
+        ("project --table-size 10TB --dim 1000000", "at most 65536"),
+        ("project --table-size 10TB --distribution zipf:50", "from 0 (uniform ids) to 5 (as"),
+        ("project --table-size 10TB --set hbm_bytes_per_s=1GB/s", "--set accepted=hbm_bytes_per_s"),
+        ("project --table-size 10TB --set dtype=float32", "did you mean fp32?"),
+        ("project --table-size 10 TB", "one word: --table-size 10TB"),
+        ("project --table-size 10TB --clock graph", "write --set clock=VALUE."),
+        ("project --table-size 10TB --set reserve=5% --set reserve=6%", "reserve is given twice"),
+        ("show h100-sxm-ib", "perfmodel show machines h100-sxm-ib"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cli: Any) -> None:
@@ -123,3 +132,12 @@ def test_values_are_read_by_keyword_and_what_nobody_said_is_none() -> None:
     values = ProjectOptions.values({"table_size": "10TB", "pooling": "20"})
     known = ("table_bytes", "pooling", "batch")
     assert [values[name] for name in known] == [1e13, 20.0, None]
+
+
+def test_nothing_that_was_typed_is_missing_on_the_screen(cli: Any) -> None:
+    words = ("--table-size", "10TB", "--tables", "64", "--set", "id_dtype=int32", "--set", "reserve=20%")
+    text = cli("project", *words, "--backend", "nvshmem", "--set", "kernels=torch").out
+    for said in ("64 of 1.22 G rows", "ids of int32", "20.0 % of the memory kept free", "library nvshmem"):
+        assert said in text
+    few = cli("project", "--table-size", "1KB", "--pooling", "100").out
+    assert "kernels  torch" in text and "100 ids a bag, more than it has rows" in few
