@@ -129,8 +129,8 @@ def _kernels() -> Iterator[tuple[Point, float]]:
 
 
 def _kernel(operation: str, work: LookupWork, **fields: Any) -> Point:
-    known = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
-    return Point.model_validate({**known, "gpus": 4, "gpus_per_node": 4, "work": work, **fields})
+    common = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
+    return Point.model_validate({**common, "gpus": 4, "gpus_per_node": 4, "work": work, **fields})
 
 
 def passes() -> Iterator[tuple[Point, dict[str, float]]]:

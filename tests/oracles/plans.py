@@ -62,8 +62,8 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
 
 def placements(o: Options, table: int) -> Iterator[tuple[int, Ints]]:
     """Every scheme of a table on every choice of ranks."""
-    at = o.of(table)
-    for option in range(at.start, at.stop):
+    options = o.of(table)
+    for option in range(options.start, options.stop):
         if o.everywhere_held[option]:
             yield option, on_all(o, option)
         elif o.exchange[option] == Exchange.TWO_LEVEL:

@@ -128,16 +128,16 @@ class SimulatedTeam:
         self.visits.append((point, calls))
         fault = self.faults.get(len(self.visits), "")
         self._fail(fault, ranks, deadline_s)
-        each = 1 if point.clock is Clock.EAGER else math.ceil(calls / min(BATCHES, calls))
+        batch = 1 if point.clock is Clock.EAGER else math.ceil(calls / min(BATCHES, calls))
         level_s = self.time_s(point) * math.exp(self._random.gauss(0.0, self.visit_noise))
         starts: list[float] = []
         spans: list[float] = []
         self._now_s += self.overhead_s
-        for _ in range(calls if each == 1 else min(BATCHES, calls)):
+        for _ in range(calls if batch == 1 else min(BATCHES, calls)):
             starts.append(self._now_s)
-            spans.append(each * level_s * math.exp(self._random.gauss(0.0, self.call_noise)))
+            spans.append(batch * level_s * math.exp(self._random.gauss(0.0, self.call_noise)))
             self._now_s += spans[-1] + 1e-6
-        return [self._rank(point, rank == ranks[-1], starts, spans, each, fault) for rank in ranks]
+        return [self._rank(point, rank == ranks[-1], starts, spans, batch, fault) for rank in ranks]
 
     def _rank(
         self, point: Point, last: bool, starts: list[float], spans: list[float], each: int, fault: str

@@ -31,7 +31,7 @@ class ThreadWorld:
             torch.cuda.current_stream(self.device).synchronize()
         self._shared.said[self.rank] = memory
         self._meet()
-        bases = tuple(other.data_ptr() for other in self._shared.said)
+        bases = tuple(buffer.data_ptr() for buffer in self._shared.said)
         self._meet()
         return Region(memory, bases)
 

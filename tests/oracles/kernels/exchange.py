@@ -24,18 +24,18 @@ def pushed(
     sent: list[list[int]] = [[] for _ in range(ranks)]
     offsets = np.zeros((ranks, len(lengths) + 1), np.int64)
     faults = []
-    at = 0
+    start = 0
     for bag, length in enumerate(lengths):
         block = -(-rows[bag // batch] // ranks)
-        for position in range(at, at + int(length)):
+        for position in range(start, start + int(length)):
             row = int(ids[position])
             if 0 <= row < rows[bag // batch]:
                 sent[row // block].append(row % block)
             else:
                 faults.append(position)
-        at += int(length)
-        offsets[:, bag + 1] = [len(one) for one in sent]
-    return [np.array(one, np.int64) for one in sent], offsets, faults
+        start += int(length)
+        offsets[:, bag + 1] = [len(rank_ids) for rank_ids in sent]
+    return [np.array(rank_ids, np.int64) for rank_ids in sent], offsets, faults
 
 
 def row_wise(
@@ -56,8 +56,8 @@ def row_wise(
         bags = np.zeros((batch, len(rows), dim))
         for owner in range(ranks):
             for bag in range(len(lengths)):
-                part = sent[owner][offsets[owner, bag] : offsets[owner, bag + 1]]
+                piece = sent[owner][offsets[owner, bag] : offsets[owner, bag + 1]]
                 table, sample = divmod(bag, batch)
-                bags[sample, table] += held[owner][table][part].astype(np.float64).sum(0)
+                bags[sample, table] += held[owner][table][piece].astype(np.float64).sum(0)
         answers.append(bags)
     return answers
