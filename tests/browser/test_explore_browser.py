@@ -182,7 +182,7 @@ def test_an_error_is_seen_at_its_box_and_wherever_the_page_is_scrolled(browser: 
     assert browser.run(wrong) == []
     browser.run("scrollTo(0, 1000)")
     focus_and_type(browser, "gpus", "400")
-    browser.wait(f"{refused}.textContent.includes('no whole number of samples for each of 400 GPUs')")
+    browser.wait(f"{refused}.textContent.includes('for each of 400 GPUs')")
     assert browser.run(wrong) == ["field-gpus", "field-global_batch"]
     assert browser.run(f"{refused}.offsetHeight > 0 && {refused}.getBoundingClientRect().top < innerHeight")
     focus_and_type(browser, "gpus", "512")
