@@ -10,8 +10,8 @@ from typing import Any
 
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.explore.asked import Said
-from perfmodel.explore.controls import controls
+from perfmodel.explore.controls import list_controls
+from perfmodel.explore.texts import QuestionTexts
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.assemble import card_html, live_block
@@ -29,9 +29,9 @@ _LATER = threading.Lock()
 
 
 @lru_cache(maxsize=16)
-def answer(asked: Said) -> Subject:
-    """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``;  nothing fits -> error"""
-    typed = asked.typed()
+def compute_answer(texts: QuestionTexts) -> Subject:
+    """The answer to a question. Limits: as ``perfmodel project``;  nothing fits -> BadInputError"""
+    typed = texts.to_values()
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
@@ -40,20 +40,20 @@ def answer(asked: Said) -> Subject:
         return find_subject(question)
 
 
-def shown(asked: Said) -> dict[str, Any]:
-    """The immediate part of the page, as JSON; figures that take longer come with ``drawn``.
+def show_answer(texts: QuestionTexts) -> dict[str, Any]:
+    """The immediate part of the page, as JSON; figures that take longer come with ``draw_later``.
 
-    Limits: as ``answer``
+    Limits: as ``compute_answer``
     """
-    subject, said = answer(asked), dict(asked.said)
+    subject, said = compute_answer(texts), dict(texts.pairs)
     machine = subject.base.question.machine
     return {
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
         "knobs": place_knobs(subject, said),
-        "view": _view(subject),
+        "view": _write_view(subject),
         "blocks": [live_block(BREAKDOWN.draw(subject))],
-        "command": shlex.join(asked.words()),
-        "search": asked.search,
+        "command": shlex.join(texts.to_words()),
+        "search": texts.search,
         "later": [WHAT_IFS, *(figure.name for figure in LATER)],
     }
 
@@ -64,7 +64,7 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
     values = {"gpus": base.gpus, "global_batch": base.gpus * float(base.work.batch[0])}
     values |= {key: machine.value(key) for key in KEYS if key in machine.values}
     knobs = {}
-    for name, control in controls(None, None).items():
+    for name, control in list_controls(None, None).items():
         if name in values and not control.only and name not in said:
             unit = KEYS[name].unit if name in KEYS else "count"
             stops = [
@@ -76,13 +76,13 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
     return knobs
 
 
-def _view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
+def _write_view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
     """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
     card = card_of(subject, whole=whole)
     return {"sentence": card.sentence, "html": card_html(card)}
 
 
-def drawn(name: str, asked: Said) -> dict[str, Any]:
+def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
     """The figure of ``LATER`` with this name, or the headline ``WHAT_IFS``, as JSON for the page's script.
 
     Limits: it cannot be drawn -> a document that says why;  no figure of this name -> BadInputError
@@ -93,8 +93,8 @@ def drawn(name: str, asked: Said) -> dict[str, Any]:
     figure = figures[name]
     with _LATER:
         if figure is None:
-            return {"view": _view(answer(asked), whole=True)}
+            return {"view": _write_view(compute_answer(texts), whole=True)}
         try:
-            return live_block(figure.draw(answer(asked)))
+            return live_block(figure.draw(compute_answer(texts)))
         except PerfmodelError as error:
             return live_block(figure.missing(error.message))

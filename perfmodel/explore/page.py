@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers
-from perfmodel.explore.asked import Said
-from perfmodel.explore.controls import Control, controls, refused
+from perfmodel.explore.controls import Control, describe_refusal, list_controls
+from perfmodel.explore.texts import QuestionTexts
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.gate import load_json
 
@@ -63,25 +63,27 @@ class Site:
     """
 
     def __init__(self, model: str | None, machine: str | None, token: str) -> None:
-        self.controls = controls(model, machine)
-        first = {"model": model} if model else {"table_size": "10TB"}
-        self._first = Said.of(first | ({"machine": machine} if machine else {}), self.controls)
+        self.controls = list_controls(model, machine)
+        texts = {"model": model} if model else {"table_size": "10TB"}
+        self._first = QuestionTexts.from_texts(
+            texts | ({"machine": machine} if machine else {}), self.controls
+        )
         self._token = token
 
-    def reply(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
+    def write_reply(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
         """The reply to a request. target  path and query. Limits: no token -> 403;  malformed -> 400"""
         path, _, query = target.partition("?")
         if refusal := self._refuse(query, headers):
             return refusal
         if method == "GET" and path == "/":
             try:
-                said = Said.of_search(query, self.controls) if query else self._first
+                said = QuestionTexts.from_search(query, self.controls) if query else self._first
             except PerfmodelError as error:
                 return Reply(f"{error}\n", HTTPStatus.BAD_REQUEST)
-            return Reply(page_html(self.controls, said), kind="text/html")
+            return Reply(write_page(self.controls, said), kind="text/html")
         name = path.removeprefix("/own/")
         if method == "GET" and name in _FILES:
-            return Reply(own_file(name), kind="text/css" if name.endswith(".css") else "text/javascript")
+            return Reply(read_own_file(name), kind="text/css" if name.endswith(".css") else "text/javascript")
         if method != "POST" or path != "/own/answer":
             return Reply("perfmodel explore has no such page.\n", HTTPStatus.NOT_FOUND)
         if headers.get("Content-Type") != "application/json":  # which no form of another site can send
@@ -92,11 +94,13 @@ class Site:
         except PerfmodelError as error:
             return Reply(f"This request is not of perfmodel explore: {error}\n", HTTPStatus.BAD_REQUEST)
         try:
-            question = Said.of(posted.said, self.controls)
-            found = answers.drawn(posted.name, question) if posted.name else answers.shown(question)
+            question = QuestionTexts.from_texts(posted.said, self.controls)
+            document = (
+                answers.draw_later(posted.name, question) if posted.name else answers.show_answer(question)
+            )
         except PerfmodelError as error:
-            found = refused(error, self.controls)
-        return Reply(json.dumps(found), kind="application/json")
+            document = describe_refusal(error, self.controls)
+        return Reply(json.dumps(document), kind="application/json")
 
     def _refuse(self, query: str, headers: Mapping[str, str]) -> Reply | None:
         """Why somebody is not let in; with the token in the address, where to go without it."""
@@ -104,20 +108,20 @@ class Site:
         cookie = f"{COOKIE}_{port}"  # browsers share cookies among ports
         pairs = parse_qsl(query)
         said = next((text for name, text in pairs if name == "token"), None)
-        cookies = (part.strip().partition("=") for part in (headers.get("Cookie") or "").split(";"))
-        kept = next((text for name, _, text in cookies if name == cookie), "")
-        if not hmac.compare_digest((kept if said is None else said).encode(), self._token.encode()):
+        cookies = (cookie.strip().partition("=") for cookie in (headers.get("Cookie") or "").split(";"))
+        cookie_token = next((text for name, _, text in cookies if name == cookie), "")
+        if not hmac.compare_digest((cookie_token if said is None else said).encode(), self._token.encode()):
             words = "Open the address that perfmodel explore printed: it ends in ?token=...\n"
             return Reply(words, HTTPStatus.FORBIDDEN)
         if said is None:
             return None
-        rest = urlencode([pair for pair in pairs if pair[0] != "token"])
-        kept = f"{cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
-        place = f"/?{rest}" if rest else "/"
-        return Reply("", HTTPStatus.FOUND, headers={"Location": place, "Set-Cookie": kept})
+        search = urlencode([pair for pair in pairs if pair[0] != "token"])
+        place, attributes = f"/?{search}" if search else "/", "HttpOnly; SameSite=Strict; Path=/"
+        cookies = {"Location": place, "Set-Cookie": f"{cookie}={self._token}; {attributes}"}
+        return Reply("", HTTPStatus.FOUND, headers=cookies)
 
 
-def own_file(name: str) -> str:
+def read_own_file(name: str) -> str:
     """The text of a script or a style of this page, of the report's page, or of plotly."""
     if name == "plotly.js":
         from plotly.offline import get_plotlyjs
@@ -127,39 +131,41 @@ def own_file(name: str) -> str:
     return resources.files(place).joinpath(name).read_text(encoding="utf-8")
 
 
-def page_html(known: Mapping[str, Control], said: Said) -> str:
+def write_page(known: Mapping[str, Control], said: QuestionTexts) -> str:
     """The page. known  its controls, by name;  said  what they say when it opens"""
-    texts = dict(said.said)
+    texts = dict(said.pairs)
     groups: dict[str, list[str]] = {}
-    for each in known.values():
-        groups.setdefault(each.group, []).append(_field_html(each, texts.get(each.name, "")))
+    for control in known.values():
+        field_html = _write_field(control, texts.get(control.name, ""))
+        groups.setdefault(control.group, []).append(field_html)
     form = "\n".join(
         f"<fieldset><legend>{escape(name)}</legend>\n{''.join(fields)}</fieldset>"
         for name, fields in groups.items()
     )
-    return own_file("explore.html").replace("@@FORM@@", form)
+    return read_own_file("explore.html").replace("@@FORM@@", form)
 
 
-def _field_html(each: Control, text: str) -> str:
+def _write_field(control: Control, text: str) -> str:
     """The label and inputs of a control: a list, or a box with a slider of the usual texts."""
-    name, label = escape(each.name), escape(each.label)
-    if each.only:
+    name, label = escape(control.name), escape(control.label)
+    if control.only:
         options = "".join(
             f'<option value="{escape(word)}"{" selected" if word == text else ""}>'
-            f"{escape(word or f'({each.rest})')}</option>"
-            for word in each.words
+            f"{escape(word or f'({control.empty})')}</option>"
+            for word in control.words
         )
         box = f'<select id="{name}" name="{name}">{options}</select>'
     else:
-        shown = text or each.rest
-        at = each.words.index(shown) if shown in each.words else 0
+        shown = text or control.empty
+        stop = control.words.index(shown) if shown in control.words else 0
         box = (
             f'<input type="text" id="{name}" name="{name}" value="{escape(text)}" maxlength="40" '
-            f'placeholder="{escape(each.rest)}" autocomplete="off">'
-            f'<input type="range" aria-label="{label}" data-of="{name}" min="0" max="{len(each.words) - 1}" '
-            f'value="{at}" data-stops="{escape(json.dumps(each.words))}">'
+            f'placeholder="{escape(control.empty)}" autocomplete="off">'
+            f'<input type="range" aria-label="{label}" data-of="{name}" '
+            f'min="0" max="{len(control.words) - 1}" '
+            f'value="{stop}" data-stops="{escape(json.dumps(control.words))}">'
         )
-    label = f'<label for="{name}" title="{escape(each.help)}">{label}</label>'
+    label = f'<label for="{name}" title="{escape(control.help)}">{label}</label>'
     return f'<div class="field" id="field-{name}">{label}{box}</div>\n'
 
 
@@ -183,13 +189,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = 60.0  # of a browser that does not send what it announced [s]
 
-    def _reply(self) -> None:
+    def _send_reply(self) -> None:
         """Send a page, a file, an answer or a figure."""
         size = self.headers.get("Content-Length") or "0"
         if size.isascii() and size.isdigit() and len(size) < 10 and int(size) <= _MOST_REQUEST:
             body = self.rfile.read(int(size))
             headers = {name.title(): value for name, value in self.headers.items()}
-            reply = self.server.site.reply(self.command, self.path, headers, body)
+            reply = self.server.site.write_reply(self.command, self.path, headers, body)
         else:
             words = f"at most {_MOST_REQUEST} bytes are read.\n"
             reply = Reply(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
@@ -201,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = _reply  # noqa: N815  as the library calls them
+    do_GET = do_POST = _send_reply  # noqa: N815  as the library calls them
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""

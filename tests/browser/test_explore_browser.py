@@ -13,8 +13,8 @@ from cli_calls import EXPLORE
 from waiting import PATIENCE_S, until
 
 from perfmodel.explore import answers
-from perfmodel.explore.asked import Said
-from perfmodel.explore.controls import controls
+from perfmodel.explore.controls import list_controls
+from perfmodel.explore.texts import QuestionTexts
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
@@ -33,7 +33,7 @@ def live() -> Iterator[str]:
 
 def sentence(search: str) -> str:
     """What Python answers to an address."""
-    found = answers.shown(Said.of_search(search, controls(None, None)))
+    found = answers.show_answer(QuestionTexts.from_search(search, list_controls(None, None)))
     return str(found["view"]["sentence"])
 
 
@@ -105,7 +105,7 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: str) ->
         browser.press("Tab")
         at = "document.activeElement"
         reached.append(browser.run(f"{at}.id || {at}.dataset.of + ' ' + {at}.type"))
-    controls_of = controls(None, None)
+    controls_of = list_controls(None, None)
     assert {*controls_of, "copy-command"} <= {*reached}
     assert {f"{name} range" for name, each in controls_of.items() if not each.only} <= {*reached}
     browser.run(f"{thumb('batch')}.focus()")

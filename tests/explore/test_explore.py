@@ -21,18 +21,17 @@ from waiting import PATIENCE_S
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import answers
-from perfmodel.explore.asked import Said
-from perfmodel.explore.controls import OPTIONS, controls
-from perfmodel.explore.controls import refused as refused_of
+from perfmodel.explore.controls import OPTIONS, describe_refusal, list_controls
 from perfmodel.explore.page import Site
+from perfmodel.explore.texts import QuestionTexts
 from perfmodel.schema.machine import KEYS
 
-KNOWN = controls(None, None)
+KNOWN = list_controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
 
 
-def asked(**said: str) -> Said:
-    return Said.of(said, KNOWN)
+def asked(**said: str) -> QuestionTexts:
+    return QuestionTexts.from_texts(said, KNOWN)
 
 
 def test_every_control_is_an_option_or_a_machine_value() -> None:
@@ -53,8 +52,8 @@ def test_the_command_gives_the_answer_of_the_page(
     said: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = asked(**said)
-    found = answers.answer(question)
-    program, *words = shlex.split(answers.shown(question)["command"])
+    found = answers.compute_answer(question)
+    program, *words = shlex.split(answers.show_answer(question)["command"])
     assert program == "perfmodel"
     assert run([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -64,8 +63,8 @@ def test_the_command_gives_the_answer_of_the_page(
 
 def test_an_address_says_the_question_and_nothing_else() -> None:
     question = asked(table_size="9TB", nic_bytes_per_s="100GB/s")
-    assert Said.of_search(question.search, KNOWN) == question
-    assert question.words()[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
+    assert QuestionTexts.from_search(question.search, KNOWN) == question
+    assert question.to_words()[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
     assert asked(**{name: "" for name in KNOWN}).search == ""
 
 
@@ -85,15 +84,15 @@ def test_no_file_of_the_server_can_be_named(said: dict[str, str]) -> None:
 def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(TABLES, encoding="utf-8")
-    question = Said.of({"model": str(path)}, controls(str(path), None))
-    assert answers.answer(question).answer.gpus == 1
+    question = QuestionTexts.from_texts({"model": str(path)}, list_controls(str(path), None))
+    assert answers.compute_answer(question).answer.gpus == 1
 
 
 def refusal(**said: str) -> dict[str, Any]:
     """What the page shows instead of an answer."""
     with pytest.raises(PerfmodelError) as caught:
-        answers.shown(asked(**said))
-    return refused_of(caught.value, KNOWN)
+        answers.show_answer(asked(**said))
+    return describe_refusal(caught.value, KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
 
 def test_a_knob_stands_at_the_value_that_applies() -> None:
     """Of the machine, or the GPUs of the answer, 144: a drag begins there and not at the first stop."""
-    knobs = answers.shown(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
+    knobs = answers.show_answer(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
     stops = {name: KNOWN[name].words[number] for name, number in knobs.items()}
     assert stops["nic_bytes_per_s"] == "50GB/s" and stops["gpus"] == "128"
     assert stops["nvlink_domain_gpus"] == "8" and stops["hbm_bytes"] == "80GB"
@@ -128,7 +127,7 @@ def test_a_knob_stands_at_the_value_that_applies() -> None:
 
 def test_the_question_names_machine_library_and_what_was_changed() -> None:
     said = {"table_size": "9TB", "machine": "b200-sxm-ib", "nic_bytes_per_s": "100GB/s", "payload": "fp16"}
-    html = answers.shown(asked(**said, sharding="row-wise"))["view"]["html"]
+    html = answers.show_answer(asked(**said, sharding="row-wise"))["view"]["html"]
     assert "; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl</p>" in html
     assert "bags sent as fp16" in html and "rows of fp32" in html
 
@@ -140,18 +139,18 @@ def test_figures_are_of_the_sharding_that_they_name() -> None:
         (asked(**said, sharding="column-wise"), "column-wise"),
         (asked(**said, sharding="row-wise"), "row-wise"),
     ):
-        found = answers.answer(question)
-        (block,) = answers.shown(question)["blocks"]
+        found = answers.compute_answer(question)
+        (block,) = answers.show_answer(question)["blocks"]
         longest = max(found.answer.steps, key=lambda step: step.time_s).label
         assert f"the {longest} takes" in block["html"] and {row[0] for row in block["rows"]} == {way}
-    gpus = answers.drawn("over-gpus", asked(**said))
+    gpus = answers.draw_later("over-gpus", asked(**said))
     assert {"table-wise"} == {row[3] for row in gpus["rows"] if row[2] == 64}
 
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     question = asked(table_size="9TB")
-    before = answers.shown(question)["view"]
-    found = answers.drawn(answers.WHAT_IFS, question)
+    before = answers.show_answer(question)["view"]
+    found = answers.draw_later(answers.WHAT_IFS, question)
     assert found["view"]["sentence"] == before["sentence"]
     (helps,) = re.findall("<li>What would help most: ([^<]*)</li>", found["view"]["html"])
     assert "What would help most" not in before["html"]
@@ -172,29 +171,29 @@ SITE = Site(None, None, "a-long-secret")
 def test_the_token_opens_the_page_and_leaves_its_address() -> None:
     stranger = {"Host": "127.0.0.1:8050"}
     for path in ("/", "/own/page.js", "/own/nothing", "/?token=wrong-secret", "/?token="):
-        assert SITE.reply("GET", path, stranger).status == 403
-    assert SITE.reply("POST", "/own/answer", stranger, b"nonsense").status == 403
-    assert SITE.reply("GET", "/", OWN | {"Host": "127.0.0.1:8051"}).status == 403  # of another page
-    found = SITE.reply("GET", "/?token=a-long-secret&table_size=9TB", stranger)
+        assert SITE.write_reply("GET", path, stranger).status == 403
+    assert SITE.write_reply("POST", "/own/answer", stranger, b"nonsense").status == 403
+    assert SITE.write_reply("GET", "/", OWN | {"Host": "127.0.0.1:8051"}).status == 403  # of another page
+    found = SITE.write_reply("GET", "/?token=a-long-secret&table_size=9TB", stranger)
     assert (found.status, found.headers["Location"]) == (302, "/?table_size=9TB")
     kept = found.headers["Set-Cookie"]
     assert kept.startswith(OWN["Cookie"] + ";") and "HttpOnly" in kept and "SameSite=Strict" in kept
-    page = SITE.reply("GET", "/?table_size=9TB", OWN)
+    page = SITE.write_reply("GET", "/?table_size=9TB", OWN)
     assert page.status == 200 and 'value="9TB"' in page.text
 
 
 def test_only_own_files_are_served() -> None:
-    assert "fetch(" in SITE.reply("GET", "/own/explore.js", OWN).text
+    assert "fetch(" in SITE.write_reply("GET", "/own/explore.js", OWN).text
     for path in ("/own/serve.py", "/own/..%2fserve.py", "/own/../serve.py", "/own/explore.html", "/page.js"):
-        assert SITE.reply("GET", path, OWN).status == 404
+        assert SITE.write_reply("GET", path, OWN).status == 404
 
 
 def test_what_a_link_says_stays_text(tmp_path: Path) -> None:
-    page = SITE.reply("GET", "/?table_size=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", OWN)
+    page = SITE.write_reply("GET", "/?table_size=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", OWN)
     assert page.status == 200 and "<script>alert" not in page.text
     (tmp_path / "<b>.csv").write_text(TABLES, encoding="utf-8")
     own = Site(str(tmp_path / "<b>.csv"), None, "a-long-secret")
-    assert "<b>" not in own.reply("GET", "/", OWN).text
+    assert "<b>" not in own.write_reply("GET", "/", OWN).text
 
 
 @pytest.mark.parametrize(
@@ -212,13 +211,17 @@ def test_what_a_link_says_stays_text(tmp_path: Path) -> None:
     ids=lambda sent: str(sent[:20]),
 )
 def test_what_is_not_of_the_page_is_refused_in_words(sent: bytes, words: str) -> None:
-    found = SITE.reply("POST", "/own/answer", JSON, sent)
+    found = SITE.write_reply("POST", "/own/answer", JSON, sent)
     assert found.status == 400 and words in found.text and "perfmodel explore" in found.text
-    assert SITE.reply("POST", "/own/answer", OWN, sent).status == 400  # as a form of another site sends it
+    assert (
+        SITE.write_reply("POST", "/own/answer", OWN, sent).status == 400
+    )  # as a form of another site sends it
 
 
 def test_what_the_page_does_not_have_is_said() -> None:
-    found = SITE.reply("POST", "/own/answer", JSON, b'{"said": {"table_size": "10TB"}, "name": "nobody"}')
+    found = SITE.write_reply(
+        "POST", "/own/answer", JSON, b'{"said": {"table_size": "10TB"}, "name": "nobody"}'
+    )
     assert (
         found.status == 200 and "figure of this page 'nobody' is not known" in json.loads(found.text)["error"]
     )
@@ -228,7 +231,7 @@ def test_what_the_page_does_not_have_is_said() -> None:
         ("colour=red", "control of this page"),
         ("machine=x", "machine"),
     ):
-        found = SITE.reply("GET", f"/?{query}", OWN)
+        found = SITE.write_reply("GET", f"/?{query}", OWN)
         assert found.status == 400 and words in found.text
 
 

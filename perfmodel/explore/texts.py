@@ -17,13 +17,13 @@ _OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
 
 
 @dataclass(frozen=True)
-class Said:
+class QuestionTexts:
     """A question: pairs (name of a control, its text) in the order of the controls, without empty texts."""
 
-    said: tuple[tuple[str, str], ...]
+    pairs: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(texts: Mapping[str, str], known: Mapping[str, Control]) -> Said:
+    def from_texts(texts: Mapping[str, str], known: Mapping[str, Control]) -> QuestionTexts:
         """The question of these texts, by name; texts that have no effect beside others are left out.
 
         known  the controls of the page
@@ -39,34 +39,34 @@ class Said:
         said = {name: text for name in known if (text := texts.get(name, "").strip())}
         for name in (*(_OF_EQUAL if "model" in said else ()), *(["batch"] if "global_batch" in said else [])):
             said.pop(name, None)
-        return Said(tuple(said.items()))
+        return QuestionTexts(tuple(said.items()))
 
     @staticmethod
-    def of_search(search: str, known: Mapping[str, Control]) -> Said:
-        """The question of an address, ``search`` its part after ``?``. Limits: many fields, and as ``of``"""
+    def from_search(search: str, known: Mapping[str, Control]) -> QuestionTexts:
+        """The question of an address, ``search`` its part after ``?``. Limits: as ``from_texts``"""
         try:
             texts = dict(parse_qsl(search, max_num_fields=MOST_FIELDS))
         except ValueError:
             raise BadInputError(f"the address has more than {MOST_FIELDS} fields.", "shorten it.") from None
-        return Said.of(texts, known)
+        return QuestionTexts.from_texts(texts, known)
 
     @property
     def search(self) -> str:
         """The part of the page's address after ``?`` that asks this question: ``gpus=8&dim=64``."""
-        return urlencode(self.said)
+        return urlencode(self.pairs)
 
-    def typed(self) -> dict[str, Any]:
+    def to_values(self) -> dict[str, Any]:
         """Values of the options of ``perfmodel project`` by name, as its command line would read them."""
-        said = dict(self.said)
+        texts = dict(self.pairs)
         values = {
-            name: each.default if name not in said else each.checked(said[name])
-            for name, each in OPTIONS.items()
+            name: option.default if name not in texts else option.checked(texts[name])
+            for name, option in OPTIONS.items()
         }
-        return values | {"settings": [f"{name}={text}" for name, text in self.said if name in KEYS] or None}
+        return values | {"settings": [f"{name}={text}" for name, text in self.pairs if name in KEYS] or None}
 
-    def words(self) -> list[str]:
+    def to_words(self) -> list[str]:
         """Words of the command line that gives the same answer."""
         words = ["perfmodel", "project"]
-        for name, text in self.said:
+        for name, text in self.pairs:
             words += ["--set", f"{name}={text}"] if name in KEYS else OPTIONS[name].to_words(text)
         return words
