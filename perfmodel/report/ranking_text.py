@@ -176,18 +176,6 @@ def join_words(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def planned_words(found: Ranking) -> str:
-    """The time of a plan with a sharding for each table, if it is shorter; else ""."""
-    if len(found.base.work.groups) < 2:
-        return ""
-    from perfmodel.plan.quick import plan_quickly  # the planner's modules are not loaded in vain
-
-    planned = plan_quickly(found)
-    if planned is None:
-        return ""
-    return f"a sharding of its own for each table takes {format_time(planned.time_s)}: perfmodel plan"
-
-
 def limit_words(answer: Answer) -> str:
     """Where the time goes: the share of exchanges, of their latency, and of the longest step."""
     sent = [step for step in answer.steps if step.collective]

@@ -57,6 +57,7 @@ def test_the_command_gives_the_answer_of_the_page(
     assert program == "perfmodel"
     assert run([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    printed |= printed.get("planned") or {}
     assert (printed["gpus"], printed["time_s"]) == (found.answer.gpus, found.answer.time_s)
     assert printed["slowdown"] == found.answer.slowdown
 

@@ -237,11 +237,13 @@ def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
 
 def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
     block = drawn(lines.over_gpus(subject(tables=MODEL, gpus=16)))
-    assert [row["gpus"] for row in block.data] == [2, 4, 8, 16, 24, 32, 64, 128]
+    *uniform, planned = block.data
+    assert [row["gpus"] for row in uniform] == [2, 4, 8, 16, 24, 32, 64, 128]
     eight = rank_shardings(project_one(tables=MODEL, gpus=8)).answer
     assert row(block, gpus=8)["time_s"] == eight.time_s
     assert row(block, gpus=8)["gpu_hours"] == pytest.approx(8 * eight.time_s * 1e9 / (8 * 1024) / 3600)
-    least = min(block.data, key=lambda row: float(row["gpu_hours"]))
+    least = min(uniform, key=lambda row: float(row["gpu_hours"]))
+    assert planned["line"] == "a sharding for each table" and planned["gpus"] == 16
     assert f", on {least['gpus']} GPUs." in block.title and "as many samples on each" in block.how_to_read
 
 
@@ -251,6 +253,18 @@ def test_a_batch_of_all_gpus_is_divided_among_them() -> None:
     assert "on all of them together" in block.how_to_read
     eight = rank_shardings(project_one(tables=MODEL, gpus=8, batch=2048)).answer
     assert row(block, gpus=8)["time_s"] == eight.time_s
+
+
+def test_a_plan_leads_the_figures_of_a_table_set() -> None:
+    on_top = subject(tables=MODEL, gpus=16)
+    assert on_top.planned and on_top.answer.time_s < on_top.uniform.time_s
+    steps = drawn(breakdown.breakdown(on_top))
+    assert sum(row["time_s"] for row in steps.data) == pytest.approx(on_top.answer.time_s)
+    first = drawn(bars.shardings(on_top)).data[0]
+    assert (first["sharding"], first["time_s"]) == ("a sharding for each table", on_top.answer.time_s)
+    now, uniform, *changes = drawn(bars.changes(on_top)).data
+    assert now["time_s"] == on_top.answer.time_s and uniform["time_s"] == on_top.uniform.time_s
+    assert changes and all(row["time_s"] < now["time_s"] for row in changes)
 
 
 def test_cells_are_answers_on_top_and_the_question_is_framed() -> None:

@@ -15,7 +15,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import scatter, whiskers
 from perfmodel.report.figures.registry import CHANGES, SHARDINGS
-from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_time
@@ -35,9 +35,14 @@ def changes(subject: Subject) -> Block | Missing:
     if answer.gpus == 1:
         return CHANGES.missing("the tables fit on one GPU: ask for larger ones with --table-size.")
     helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
+    if subject.planned:
+        helping = tuple(item for item in helping if item.after_s < answer.time_s)
     if not helping:
         return CHANGES.missing("none of the changes tried makes it at least 2 % faster.")
     rows = [{"change": "now", "option": "", **_read_times(answer)}]
+    if subject.planned:
+        named = f"now, {subject.uniform.sharding} for all tables, with which the changes are asked"
+        rows.append({"change": named, "option": "", **_read_times(subject.uniform)})
     rows += [
         {
             "change": f"{item.label} ({item.option})", "option": item.option, "time_s": item.after_s,
@@ -45,7 +50,8 @@ def changes(subject: Subject) -> Block | Missing:
         }
         for item in helping
     ]  # fmt: skip
-    now, best = format_time(answer.time_s), min(helping, key=lambda item: item.after_s)
+    now = format_time(answer.time_s)
+    best = min(helping, key=lambda item: (item.loses_samples, item.after_s))
     title = f"What would help: {best.label}, {format_time(best.after_s)} instead of {now}: {best.option}."
     if best.after_s >= answer.time_s:
         title = f"None of the changes tried takes less than {now}."
@@ -70,30 +76,27 @@ def shardings(subject: Subject) -> Block | Missing:
         return SHARDINGS.missing("perfmodel project --sharding all compares these.")
     answers = list(answer_shardings(base))
     possible = [item for item in answers if isinstance(item, Answer) and item.fits]
+    possible += [subject.answer] if subject.planned else []
     possible.sort(key=lambda item: item.time_s)
     if not possible:
         return SHARDINGS.missing("no sharding of all tables fits these GPUs.")
     never = [item.sharding for item in answers if item not in possible]
-    rows = [
-        {
-            "sharding": item.sharding, "gpus": item.gpus, "slowdown": item.slowdown,
-            "memory_bytes": item.gpu_count.memory_bytes, **_read_times(item),
-        }
-        for item in possible
-    ]  # fmt: skip
+    where = f"On {counted(base.gpus, 'GPU')}"
+    rows = []
+    for item in possible:
+        name = PLANNED_WORDS if subject.planned and item is subject.answer else item.sharding
+        about = {"sharding": name, "gpus": item.gpus, "slowdown": item.slowdown}
+        rows.append({**about, "memory_bytes": item.gpu_count.memory_bytes, **_read_times(item)})
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
     how += f" Not possible or too large here: {', '.join(never)}." if never else ""
-    title = _entitle_shardings(subject.answer, possible[0])
+    fastest, time = _name_owner(rows[0]["sharding"]), format_time(rows[0]["time_s"])
+    title = f"{where} {fastest} is the fastest of all shardings: {time}."
+    if possible[0] is not subject.answer and possible[0].sharding != subject.answer.sharding:
+        mine = PLANNED_WORDS if subject.planned else subject.answer.sharding
+        title = (
+            f"{where} {mine} takes {format_time(subject.answer.time_s)}; the fastest is {fastest}: {time}."
+        )
     return SHARDINGS.block(title, how, _draw_bars(rows, "sharding"), subject.source, rows)
-
-
-def _entitle_shardings(answer: Answer, first: Answer) -> str:
-    """The title: the answer's time, and the fastest sharding if that is another."""
-    where, time = f"On {counted(first.gpus, 'GPU')}", format_time(first.time_s)
-    if first.sharding == answer.sharding:
-        return f"{where} {first.sharding} is the fastest of all shardings: {time}."
-    words = f"{answer.sharding} takes {format_time(answer.time_s)}"
-    return f"{where} {words}; the fastest is {_name_owner(first.sharding)}: {time}."
 
 
 def _name_owner(sharding: str) -> str:

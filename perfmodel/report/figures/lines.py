@@ -18,7 +18,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import in_pane, panes, rule, scatter
 from perfmodel.report.figures.registry import OVER_GPUS, SLOWDOWN
-from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
@@ -176,29 +176,37 @@ def over_gpus(subject: Subject) -> Block | Missing:
     """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
     answer = subject.answer
     line = answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest"
+    line += " for all tables" if subject.planned else ""
     rows = [describe_answer(line, item) for item in _list_scaled(subject)]
     if len(rows) < 2:
         return OVER_GPUS.missing("no other number of GPUs is covered by the calibration.")
+    own = describe_answer(PLANNED_WORDS if subject.planned else line, answer)
+    marker = {"symbol": "star", "size": 13, "color": style.colour(1)}
+    words = hover([own["line"], *_describe(own), _describe_evidence(own)])
+    stars = [
+        in_pane(scatter([own["gpus"]], [own[name]], words, own["line"], marker, showlegend=row == 0), row)
+        for row, name in enumerate(("time_s", "gpu_hours") if subject.planned else ())
+    ]
     traces = [
-        in_pane(trace, row)
+        in_pane({**trace, "showlegend": trace["showlegend"] and row == 0}, row)
         for row, names in enumerate((_TIME, _HOURS))
         for trace in line_traces(rows, ("gpus", *names), 0, _describe)
     ]
     spans = [
-        (min(row[low] for row in rows) / 1.2, 1.2 * max(row[high] for row in rows))
+        (min(row[low] for row in (*rows, own)) / 1.2, 1.2 * max(row[high] for row in rows))
         for _, low, high in (_TIME, _HOURS)
     ]
     gpus = style.log_axis(rows[0]["gpus"] / 1.05, 1.05 * rows[-1]["gpus"], format_count, "GPUs")
     hours = style.log_axis(*spans[1], lambda value: f"{value:g}", "GPU-hours for 10⁹ samples")
     axes = [[style.time_axis(*spans[0], "time of a batch")], [hours]]
     shapes = [rule("x2", answer.gpus, dash="dot")]
-    look = {"height": 400, "showlegend": False, "margin": {"l": 64, "r": 16, "t": 16, "b": 56}}
-    figure = style.new_figure(traces, shapes=shapes, **look, **panes([gpus], axes, gaps=(0, 0.1)))
-    here = next(row for row in rows if row["gpus"] == answer.gpus)
+    look = {"height": 400, "showlegend": subject.planned, "margin": {"l": 64, "r": 16, "t": 32, "b": 56}}
+    figure = style.new_figure([*traces, *stars], shapes=shapes, **look, **panes([gpus], axes, gaps=(0, 0.1)))
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
         f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "
-        f"{format_number(here['gpu_hours'])} GPU-hours; the fewest are "
+        f"{format_number(own['gpu_hours'])} GPU-hours; the fewest"
+        f"{' with one sharding for all tables' if subject.planned else ''} are "
         f"{format_number(cheapest['gpu_hours'])}, on {counted(cheapest['gpus'], 'GPU')}."
     )
     batch = "on all of them together" if subject.base.question.total else "on each"
@@ -206,7 +214,7 @@ def over_gpus(subject: Subject) -> Block | Missing:
         f"The same tables on other numbers of GPUs, with as many samples {batch}; the rule is the question. "
         f"Ribbons are 95 % bands; {dash_words(row['main_evidence'] for row in rows)}."
     )
-    return OVER_GPUS.block(title, how, figure, subject.source, rows)
+    return OVER_GPUS.block(title, how, figure, subject.source, [*rows, *([own] if subject.planned else [])])
 
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:
@@ -217,7 +225,7 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
     for gpus in sorted(numbers - {0}):
         with suppress(PerfmodelError):
             batch = {} if total is None else {"batch": share_equally(total, gpus)}
-            answer = subject.answer if gpus == first else fixed.ask(gpus=gpus, **batch)
+            answer = subject.uniform if gpus == first else fixed.ask(gpus=gpus, **batch)
             if answer.fits:
                 yield answer
 

@@ -20,19 +20,29 @@ from perfmodel.report.ranking_text import headline
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine
 
+PLANNED_WORDS = "a sharding for each table"
+"""The name of a plan among shardings for all tables."""
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """What a page is about: the answer on top, and the row-wise answer of the same question.
 
-    base    row-wise, on the GPUs of ``answer``
-    answer  with the fastest sharding that TorchRec runs, or with the sharding of the question
-    lead    the ranking that ``answer`` is of; None: shardings are not compared
+    base     row-wise, on the GPUs of ``answer``
+    answer   of a quick plan, with the fastest sharding that TorchRec runs, or with that of the question
+    lead     the ranking of shardings for all tables; None: they are not compared
+    planned  whether each table has its own sharding in ``answer``
     """
 
     base: Answer
     answer: Answer
     lead: Ranking | None = None
+    planned: bool = False
+
+    @property
+    def uniform(self) -> Answer:
+        """The best answer with one sharding for all tables: what other values are asked with."""
+        return self.lead.answer if self.lead else self.answer
 
     def change(self, **changes: Any) -> Question:
         """The question with other values."""
@@ -73,17 +83,23 @@ class Subject:
         return f"Machine {self.answer.setting.machine.name}; calibration {names}."
 
 
-def find_subject(question: Question, lead: Ranking | None = None) -> Subject:
-    """The subject of a question. lead  its ranking; None: it is not known yet
+def find_subject(question: Question) -> Subject:
+    """The subject of a question. Of different tables a quick plan leads, as in ``perfmodel project``.
 
     Limits: nothing fits, or the sharding of the question does not -> BadInputError
     """
     if question.sharding is None:
-        lead = lead or rank(question)
-        if not lead.best:
+        lead, planned = rank(question), None
+        if len(lead.base.work.groups) > 1:
+            from perfmodel.plan.quick import plan_quickly  # the planner is not loaded in vain
+
+            planned = plan_quickly(lead)
+        if not lead.best and planned is None:
             raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
         answer = note_idle(lead.answer, answer_question)
-        return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None)
+        if planned is not None:
+            answer = replace(planned, notes=answer.notes)
+        return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None, planned is not None)
     answer = note_idle(answer_question(question), answer_question)
     if not answer.fits:
         held = answer.gpu_count.describe_memory()

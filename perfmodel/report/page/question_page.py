@@ -25,7 +25,6 @@ from perfmodel.report.ranking_text import (
     help_words,
     limit_words,
     measure_text,
-    planned_words,
     setting_words,
     throughput_words,
 )
@@ -44,7 +43,7 @@ def question_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> P
     card = card_of(subject)
     return Page(
         title=f"{card.sentence}: {answer.setting.machine.name}",
-        provenance=_build_provenance(answer, command),
+        provenance=_build_provenance(subject, command),
         card=card,
         blocks=tuple(draw(figure, subject) for figure in below),
         command=command,
@@ -61,26 +60,28 @@ def paper_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page
     titles = [block.title for block in blocks if isinstance(block, Block)]
     more = "Above each figure: what the paper says, what is found here, and whether it holds."
     card = Card(sentence, more, "All of its claims: perfmodel validate --paper.", findings=titles)
-    return Page(sentence, _build_provenance(subject.answer, command), card, blocks, command)
+    return Page(sentence, _build_provenance(subject, command), card, blocks, command)
 
 
 def card_of(subject: Subject, *, whole: bool = True) -> Card:
     """The headline of an answer: its time and both ratios, and three findings.
 
-    whole  whether to say which change helps most, and what a plan gives: this takes many answers
+    whole  whether to say which change helps most: this takes many answers
     """
     answer, ranking = subject.answer, subject.lead
-    shown = ranking or Ranking(subject.base, (answer,) if answer.fits else ())
-    beside = beside_words(shown, whole=False) if ranking else f"sharded {answer.sharding}"
-    planned = planned_words(ranking) if whole and ranking else ""
+    planned = answer if subject.planned else None
+    shown = Ranking(subject.base, (answer,)) if planned or not ranking else ranking
+    beside = f"sharded {answer.sharding}"
+    if ranking:
+        beside = beside_words(ranking, whole=False, planned=planned)
     told = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
-    findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
+    findings += [help_words(ranking)] if whole and ranking and not planned and answer.gpus > 1 else []
     return Card(
-        headline(shown),
+        headline(shown, planned),
         _sentence(throughput_words(answer)),
-        " ".join(filter(None, (_sentence(beside), _sentence(planned)))),
+        _sentence(beside),
         evidence=evidence_bar(answer.evidence_shares()),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
@@ -115,16 +116,19 @@ def _find_file(answer: Answer) -> str | None:
     return None if named is None or str(named) in list_calibrations() else str(named)
 
 
-def _build_provenance(answer: Answer, command: str) -> str:
-    """The sources as HTML: machine, calibrations, equations, and the command that writes the same bytes."""
-    machine = answer.setting.machine
+def _build_provenance(subject: Subject, command: str) -> str:
+    """The sources as HTML: machine, calibrations, equations, and the command that writes the same bytes.
+
+    Limits: of a plan -> without equations, which ``perfmodel plan --explain`` has
+    """
+    answer, machine = subject.answer, subject.answer.setting.machine
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     clocks = ", ".join(map(str, answer.clocks))
     parts = [
         f"<p>{machine_words(machine)}</p>",
         f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {versions()}</p>",
         machine_values(machine),
-        *equations(build_explained_pass(answer)),
+        *([] if subject.planned else equations(build_explained_pass(answer))),
         f"<p>To reproduce this page exactly:</p>{code(command)}",
     ]
     return "\n".join(parts)
