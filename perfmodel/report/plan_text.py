@@ -51,7 +51,7 @@ def plan_text(
     changes   what would make it faster;  equation  the command that explains the longest step
     """
     parts = [f"{headline(answer)}\n\n{gpu_lines(answer)}", placements(answer), fullest_gpus(answer)]
-    parts += [steps(answer), limits(answer), change_table(changes) if changes else ""]
+    parts += [steps(answer), limits(answer), change_table(changes, "What would help") if changes else ""]
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     commands = {"To keep the plan": keep, "The equation behind its longest step": equation}
