@@ -20,7 +20,7 @@ from perfmodel.report.figures.marks import in_pane, panes, rule, scatter, whiske
 from perfmodel.report.figures.registry import PAPER_LINKS, PAPER_SLOWDOWN, PAPER_STAGES
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.report.figures.verdicts import describe_verdicts, judge
-from perfmodel.report.figures.words import collective_name, hover, library_name, safe
+from perfmodel.report.figures.words import hover, library_name, safe
 from perfmodel.resources import DEFAULT_MACHINE, data_path
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
@@ -212,52 +212,44 @@ def _describe_stage(row: Row, axis: str, stage: str) -> str:
     )
 
 
-_COLLECTIVES = ("all_reduce", "all_to_all")
-_SOURCE, _OFF, _ON = "a100_p2p_disable", "p2p-disabled", "p2p-on"
+_SOURCE, _OFF = "a100_p2p_disable", "p2p-disabled"
+_SIZES = 2.0 ** np.arange(10, 34)
 
 
 def links(_: Subject) -> Block | Missing:
-    """NVLink against PCIe on 8 H100, and the all-reduce of 4 A100 with peer-to-peer on and off, as measured.
+    """An all-reduce over NVLink and over PCIe on 8 H100, beside 4 A100 with peer-to-peer on and off.
 
-    PCIe is the same machine with an NVLink domain of one GPU, whose times are assumed.
+    PCIe is the same machine with an NVLink domain of one GPU, whose times are assumed; A100 were measured.
     """
     machine = load_machine(DEFAULT_MACHINE)
-    alone = machine.with_overrides({"nvlink_domain_gpus": 1})
-    sizes = np.geomspace(2.0**10, 2.0**33, 24)
-    rows = []
-    for collective in _COLLECTIVES:
-        for line, box in (("8 H100, NVLink", machine), ("8 H100, PCIe", alone)):
-            timing = CollectiveModel.load(box, "nccl").estimate(collective, sizes, GPUS)
-            columns = (sizes, timing.time_s, timing.low_s, timing.high_s, timing.evidence)
-            for size, time, low, high, rank in zip(*columns, strict=True):
-                kind = str(Evidence.from_rank(int(rank)))
-                rows.append(
-                    {
-                        "line": line, "collective": collective, "payload_bytes": float(size),
-                        "time_s": float(time), "low_s": float(low), "high_s": float(high),
-                        "evidence": kind, "main_evidence": kind,
-                    }
-                )  # fmt: skip
+    rows: list[Row] = []
+    for line, domain in (("8 H100, NVLink", machine.nvlink_domain_gpus), ("8 H100, PCIe", 1)):
+        changed = machine.with_overrides({"nvlink_domain_gpus": domain}) if domain == 1 else machine
+        timing = CollectiveModel.load(changed, "nccl").estimate("all_reduce", _SIZES, GPUS)
+        kinds = [str(Evidence.from_rank(int(rank))) for rank in timing.evidence]
+        columns = {
+            "payload_bytes": _SIZES, "time_s": timing.time_s, "low_s": timing.low_s, "high_s": timing.high_s,
+        }  # fmt: skip
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        rows += [
+            {"line": line, **dict(zip(columns, row, strict=True)), "evidence": kind, "main_evidence": kind}
+            for row, kind in zip(values, kinds, strict=True)
+        ]
     timed = list(_read_boxes())
-    first = min(row["payload_bytes"] for row in timed)
-    slow, fast = (
-        np.median([row["time_s"] for row in timed if row["payload_bytes"] == first and row["note"] == note])
-        for note in (_OFF, _ON)
-    )
-    found = Finding(float(slow / fast), f"{format_ratio(float(slow / fast))} at {format_bytes(first)}")
-    at = {row["line"]: row["time_s"] for row in rows
-          if row["collective"] == "all_reduce" and row["payload_bytes"] <= first}  # fmt: skip
-    ratio = format_ratio(at["8 H100, PCIe"] / at["8 H100, NVLink"])
+    size = min(row["payload_bytes"] for row in timed)
+    times = {row["line"]: row["time_s"] for row in (*rows, *timed) if row["payload_bytes"] == size}
+    modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
+    measured = times["4 A100, peer-to-peer off"] / times["4 A100, peer-to-peer on"]
+    found = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
     title = (
-        f"An all-reduce of {format_bytes(first)} on 8 H100 would take {ratio} as long over PCIe as over "
-        f"NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(found.value or 0.0)} as long."
+        f"An all-reduce of {format_bytes(size)} on 8 H100 would take {format_ratio(modelled)} as long over "
+        f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
     )
-    how = (
-        f"Ribbons are 95 % bands; {dash_words(row['main_evidence'] for row in rows)}. Marks are measured."
-        f"{describe_verdicts(judge(['9a', '9b'], {'9a': found, '9b': Finding(None, 'not measured')}))}"
-    )
+    verdicts = judge(["9a", "9b"], {"9a": found, "9b": Finding(None, "not measured")})
+    dashes = dash_words(row["main_evidence"] for row in rows)
+    how = f"Ribbons are 95 % bands; {dashes}. Marks are measured.{describe_verdicts(verdicts)}"
     source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_SOURCE}."
-    return PAPER_LINKS.block(title, how, _draw_links(rows, timed), source, [*rows, *timed])
+    return PAPER_LINKS.block(title, how, _draw_links([*rows, *timed]), source, [*rows, *timed])
 
 
 def _read_boxes() -> Iterator[Row]:
@@ -266,35 +258,28 @@ def _read_boxes() -> Iterator[Row]:
         for row in csv.DictReader(stream):
             yield {
                 "line": f"4 A100, peer-to-peer {'off' if row['note'] == _OFF else 'on'}",
-                "collective": row["collective"], "payload_bytes": float(row["payload_bytes"]),
-                "time_s": float(row["time_s"]), "note": row["note"], "evidence": str(Evidence.MEASURED),
+                "payload_bytes": float(row["payload_bytes"]), "time_s": float(row["time_s"]),
+                "evidence": str(Evidence.MEASURED), "main_evidence": str(Evidence.MEASURED),
             }  # fmt: skip
 
 
-def _draw_links(rows: Sequence[Row], timed: Sequence[Row]) -> Any:
-    names = ("payload_bytes", "time_s", "low_s", "high_s")
+def _draw_links(rows: Sequence[Row]) -> Any:
     traces = []
-    for column, collective in enumerate(_COLLECTIVES):
-        for number, line in enumerate(dict.fromkeys(row["line"] for row in rows)):
-            points = [row for row in rows if (row["line"], row["collective"]) == (line, collective)]
-            for trace in line_traces(points, names, number, _describe_link):
-                shown = bool(trace["showlegend"]) and column == 0
-                traces.append(in_pane({**trace, "showlegend": shown}, 0, column, 2))
-    for number, line in enumerate(dict.fromkeys(row["line"] for row in timed), 2):
-        points = [row for row in timed if row["line"] == line]
+    for number, line in enumerate(dict.fromkeys(row["line"] for row in rows)):
+        points = [row for row in rows if row["line"] == line]
+        if "low_s" in points[0]:
+            names = ("payload_bytes", "time_s", "low_s", "high_s")
+            traces += line_traces(points, names, number, _describe_link)
+            continue
         marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 8}
-        x, y = ([row[name] for row in points] for name in names[:2])
-        trace = scatter(x, y, [hover([line, *_describe_link(row)]) for row in points], line, marker)
-        traces.append(in_pane(trace, 0, _COLLECTIVES.index(points[0]["collective"]), 2))
-    times = [row[name] for row in rows for name in names[2:]] + [row["time_s"] for row in timed]
-    x_axis = style.binary_bytes_axis(2.0**10, 2.0**33.4, "payload of one GPU")
-    y_axis = style.time_axis(min(times) / 1.2, 1.2 * max(times), "")
-    titles = list(map(collective_name, _COLLECTIVES))
-    margin = {"l": 72, "r": 24, "t": 80, "b": 56}
+        x, y = ([row[name] for row in points] for name in ("payload_bytes", "time_s"))
+        traces.append(scatter(x, y, [hover([line, *_describe_link(row)]) for row in points], line, marker))
+    times = [row.get(name, row["time_s"]) for row in rows for name in ("low_s", "high_s")]
     return style.new_figure(
-        traces, height=440, margin=margin, legend={**style.LEGEND, "y": 1.08}, meta={"min_width": 560},
-        **panes([x_axis] * 2, [[y_axis, y_axis]], titles=titles),
-    )  # fmt: skip
+        traces,
+        xaxis=style.binary_bytes_axis(_SIZES[0], 1.3 * _SIZES[-1], "payload of one GPU"),
+        yaxis=style.time_axis(min(times) / 1.2, 1.2 * max(times), "time of an all-reduce"),
+    )
 
 
 def _describe_link(row: Mapping[str, Any]) -> list[str]:
