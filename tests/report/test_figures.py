@@ -21,9 +21,9 @@ from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import bars, breakdown, collective_curves, heat_maps, lines, paper, registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, PAPER, QUESTION, SLOWDOWN, Figure
-from perfmodel.report.figures.roofline import roofline
+from perfmodel.report.figures.roofline import draw_roofline
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.figures.validation import compare_points, read_held_out, validation
+from perfmodel.report.figures.validation import compare_points, draw_validation, read_held_out
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import SAMPLES_NAME
@@ -103,10 +103,10 @@ def test_fourteen_figures_each_by_a_function_of_its_own() -> None:
 
 def test_on_one_gpu_what_hangs_on_several_is_missing() -> None:
     one = subject(table_bytes=1e9, gpus=1)
-    for figure in (bars.changes, bars.shardings, heat_maps.shapes):
+    for figure in (bars.draw_changes, bars.draw_shardings, heat_maps.draw_shapes):
         assert isinstance(figure(one), Missing)
     many = subject(tables=MODEL, gpus=16)
-    for figure, words in ((heat_maps.shapes, "pooling and dim"), (lines.slowdown, "one size")):
+    for figure, words in ((heat_maps.draw_shapes, "pooling and dim"), (lines.draw_slowdown, "one size")):
         missing = figure(many)
         assert isinstance(missing, Missing) and words in missing.why
 
@@ -122,7 +122,7 @@ def test_words() -> None:
 
 def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
     answer = subject(**GRID).answer
-    block = drawn(breakdown.breakdown(subject(**GRID)))
+    block = drawn(breakdown.draw_breakdown(subject(**GRID)))
     assert answer.sharding == "grid" and {row["sharding"] for row in block.data} == {"grid"}
     assert [row["time_s"] for row in block.data] == [step.time_s for step in answer.steps]
     longest = answer.longest_step
@@ -139,7 +139,7 @@ def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
 
 def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     on_top = subject(**DEFAULT)
-    block = drawn(lines.slowdown(on_top))
+    block = drawn(lines.draw_slowdown(on_top))
     names = list(dict.fromkeys(row["line"] for row in block.data))
     assert names == ["TorchRec's fastest", "with unique rows (EMBark)", "if one NVLink domain held all GPUs"]
     own = row(block, line=names[0], **DEFAULT)
@@ -152,7 +152,7 @@ def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     assert unique and row(block, line=names[1], **DEFAULT)["slowdown"] == unique.slowdown
     start = f"Slowdown at 10 TB: {format_ratio(on_top.answer.slowdown)}; with unique rows"
     assert block.title.startswith(start)
-    named = drawn(lines.slowdown(subject(table_bytes=1e12, sharding="row-wise-ub")))
+    named = drawn(lines.draw_slowdown(subject(table_bytes=1e12, sharding="row-wise-ub")))
     assert list(dict.fromkeys(row["line"] for row in named.data))[:2] == ["row-wise-ub", "row-wise"]
 
 
@@ -162,13 +162,13 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
         {"line": "a", "x": x, "y": x, "low": x, "high": x, "evidence": kind, "main_evidence": kind}
         for x, kind in enumerate(kinds)
     ]
-    ribbon, *parts = lines.line_traces(rows, ("x", "y", "low", "high"), 0, lambda row: [])
+    ribbon, *parts = lines.trace_line(rows, ("x", "y", "low", "high"), 0, lambda row: [])
     dashes = [part["line"]["dash"] for part in parts]
     assert ribbon["fill"] == "toself" and dashes == ["solid", "dash", "longdashdot"]
     assert parts[0]["x"][-1] == 1 == parts[1]["x"][0]  # no gap
     assert [part["showlegend"] for part in parts] == [True, False, False]
     said = "solid = measured, dashed = interpolated, long dash-dot = assumed"
-    assert lines.dash_words(kinds).endswith(said)
+    assert lines.describe_dashes(kinds).endswith(said)
 
 
 def test_rules_stand_where_a_node_and_a_domain_end() -> None:
@@ -176,7 +176,7 @@ def test_rules_stand_where_a_node_and_a_domain_end() -> None:
     for machine, gpus in (("h100-sxm-ib", [8]), ("gb200-nvl72", [4, 72])):
         on_top = subject(table_bytes=50e12, machine=machine)
         hbm = on_top.answer.setting.machine.value("hbm_bytes")
-        rules = drawn(lines.slowdown(on_top)).figure.layout.shapes
+        rules = drawn(lines.draw_slowdown(on_top)).figure.layout.shapes
         assert [shape.x0 for shape in rules] == pytest.approx([0.85 * number * hbm for number in gpus])
 
 
@@ -187,7 +187,7 @@ def test_rules_stand_where_a_node_and_a_domain_end() -> None:
 def test_the_papers_slowdowns_are_marks_of_its_machine_alone(
     options: dict[str, Any], marks: list[float]
 ) -> None:
-    block = drawn(lines.slowdown(subject(**DEFAULT, **options)))
+    block = drawn(lines.draw_slowdown(subject(**DEFAULT, **options)))
     assert [y for trace in traces(block, "markers") for y in trace.y] == marks
 
 
@@ -200,13 +200,13 @@ def test_sizes_that_a_calibration_does_not_cover_are_left_out(monkeypatch: pytes
         return own(on_top, **changes)
 
     monkeypatch.setattr(Subject, "ask", ask)
-    block = drawn(lines.slowdown(subject(table_bytes=640e9)))
+    block = drawn(lines.draw_slowdown(subject(table_bytes=640e9)))
     assert max(row["table_bytes"] for row in block.data if row["line"] == "TorchRec's fastest") == 1e12
 
 
 def test_bars_are_the_changes_that_help_and_the_sentence_is_the_best() -> None:
     on_top = subject(**DEFAULT)
-    block, changes = drawn(bars.changes(on_top)), on_top.lead.changes if on_top.lead else ()
+    block, changes = drawn(bars.draw_changes(on_top)), on_top.lead.changes if on_top.lead else ()
     assert [row["time_s"] for row in block.data] == [on_top.answer.time_s, *(c.after_s for c in changes)]
     assert [row["option"] for row in block.data[1:]] == [change.option for change in changes]
     best = min(changes, key=lambda change: change.after_s)
@@ -223,7 +223,7 @@ def test_bars_are_the_changes_that_help_and_the_sentence_is_the_best() -> None:
 
 def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
     on_top = subject(**DEFAULT)
-    block = drawn(bars.shardings(on_top))
+    block = drawn(bars.draw_shardings(on_top))
     answers = {answer.sharding: answer for answer in answer_shardings(on_top.base)}
     times = [row["time_s"] for row in block.data]
     assert times == sorted(times) and len(times) > 4
@@ -236,7 +236,7 @@ def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
 
 
 def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
-    block = drawn(lines.over_gpus(subject(tables=MODEL, gpus=16)))
+    block = drawn(lines.draw_over_gpus(subject(tables=MODEL, gpus=16)))
     *uniform, planned = block.data
     assert [row["gpus"] for row in uniform] == [2, 4, 8, 16, 24, 32, 64, 128]
     eight = rank_shardings(project_one(tables=MODEL, gpus=8)).answer
@@ -249,7 +249,7 @@ def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
 
 def test_a_batch_of_all_gpus_is_divided_among_them() -> None:
     question = replace(Question.of(tables=MODEL, gpus=16, batch=1024), total=16 * 1024)
-    block = drawn(lines.over_gpus(find_subject(question)))
+    block = drawn(lines.draw_over_gpus(find_subject(question)))
     assert "on all of them together" in block.how_to_read
     eight = rank_shardings(project_one(tables=MODEL, gpus=8, batch=2048)).answer
     assert row(block, gpus=8)["time_s"] == eight.time_s
@@ -258,17 +258,17 @@ def test_a_batch_of_all_gpus_is_divided_among_them() -> None:
 def test_a_plan_leads_the_figures_of_a_table_set() -> None:
     on_top = subject(tables=MODEL, gpus=16)
     assert on_top.planned and on_top.answer.time_s < on_top.uniform.time_s
-    steps = drawn(breakdown.breakdown(on_top))
+    steps = drawn(breakdown.draw_breakdown(on_top))
     assert sum(row["time_s"] for row in steps.data) == pytest.approx(on_top.answer.time_s)
-    first = drawn(bars.shardings(on_top)).data[0]
+    first = drawn(bars.draw_shardings(on_top)).data[0]
     assert (first["sharding"], first["time_s"]) == ("a sharding for each table", on_top.answer.time_s)
-    now, uniform, *changes = drawn(bars.changes(on_top)).data
+    now, uniform, *changes = drawn(bars.draw_changes(on_top)).data
     assert now["time_s"] == on_top.answer.time_s and uniform["time_s"] == on_top.uniform.time_s
     assert changes and all(row["time_s"] < now["time_s"] for row in changes)
 
 
 def test_cells_are_answers_on_top_and_the_question_is_framed() -> None:
-    block = drawn(heat_maps.shapes(subject(**GRID)))
+    block = drawn(heat_maps.draw_shapes(subject(**GRID)))
     cell = row(block, batch=4096.0, pooling=8.0)
     best = rank_shardings(project_one(**GRID, gpus=16, batch=4096, pooling=8)).answer
     assert (cell["slowdown"], cell["sharding"]) == (best.slowdown, best.sharding)
@@ -283,23 +283,23 @@ def test_cells_are_answers_on_top_and_the_question_is_framed() -> None:
 
 
 def test_cells_that_cannot_be_are_empty() -> None:
-    block = drawn(heat_maps.shapes(subject(table_bytes=1e6, gpus=8, batch=64, dim=1024)))
+    block = drawn(heat_maps.draw_shapes(subject(table_bytes=1e6, gpus=8, batch=64, dim=1024)))
     cells = [cell for heat in block.figure.data for line in heat.z for cell in line]
     assert None in cells and any(cell is not None for cell in cells)
 
 
 def test_values_around_the_question() -> None:
-    assert heat_maps.around(1024, 4, 2, whole=True) == [64, 256, 1024, 4096]
-    assert heat_maps.around(1, 4, 1, whole=True) == [1, 4, 16, 64]
-    assert heat_maps.around(6, 4, 1, whole=True) == [6, 24, 96, 384]  # 1.5 tables are none
-    assert heat_maps.around(6, 4, 1, whole=False) == [1.5, 6, 24, 96]
+    assert heat_maps.list_around(1024, 4, 2, whole=True) == [64, 256, 1024, 4096]
+    assert heat_maps.list_around(1, 4, 1, whole=True) == [1, 4, 16, 64]
+    assert heat_maps.list_around(6, 4, 1, whole=True) == [6, 24, 96, 384]  # 1.5 tables are none
+    assert heat_maps.list_around(6, 4, 1, whole=False) == [1.5, 6, 24, 96]
 
 
 # Collectives
 
 
 def test_marks_are_the_medians_and_lines_the_fit() -> None:
-    block = drawn(collective_curves.collectives(subject(**DEFAULT)))
+    block = drawn(collective_curves.draw_collectives(subject(**DEFAULT)))
     model = collective_curves.load_measured(load_machine("h100-sxm-ib"), "nccl")
     curve = model.calibration.curve("all_to_all", 8, 8) if model else None
     assert curve is not None
@@ -324,11 +324,11 @@ def test_both_libraries_stand_where_both_were_measured_with_their_crossover() ->
         return {str(row["backend"]) for row in drawn(block).data}
 
     h100, h200 = subject(table_bytes=1e12), subject(table_bytes=1e12, machine="h200-sxm-ib")
-    assert libraries(collective_curves.collectives(h100)) == {"nccl"}
-    block = drawn(collective_curves.collectives(h200))
+    assert libraries(collective_curves.draw_collectives(h100)) == {"nccl"}
+    block = drawn(collective_curves.draw_collectives(h200))
     assert libraries(block) == {"nccl", "nvshmem"}
     assert "all-to-all: NCCL 2.29.2 (stream) is faster than NVSHMEM 3.3.9 (stream) at every" in block.title
-    block = drawn(collective_curves.paper_collectives(h100))
+    block = drawn(collective_curves.draw_paper_collectives(h100))
     clocks = {(row["backend"], row["clock"]) for row in block.data}
     assert clocks == {("nccl", "stream"), ("nvshmem", "device")}
     rules = {shape.xref: shape.x0 for shape in block.figure.layout.shapes}
@@ -337,7 +337,7 @@ def test_both_libraries_stand_where_both_were_measured_with_their_crossover() ->
 
 def test_what_was_not_measured_is_missing_with_the_command() -> None:
     borrowed = alone(machine=load_machine("h200-sxm-ib").model_copy(update={"name": "mine"}))
-    missing = collective_curves.collectives(borrowed)
+    missing = collective_curves.draw_collectives(borrowed)
     assert isinstance(missing, Missing) and "perfmodel calibrate --only nccl:all_to_all" in missing.why
     assert collective_curves.load_measured(load_machine("h100-sxm-ib"), "gloo") is None
 
@@ -364,7 +364,7 @@ def test_every_figure_of_the_paper_says_what_it_says_and_whether_it_holds() -> N
 
 
 def test_the_papers_grids_are_whole_and_row_wise_on_the_machine_of_the_answer() -> None:
-    block = drawn(heat_maps.grids(subject(**DEFAULT)))
+    block = drawn(heat_maps.draw_grids(subject(**DEFAULT)))
     shapes = [(len(heat.x), len(heat.y)) for heat in block.figure.data]
     assert shapes == [(12, 16), (7, 24)] and len(block.data) == 192 + 168
     point = row(block, grid="paper-1", gpus=8.0, batch=1024.0, dim=128.0, pooling=16.0)
@@ -374,7 +374,7 @@ def test_the_papers_grids_are_whole_and_row_wise_on_the_machine_of_the_answer() 
 
 
 def test_stages_sum_to_the_look_up_and_the_faster_library_is_taken_for_each() -> None:
-    block = drawn(paper.stages(subject(**DEFAULT)))
+    block = drawn(paper.draw_stages(subject(**DEFAULT)))
     frame = project_row_wise(
         {"gpus": [8], "batch": [1024], "table_count": [8]}, "h200-sxm-ib", backend="nccl", clock="eager"
     )
@@ -407,7 +407,7 @@ def test_look_ups_that_were_timed_stand_on_lines_of_their_shapes(folder: Path, t
             finish = Finish(key=point.key, status=Status.OK, median_s=6e-4 * tables)
             for line in (PointLine(key=point.key, point=point), visit, finish):
                 stream.write(line.model_dump_json() + "\n")
-    block = drawn(paper.stages(own_subject(own, gpus=4)))
+    block = drawn(paper.draw_stages(own_subject(own, gpus=4)))
     timed = [row for row in block.data if row["kind"] == "timed" and row["axis"] == "table_count"]
     assert [(row["table_count"], row["reduce_s"]) for row in timed] == [(n, 3e-4 * n) for n in (1, 2, 4)]
     assert {row["evidence"] for row in timed} == {"measured"}
@@ -422,7 +422,7 @@ def test_look_ups_that_were_timed_stand_on_lines_of_their_shapes(folder: Path, t
 
 
 def test_nvlink_is_measured_beside_pcie_that_is_assumed() -> None:
-    block = drawn(paper.links(subject(**DEFAULT)))
+    block = drawn(paper.draw_links(subject(**DEFAULT)))
     kinds = {(row["line"], row["evidence"]) for row in block.data}
     assert ("8 H100, PCIe", "assumed") in kinds and ("4 A100, peer-to-peer off", "measured") in kinds
     assert {kind for line, kind in kinds if line == "8 H100, NVLink"} <= {"measured", "interpolated"}
@@ -431,7 +431,7 @@ def test_nvlink_is_measured_beside_pcie_that_is_assumed() -> None:
 
 
 def test_figure_9_has_both_ends_with_their_bands_beside_the_papers() -> None:
-    block = drawn(paper.slowdown(subject(**DEFAULT)))
+    block = drawn(paper.draw_ends(subject(**DEFAULT)))
     published = [row["slowdown"] for row in block.data if row["evidence"] == "published"]
     assert published == [22.8, 108.2]
     frames = [
@@ -455,7 +455,7 @@ def roofline_lines(block: Block) -> list[Any]:
 
 
 def test_lines_are_the_local_times_of_a_projection() -> None:
-    block = roofline(alone())
+    block = draw_roofline(alone())
     rows = [row for row in block.data if row["batch"] == 1024]
     sizes = np.array([row["working_set_bytes"] for row in rows])
     local = project_row_wise(table_bytes=sizes, gpus=1, batch=1024)
@@ -466,12 +466,12 @@ def test_lines_are_the_local_times_of_a_projection() -> None:
     assert [t.name for t in roofline_lines(block)] == ["batch 1 024", "batch 8 192", "batch 65 536"]
     last = [t.y[-1] for t in roofline_lines(block)]
     assert last == sorted(last)
-    most = roofline(alone(batch=2**30, gpus=128, pooling=1))
+    most = draw_roofline(alone(batch=2**30, gpus=128, pooling=1))
     assert [t.name for t in roofline_lines(most)] == ["batch 1 073 741 824"]
 
 
 def test_ceilings_are_the_machines_values_dashed_by_evidence() -> None:
-    block, machine = roofline(alone()), load_machine("h100-sxm-ib")
+    block, machine = draw_roofline(alone()), load_machine("h100-sxm-ib")
     ceilings = {t.name.split()[0]: t for t in block.figure.data if "TB/s" in t.name}
     for name, key in (
         ("memory", "hbm_bytes_per_s"),
@@ -487,10 +487,10 @@ def test_ceilings_are_the_machines_values_dashed_by_evidence() -> None:
 
 
 def test_the_sentence_of_the_roofline_follows_the_data() -> None:
-    small, large = roofline(alone()), roofline(alone(batch=1_000_000))
+    small, large = draw_roofline(alone()), draw_roofline(alone(batch=1_000_000))
     assert "kernel launches take 64.2 % of the time" in small.title
     assert "launches" not in large.title and "of the rate for long rows" in large.title
-    tables = roofline(alone(tables=MODEL, gpus=16, batch=512, table_bytes=None))
+    tables = draw_roofline(alone(tables=MODEL, gpus=16, batch=512, table_bytes=None))
     rows = [row for row in tables.data if row["batch"] == 512]
     assert rows[-1]["working_set_bytes"] == load_machine("h100-sxm-ib").value("hbm_bytes")
 
@@ -528,7 +528,7 @@ def test_the_sentence_counts_the_points() -> None:
 
 
 def test_the_points_are_sizes_of_the_machine_and_clusters_where_the_answer_leaves_a_node() -> None:
-    inside, across = (drawn(validation(alone(table_bytes=size))) for size in (400e9, 1e12))
+    inside, across = (drawn(draw_validation(alone(table_bytes=size))) for size in (400e9, 1e12))
     assert {row["machine"] for row in inside.data} == {"h100-sxm-ib"}
     assert {row["gpus"] for row in inside.data} == {8} and len(across.data) > len(inside.data)
     kinds = [row["kind"] for row in read_held_out("h100-sxm-ib", across=True)]
@@ -538,7 +538,7 @@ def test_the_points_are_sizes_of_the_machine_and_clusters_where_the_answer_leave
 
 def test_passes_of_an_own_run(folder: Path) -> None:
     passes = judged(compare_run(folder))
-    block = drawn(validation(own_subject(folder)))
+    block = drawn(draw_validation(own_subject(folder)))
     assert len(block.data) == 3 and [row["time_s"] for row in block.data] == passes["time_s"].tolist()
     assert [row["predicted_s"] for row in block.data] == passes["projected_s"].tolist()
     assert [row["low_s"] for row in block.data] == passes["projected_low_s"].tolist()

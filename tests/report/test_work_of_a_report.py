@@ -16,7 +16,7 @@ from perfmodel.model import popularity as look_ups
 from perfmodel.model.popularity import LookUps, popularity
 from perfmodel.plan import Evaluator
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.roofline import roofline
+from perfmodel.report.figures.roofline import draw_roofline
 from perfmodel.report.figures.subject import Subject
 from perfmodel.schema.workload import parse_distribution
 
@@ -48,7 +48,7 @@ def test_what_a_table_of_so_many_rows_is_asked_is_worked_out_for_all_batches_tog
     asked = project_one(gpus=16, tables=MODEL, distribution=ZIPF)
     few = lru_cache(maxsize=2)(popularity.__wrapped__)
     monkeypatch.setattr(look_ups, "popularity", few)
-    found = roofline(Subject(asked, asked))
+    found = draw_roofline(Subject(asked, asked))
     assert isinstance(found, Block)
     sizes = {row["working_set_bytes"] for row in found.data}
     tables, batches = sum(int(group.count.flat[0]) for group in asked.work.groups), 3

@@ -26,7 +26,7 @@ _ROW, _ROW_MORE, _LINE = 40, 18, 52
 _LOOKS = "coloured by their weakest evidence; whiskers are 95 % bands."
 
 
-def changes(subject: Subject) -> Block | Missing:
+def draw_changes(subject: Subject) -> Block | Missing:
     """Bars of the time of a batch now and after each change that helps: settings, more GPUs, machines.
 
     Limits: one GPU, or nothing helps -> Missing
@@ -36,7 +36,7 @@ def changes(subject: Subject) -> Block | Missing:
         return CHANGES.missing("the tables fit on one GPU: ask for larger ones with --table-size.")
     helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
     if subject.planned:
-        helping = tuple(item for item in helping if item.after_s < answer.time_s)
+        helping = tuple(entry for entry in helping if entry.after_s < answer.time_s)
     if not helping:
         return CHANGES.missing("none of the changes tried makes it at least 2 % faster.")
     rows = [{"change": "now", "option": "", **_read_times(answer)}]
@@ -45,13 +45,13 @@ def changes(subject: Subject) -> Block | Missing:
         rows.append({"change": named, "option": "", **_read_times(subject.uniform)})
     rows += [
         {
-            "change": f"{item.label} ({item.option})", "option": item.option, "time_s": item.after_s,
-            "low_s": item.low_s, "high_s": item.high_s, "evidence": str(item.evidence),
+            "change": f"{entry.label} ({entry.option})", "option": entry.option, "time_s": entry.after_s,
+            "low_s": entry.low_s, "high_s": entry.high_s, "evidence": str(entry.evidence),
         }
-        for item in helping
+        for entry in helping
     ]  # fmt: skip
     now = format_time(answer.time_s)
-    best = min(helping, key=lambda item: (item.loses_samples, item.after_s))
+    best = min(helping, key=lambda entry: (entry.loses_samples, entry.after_s))
     title = f"What would help: {best.label}, {format_time(best.after_s)} instead of {now}: {best.option}."
     if best.after_s >= answer.time_s:
         title = f"None of the changes tried takes less than {now}."
@@ -64,7 +64,7 @@ def _read_times(answer: Answer) -> dict[str, Any]:
     return {**times, "evidence": str(answer.main_evidence)}
 
 
-def shardings(subject: Subject) -> Block | Missing:
+def draw_shardings(subject: Subject) -> Block | Missing:
     """Bars of the time of a batch with each sharding of all tables, on the same GPUs, the fastest on top.
 
     Limits: one GPU, or too many tables to compare -> Missing
@@ -75,18 +75,18 @@ def shardings(subject: Subject) -> Block | Missing:
     if base.table_count > MOST_COMPARED or base.basis.unpooled:
         return SHARDINGS.missing("perfmodel project --sharding all compares these.")
     answers = list(answer_shardings(base))
-    possible = [item for item in answers if isinstance(item, Answer) and item.fits]
+    possible = [entry for entry in answers if isinstance(entry, Answer) and entry.fits]
     possible += [subject.answer] if subject.planned else []
-    possible.sort(key=lambda item: item.time_s)
+    possible.sort(key=lambda entry: entry.time_s)
     if not possible:
         return SHARDINGS.missing("no sharding of all tables fits these GPUs.")
-    never = [item.sharding for item in answers if item not in possible]
+    never = [entry.sharding for entry in answers if entry not in possible]
     where = f"On {counted(base.gpus, 'GPU')}"
     rows = []
-    for item in possible:
-        name = PLANNED_WORDS if subject.planned and item is subject.answer else item.sharding
-        about = {"sharding": name, "gpus": item.gpus, "slowdown": item.slowdown}
-        rows.append({**about, "memory_bytes": item.gpu_count.memory_bytes, **_read_times(item)})
+    for entry in possible:
+        name = PLANNED_WORDS if subject.planned and entry is subject.answer else entry.sharding
+        about = {"sharding": name, "gpus": entry.gpus, "slowdown": entry.slowdown}
+        rows.append({**about, "memory_bytes": entry.gpu_count.memory_bytes, **_read_times(entry)})
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
     how += f" Not possible or too large here: {', '.join(never)}." if never else ""
     fastest, time = _name_owner(rows[0]["sharding"]), format_time(rows[0]["time_s"])

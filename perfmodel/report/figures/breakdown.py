@@ -14,7 +14,7 @@ from perfmodel.units import format_bytes, format_fraction, format_time
 _DATA = ("time_s", "low_s", "high_s", "share", "payload_bytes", "library", "clock", "evidence")
 
 
-def breakdown(subject: Subject) -> Block | Missing:
+def draw_breakdown(subject: Subject) -> Block | Missing:
     """The steps as one stacked bar, and below it each step where it begins and ends, with its band."""
     answer = subject.answer
     factor, unit = style.time_unit(answer.time_s)
@@ -53,10 +53,12 @@ def breakdown(subject: Subject) -> Block | Missing:
         yaxis=style.axis(autorange="reversed", showgrid=False, tickfont={"size": 12}),
     )
     longest = answer.longest_step
-    share, whole = format_fraction(longest.share), format_time(answer.time_s)
-    title = f"Where the time goes: the {longest.label} takes {share} of {whole}."
+    share, time_words = format_fraction(longest.share), format_time(answer.time_s)
+    title = f"Where the time goes: the {longest.label} takes {share} of {time_words}."
     how = "Steps one after another, all of them in the bar on top. Whiskers are 95 % bands."
-    shares = ", ".join(f"{format_fraction(part)} {kind}" for kind, part in answer.evidence_shares().items())
+    shares = ", ".join(
+        f"{format_fraction(portion)} {kind}" for kind, portion in answer.evidence_shares().items()
+    )
     rows = [
         {"sharding": answer.sharding, "step": step.name, **{name: getattr(step, name) for name in _DATA}}
         for step in answer.steps

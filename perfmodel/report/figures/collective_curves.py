@@ -18,7 +18,7 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, pane, panes, rule, scatter
+from perfmodel.report.figures.marks import name_pane, place_trace, rule, scatter, split_panes
 from perfmodel.report.figures.registry import COLLECTIVES, PAPER_COLLECTIVES
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.verdicts import count_verdicts, describe_verdicts, judge
@@ -72,16 +72,16 @@ class MeasuredCurve:
         c, calibration = self.curve, self.model.calibration
         sizes, times = np.array(c.anchor_bytes), np.array(c.anchor_times_s)
         fitted, rates = self.fit(sizes), sizes / times * bus_factor(c.collective, c.gpus)
-        same = {
+        shared = {
             "calibration": calibration.calibration_id, "backend": str(calibration.backend),
             "clock": str(calibration.clock), "collective": c.collective, "gpus": c.gpus,
         }  # fmt: skip
         names = ("payload_bytes", "time_s", "fitted_s", "off_percent", "busbw_bytes_per_s")
         numbers = zip(sizes, times, fitted, 100 * (times / fitted - 1), rates, strict=True)
-        return [same | dict(zip(names, map(float, row), strict=True)) for row in numbers]
+        return [shared | dict(zip(names, map(float, row), strict=True)) for row in numbers]
 
 
-def collectives(subject: Subject) -> Block | Missing:
+def draw_collectives(subject: Subject) -> Block | Missing:
     """All-to-all and reduce-scatter on the most ranks of a node that were measured, by each library.
 
     Limits: no library has measured them here -> Missing
@@ -104,7 +104,7 @@ def collectives(subject: Subject) -> Block | Missing:
     return COLLECTIVES.block(title, _HOW, _draw(columns, residuals=True), *_list_data(columns))
 
 
-def paper_collectives(subject: Subject) -> Block | Missing:
+def draw_paper_collectives(subject: Subject) -> Block | Missing:
     """Figure 1 of the paper: four collectives by NCCL and NVSHMEM, with the paper's clocks.
 
     On the answer's machine if both were measured there, else on the shipped machine where both were.
@@ -129,8 +129,14 @@ def list_measured(subject: Subject) -> list[CollectiveModel]:
     """
     setting = subject.answer.setting
     machine, backend = setting.machine.unchanged(), setting.backend
-    both = [str(Backend.NCCL), str(Backend.NVSHMEM)]
-    names = both if backend == BEST else [backend] if setting.calibration is not None else [backend, *both]
+    libraries = [str(Backend.NCCL), str(Backend.NVSHMEM)]
+    names = (
+        libraries
+        if backend == BEST
+        else [backend]
+        if setting.calibration is not None
+        else [backend, *libraries]
+    )
     models = [
         load_measured(machine, name, setting.clock if name == backend else None, setting.calibration)
         for name in dict.fromkeys(names)
@@ -174,18 +180,18 @@ def compare_series(series: Sequence[MeasuredCurve]) -> Comparison | None:
 
 def describe_series(series: Sequence[MeasuredCurve]) -> str:
     """What the curves of a collective say: which library is faster where; of one, its floor and its rate."""
-    what, comparison = collective_name(series[0].curve.collective), compare_series(series)
+    name, comparison = collective_name(series[0].curve.collective), compare_series(series)
     if comparison is not None:
         start = float(comparison.payload_bytes[0])
-        first, second = sorted(series, key=lambda line: float(line.estimate(start)))
+        faster, second = sorted(series, key=lambda line: float(line.estimate(start)))
         switch = comparison.crossover_bytes
         if switch is not None:
-            return f"{what}: {first.label} is faster below {format_bytes(switch)}, {second.label} above"
-        return f"{what}: {first.label} is faster than {second.label} at every size that both measured"
+            return f"{name}: {faster.label} is faster below {format_bytes(switch)}, {second.label} above"
+        return f"{name}: {faster.label} is faster than {second.label} at every size that both measured"
     rows = [row for line in series for row in line.rows]
     half = format_fraction(float(np.median([abs(row["off_percent"]) for row in rows])) / 100)
     return (
-        f"{what} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
+        f"{name} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
         f"{format_rate(max(row['busbw_bytes_per_s'] for row in rows))} of bus bandwidth, half of the medians "
         f"within {half} of the curve"
     )
@@ -198,19 +204,19 @@ def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], *, residuals: bool = F
     for place, series in enumerate(columns.values()):
         for line in series:
             for trace in _list_lines(line):
-                traces.append(in_pane(trace, 0, place, count))
+                traces.append(place_trace(trace, 0, place, count))
             marker = {"color": style.colour(line.number), "symbol": style.symbol(line.number), "size": 7}
             sizes, words = [row["payload_bytes"] for row in line.rows], list(map(_describe, line.rows))
             for row, name in enumerate(("time_s", "off_percent")[:height]):
-                values = [item[name] for item in line.rows]
+                values = [point[name] for point in line.rows]
                 trace = scatter(sizes, values, words, line.label, marker, legendgroup=line.label)
                 shown = row == 0 and line.label not in labels
-                traces.append(in_pane({**trace, "showlegend": shown}, row, place, count))
+                traces.append(place_trace({**trace, "showlegend": shown}, row, place, count))
             labels.add(line.label)
         comparison = compare_series(series)
         switch = comparison.crossover_bytes if comparison else None
         for row in range(height if switch is not None else 0):
-            name = pane(row, place, count)
+            name = name_pane(row, place, count)
             rules.append(rule(f"x{name}", switch or 0.0, f"y{name} domain", dash="dot"))
     rows = [row for series in columns.values() for line in series for row in line.rows]
     sizes, times = ([row[name] for row in rows] for name in ("payload_bytes", "time_s"))
@@ -219,7 +225,7 @@ def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], *, residuals: bool = F
     axes += [style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE)] * (height - 1)
     bare = [{**y, "title": {"text": ""}} for y in axes]
     lines = [[axes[row], *[bare[row]] * (count - 1)] for row in range(height)]
-    layout = panes([x] * count, lines, (2, 1)[:height], list(map(collective_name, columns)))
+    layout = split_panes([x] * count, lines, (2, 1)[:height], list(map(collective_name, columns)))
     return style.new_figure(
         traces, height=140 + 230 * height, shapes=rules, meta={"min_width": 260 * count},
         legend={**style.LEGEND, "y": 1.0 + 0.12 / height}, margin={"l": 72, "r": 24, "t": 76, "b": 56},
@@ -238,8 +244,8 @@ def _list_lines(line: MeasuredCurve) -> Iterator[dict[str, Any]]:
     ):
         sizes = np.geomspace(start, end, count + 1)
         look = {"color": style.colour(line.number), "width": 2, "dash": style.DASHES[evidence]}
-        same = {"legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False}
-        yield scatter(sizes, line.fit(sizes), "", line.label, line=look, **same)
+        shared = {"legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False}
+        yield scatter(sizes, line.fit(sizes), "", line.label, line=look, **shared)
 
 
 def _describe(row: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from perfmodel.answer.sweep import GRIDS
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import panes
+from perfmodel.report.figures.marks import split_panes
 from perfmodel.report.figures.registry import PAPER_GRIDS, SHAPES
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.report.figures.words import hover
@@ -32,7 +32,7 @@ _STEPS = {"batch": (4.0, 1), "pooling": (2.0, 2), "table_count": (4.0, 1), "dim"
 _VALUES = 4
 
 
-def shapes(subject: Subject) -> Block | Missing:
+def draw_shapes(subject: Subject) -> Block | Missing:
     """The slowdown over batch and pooling, and over the number of tables and their dim: the answer on top.
 
     Each cell has the bytes of the tables and the GPUs of the answer.
@@ -46,7 +46,7 @@ def shapes(subject: Subject) -> Block | Missing:
     values = {name: read_value(answer, name) for name in _STEPS}
     maps, frames, data = [], [], []
     for place, names in enumerate((("batch", "pooling"), ("table_count", "dim"))):
-        axes = [around(values[name], *_STEPS[name], whole=name != "pooling") for name in names]
+        axes = [list_around(values[name], *_STEPS[name], whole=name != "pooling") for name in names]
         rows = _ask_rows(subject, names, axes)
         data += rows
         labels = [[_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True)]
@@ -72,7 +72,7 @@ def shapes(subject: Subject) -> Block | Missing:
     return SHAPES.block(title, how, figure, subject.source, data)
 
 
-def grids(subject: Subject) -> Block | Missing:
+def draw_grids(subject: Subject) -> Block | Missing:
     """The slowdown of row-wise shards over the two grids of arXiv 2512.05831, on the answer's machine.
 
     Limits: ranks that the calibration does not cover -> Missing
@@ -142,7 +142,7 @@ def _draw_map(
         "type": "heatmap", "x": [column.replace(", ", "<br>") for column in columns], "y": list(lines),
         "z": [[math.log10(row["slowdown"]) if row else None for row in line] for line in rows],
         "text": [[format_ratio(row["slowdown"]) if row else "" for row in line] for line in rows],
-        "hovertext": [[_hover(row, names) if row else _IMPOSSIBLE for row in line] for line in rows],
+        "hovertext": [[_describe_cell(row, names) if row else _IMPOSSIBLE for row in line] for line in rows],
         "zmin": min(logs), "zmax": max(*logs, min(logs) + 0.01), "colorscale": SCALE, "showscale": False,
         "hoverinfo": "text", "texttemplate": "%{text}", "textfont": {"color": NUMBERS}, "xgap": 2, "ygap": 2,
     }  # fmt: skip
@@ -156,13 +156,13 @@ def _draw_maps(
     **layout: Any,
 ) -> Any:  # fmt: skip
     """A plotly figure of heat maps side by side. titles  of the axes of each;  font  of their ticks"""
-    same = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": font}}
-    columns = [style.axis(x, **same) for x, _ in titles]
-    rows = [[style.axis(y, **same) for _, y in titles]]
+    shared = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": font}}
+    columns = [style.axis(x, **shared) for x, _ in titles]
+    rows = [[style.axis(y, **shared) for _, y in titles]]
     traces = [{**heat, **_place(number)} for number, heat in enumerate(maps)]
     margin = {"l": 24, "r": 16, "t": 36, "b": 56}
     return style.new_figure(
-        traces, height=height, **{"margin": margin, **panes(columns, rows, gaps=(0.12, 0)), **layout}
+        traces, height=height, **{"margin": margin, **split_panes(columns, rows, gaps=(0.12, 0)), **layout}
     )
 
 
@@ -170,7 +170,7 @@ def _place(number: int) -> dict[str, str]:
     return {"xaxis": "x", "yaxis": "y"} if number == 0 else {"xaxis": "x2", "yaxis": "y2"}
 
 
-def _hover(row: Row, names: Sequence[str]) -> str:
+def _describe_cell(row: Row, names: Sequence[str]) -> str:
     middle, low, high = map(format_ratio, (row["slowdown"], row["slowdown_low"], row["slowdown_high"]))
     return hover(
         [
@@ -184,8 +184,8 @@ def _hover(row: Row, names: Sequence[str]) -> str:
 def _name_ends(rows: Iterable[Row], names: Sequence[str]) -> str:
     """The least and the most slowdown: ``2.00× (batch 128) to 40.0× (batch 4 096)``."""
     ends = [end(rows, key=itemgetter("slowdown")) for end in (min, max)]
-    least, most = (f"{format_ratio(row['slowdown'])} ({_join(row, names)})" for row in ends)
-    return f"{least} to {most}"
+    low_words, high_words = (f"{format_ratio(row['slowdown'])} ({_join(row, names)})" for row in ends)
+    return f"{low_words} to {high_words}"
 
 
 def _join(row: Row, names: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def read_value(answer: Answer, name: str) -> float:
     return float(np.asarray(column).flat[0])
 
 
-def around(value: float, factor: float, below: int, *, whole: bool) -> list[float]:
+def list_around(value: float, factor: float, below: int, *, whole: bool) -> list[float]:
     """Four values around ``value``, each ``factor`` times the value before.
 
     below   how many of them are smaller than ``value``;  whole  whether these must be whole numbers

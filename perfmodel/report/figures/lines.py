@@ -16,7 +16,7 @@ from perfmodel.engine.schemes import ROW_WISE, TORCHREC
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, panes, rule, scatter
+from perfmodel.report.figures.marks import place_trace, rule, scatter, split_panes
 from perfmodel.report.figures.registry import OVER_GPUS, SLOWDOWN
 from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.report.figures.words import hover, safe, size_words
@@ -60,7 +60,7 @@ def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def slowdown(subject: Subject) -> Block | Missing:
+def draw_slowdown(subject: Subject) -> Block | Missing:
     """Three lines at most of the slowdown over table sizes: the answer's, another sharding's, one domain's.
 
     Limits: a set of tables, or no size that needs two GPUs -> Missing
@@ -78,7 +78,7 @@ def slowdown(subject: Subject) -> Block | Missing:
     traces = [
         trace
         for number, line in enumerate(lines)
-        for trace in line_traces(line, ("table_bytes", *_RATIOS), number, _describe)
+        for trace in trace_line(line, ("table_bytes", *_RATIOS), number, _describe)
     ]
     if published:
         words = [f"{ratio:g}×, arXiv 2512.05831, Fig 9: 128 GPUs, NVLink between all" for ratio in published]
@@ -104,9 +104,9 @@ def slowdown(subject: Subject) -> Block | Missing:
     )
     how = (
         f"Against one GPU that holds all tables. Ribbons are 95 % bands; "
-        f"{dash_words(row['main_evidence'] for row in rows)}."
+        f"{describe_dashes(row['main_evidence'] for row in rows)}."
     )
-    return SLOWDOWN.block(_entitle_slowdown(rows, answer), how, figure, subject.source, rows)
+    return SLOWDOWN.block(_describe_slowdown(rows, answer), how, figure, subject.source, rows)
 
 
 def _list_lines(subject: Subject) -> Iterator[list[dict[str, Any]]]:
@@ -135,12 +135,12 @@ def _list_lines(subject: Subject) -> Iterator[list[dict[str, Any]]]:
 def list_sizes(base: Answer) -> list[float]:
     """Table sizes at which a line is computed: round ones, the question's, and around a full GPU and node."""
     usable, node = base.gpu_count.usable_bytes, base.gpu_count.gpus_per_node
-    here = base.gpu_count.table_bytes
-    low, high = min(usable, here), max(_LARGEST_BYTES, here)
+    table_bytes = base.gpu_count.table_bytes
+    low, high = min(usable, table_bytes), max(_LARGEST_BYTES, table_bytes)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     even = [step * 10.0**power for power in powers for step in _STEPS]
     full = [factor * gpus * usable for gpus in {1, node} for factor in (_LESS, _MORE)]
-    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {here})
+    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {table_bytes})
 
 
 def _list_published(subject: Subject) -> list[float]:
@@ -163,37 +163,39 @@ def _list_borders(answer: Answer, left: float, right: float) -> Iterator[tuple[f
             yield gpus * usable, words
 
 
-def _entitle_slowdown(rows: Sequence[Row], answer: Answer) -> str:
+def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
     size = answer.gpu_count.table_bytes
     if answer.gpus == 1:
         return f"Tables of {size_words(size)} fit on one GPU, so nothing is slower there."
-    others = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
-    words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in others]
+    beside = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
+    words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in beside]
     return f"Slowdown at {size_words(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
 
 
-def over_gpus(subject: Subject) -> Block | Missing:
+def draw_over_gpus(subject: Subject) -> Block | Missing:
     """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
     answer = subject.answer
     line = answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest"
     line += " for all tables" if subject.planned else ""
-    rows = [describe_answer(line, item) for item in _list_scaled(subject)]
+    rows = [describe_answer(line, scaled) for scaled in _list_scaled(subject)]
     if len(rows) < 2:
         return OVER_GPUS.missing("no other number of GPUs is covered by the calibration.")
-    own = describe_answer(PLANNED_WORDS if subject.planned else line, answer)
+    point = describe_answer(PLANNED_WORDS if subject.planned else line, answer)
     marker = {"symbol": "star", "size": 13, "color": style.colour(1)}
-    words = hover([own["line"], *_describe(own), _describe_evidence(own)])
+    words = hover([point["line"], *_describe(point), _describe_evidence(point)])
     stars = [
-        in_pane(scatter([own["gpus"]], [own[name]], words, own["line"], marker, showlegend=row == 0), row)
+        place_trace(
+            scatter([point["gpus"]], [point[name]], words, point["line"], marker, showlegend=row == 0), row
+        )
         for row, name in enumerate(("time_s", "gpu_hours") if subject.planned else ())
     ]
     traces = [
-        in_pane({**trace, "showlegend": trace["showlegend"] and row == 0}, row)
+        place_trace({**trace, "showlegend": trace["showlegend"] and row == 0}, row)
         for row, names in enumerate((_TIME, _HOURS))
-        for trace in line_traces(rows, ("gpus", *names), 0, _describe)
+        for trace in trace_line(rows, ("gpus", *names), 0, _describe)
     ]
     spans = [
-        (min(row[low] for row in (*rows, own)) / 1.2, 1.2 * max(row[high] for row in rows))
+        (min(row[low] for row in (*rows, point)) / 1.2, 1.2 * max(row[high] for row in rows))
         for _, low, high in (_TIME, _HOURS)
     ]
     gpus = style.log_axis(rows[0]["gpus"] / 1.05, 1.05 * rows[-1]["gpus"], format_count, "GPUs")
@@ -201,36 +203,38 @@ def over_gpus(subject: Subject) -> Block | Missing:
     axes = [[style.time_axis(*spans[0], "time of a batch")], [hours]]
     shapes = [rule("x2", answer.gpus, dash="dot")]
     look = {"height": 400, "showlegend": subject.planned, "margin": {"l": 64, "r": 16, "t": 32, "b": 56}}
-    figure = style.new_figure([*traces, *stars], shapes=shapes, **look, **panes([gpus], axes, gaps=(0, 0.1)))
+    figure = style.new_figure(
+        [*traces, *stars], shapes=shapes, **look, **split_panes([gpus], axes, gaps=(0, 0.1))
+    )
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
         f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "
-        f"{format_number(own['gpu_hours'])} GPU-hours; the fewest"
+        f"{format_number(point['gpu_hours'])} GPU-hours; the fewest"
         f"{' with one sharding for all tables' if subject.planned else ''} are "
         f"{format_number(cheapest['gpu_hours'])}, on {counted(cheapest['gpus'], 'GPU')}."
     )
     batch = "on all of them together" if subject.base.question.total else "on each"
     how = (
         f"The same tables on other numbers of GPUs, with as many samples {batch}; the rule is the question. "
-        f"Ribbons are 95 % bands; {dash_words(row['main_evidence'] for row in rows)}."
+        f"Ribbons are 95 % bands; {describe_dashes(row['main_evidence'] for row in rows)}."
     )
-    return OVER_GPUS.block(title, how, figure, subject.source, [*rows, *([own] if subject.planned else [])])
+    return OVER_GPUS.block(title, how, figure, subject.source, [*rows, *([point] if subject.planned else [])])
 
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:
     """The answers on the GPUs of the answer, one node more, and on multiples and parts of them that fit."""
-    first, node = subject.answer.gpus, subject.answer.gpu_count.gpus_per_node
+    own_gpus, node = subject.answer.gpus, subject.answer.gpu_count.gpus_per_node
     total, fixed = subject.base.question.total, subject.fix_setting()
-    numbers = {round(times * first) for times in _TIMES} | {first + node}
+    numbers = {round(times * own_gpus) for times in _TIMES} | {own_gpus + node}
     for gpus in sorted(numbers - {0}):
         with suppress(PerfmodelError):
             batch = {} if total is None else {"batch": share_equally(total, gpus)}
-            answer = subject.uniform if gpus == first else fixed.ask(gpus=gpus, **batch)
+            answer = subject.uniform if gpus == own_gpus else fixed.ask(gpus=gpus, **batch)
             if answer.fits:
                 yield answer
 
 
-def line_traces(
+def trace_line(
     rows: Sequence[Row], names: Sequence[str], number: int, words: Callable[[Row], list[str]]
 ) -> Iterator[dict[str, Any]]:
     """Plotly traces of a line: the ribbon of its band, then each stretch with the same main evidence.
@@ -240,18 +244,18 @@ def line_traces(
     """
     label, colour = safe(rows[0]["line"]), style.colour(number)
     x, y, low, high = ([row[name] for row in rows] for name in names)
-    same = {"type": "scatter", "legendgroup": label, "name": label}
+    shared = {"type": "scatter", "legendgroup": label, "name": label}
     yield {
-        **same, "x": [*x, *reversed(x)], "y": [*high, *reversed(low)], "fill": "toself", "line": {"width": 0},
-        "fillcolor": style.faded(colour), "mode": "lines", "hoverinfo": "skip", "showlegend": False,
+        **shared, "x": [*x, *reversed(x)], "y": [*high, *reversed(low)], "fill": "toself", "mode": "lines",
+        "fillcolor": style.faded(colour), "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
     start = 0
     for kind, members in groupby(rows, key=lambda row: row["main_evidence"]):
         stop = start + len(list(members))
-        part = slice(max(start - 1, 0), stop)  # from the last point before, so that the line has no gaps
-        texts = [hover([label, *words(row), _describe_evidence(row)]) for row in rows[part]]
+        stretch = slice(max(start - 1, 0), stop)  # from the last point before, so that the line has no gaps
+        texts = [hover([label, *words(row), _describe_evidence(row)]) for row in rows[stretch]]
         yield {
-            **same, "x": x[part], "y": y[part], "hovertext": texts, "hoverinfo": "text",
+            **shared, "x": x[stretch], "y": y[stretch], "hovertext": texts, "hoverinfo": "text",
             "mode": "lines+markers", "showlegend": start == 0,
             "line": {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]},
             "marker": {"symbol": style.symbol(number), "size": 6, "color": colour, "maxdisplayed": 9},
@@ -259,7 +263,7 @@ def line_traces(
         start = stop
 
 
-def dash_words(main: Iterable[str]) -> str:
+def describe_dashes(main: Iterable[str]) -> str:
     """What the dashes mean. main  for each point, the weakest evidence behind much of its time"""
     kinds = sorted({Evidence(kind) for kind in main}, key=lambda kind: kind.rank)
     words = ", ".join(f"{_DASH_WORDS[style.DASHES[kind]]} = {kind}" for kind in kinds)

@@ -48,13 +48,13 @@ def rule(axis: str, value: float, across: str = "paper", **line: Any) -> dict[st
 
     across  the other axis, if the line shall span only its part of the figure
     """
-    along, other = ("x", "y") if axis[0] == "x" else ("y", "x")
+    along, across_axis = ("x", "y") if axis[0] == "x" else ("y", "x")
     place = {f"{along}ref": axis, f"{along}0": value, f"{along}1": value}
-    whole = {f"{other}ref": across, f"{other}0": 0, f"{other}1": 1}
+    whole = {f"{across_axis}ref": across, f"{across_axis}0": 0, f"{across_axis}1": 1}
     return {"type": "line", **place, **whole, "line": {"color": RULE, "width": 1, **line}}
 
 
-def panes(
+def split_panes(
     columns: Sequence[dict[str, Any]],
     rows: Sequence[Sequence[dict[str, Any]]],
     heights: Sequence[float] = (),
@@ -76,12 +76,12 @@ def panes(
         top = 1 - sum(parts[:row]) * unit - gaps[1] * row
         height = [max(top - parts[row] * unit, 0.0), top]
         for column, (x, y) in enumerate(zip(columns, axes, strict=True)):
-            name, lowest = pane(row, column, count), pane(len(rows) - 1, column, count)
+            name, lowest = name_pane(row, column, count), name_pane(len(rows) - 1, column, count)
             left = column * (width + gaps[0])
-            own = {} if name == lowest else {**above, "matches": f"x{lowest}"}
+            hidden = {} if name == lowest else {**above, "matches": f"x{lowest}"}
             layout[f"xaxis{name}"] = {
                 **x,
-                **own,
+                **hidden,
                 "anchor": f"y{name}",
                 "domain": [left, min(left + width, 1.0)],
             }
@@ -96,13 +96,13 @@ def panes(
     return layout
 
 
-def in_pane(trace: dict[str, Any], row: int, column: int = 0, columns: int = 1) -> dict[str, Any]:
+def place_trace(trace: dict[str, Any], row: int, column: int = 0, columns: int = 1) -> dict[str, Any]:
     """The trace, to be drawn in a pane of ``panes``, counted from 0."""
-    name = pane(row, column, columns)
+    name = name_pane(row, column, columns)
     return {**trace, "xaxis": f"x{name}", "yaxis": f"y{name}"}
 
 
-def pane(row: int, column: int = 0, columns: int = 1) -> str:
+def name_pane(row: int, column: int = 0, columns: int = 1) -> str:
     """What plotly appends to the names of the axes of a pane: "", "2", "3"."""
     number = row * columns + column + 1
     return "" if number == 1 else str(number)

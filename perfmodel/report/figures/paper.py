@@ -15,8 +15,8 @@ from perfmodel.engine.settings import BEST
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.lines import dash_words, line_traces
-from perfmodel.report.figures.marks import in_pane, panes, rule, scatter, whiskers
+from perfmodel.report.figures.lines import describe_dashes, trace_line
+from perfmodel.report.figures.marks import place_trace, rule, scatter, split_panes, whiskers
 from perfmodel.report.figures.registry import PAPER_LINKS, PAPER_SLOWDOWN, PAPER_STAGES
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.report.figures.verdicts import describe_verdicts, judge
@@ -50,7 +50,7 @@ _CLOCKS = {"nccl": "eager", "nvshmem": "device"}
 """How the paper timed both libraries: TorchRec's calls from the host, and NVSHMEM inside a kernel."""
 
 
-def stages(subject: Subject) -> Block | Missing:
+def draw_stages(subject: Subject) -> Block | Missing:
     """Figures 6 to 8: time of each stage and of all over tables, batch and pooling, a line for each library.
 
     The libraries are NCCL and NVSHMEM where both were measured, or that of the user's own calibration;
@@ -58,10 +58,10 @@ def stages(subject: Subject) -> Block | Missing:
     """
     setting = subject.answer.setting
     samples = list(list_look_ups(subject))
-    own = setting.calibration is not None
-    machine = setting.machine if own else load_machine(MACHINE)
-    libraries = {setting.backend: setting.clock} if own else _CLOCKS
-    calibration = setting.calibration if own else None
+    has_own = setting.calibration is not None
+    machine = setting.machine if has_own else load_machine(MACHINE)
+    libraries = {setting.backend: setting.clock} if has_own else _CLOCKS
+    calibration = setting.calibration if has_own else None
     rows: list[Row] = []
     for axis in _VALUES:
         works, timed = choose_works(axis, samples)
@@ -77,7 +77,7 @@ def stages(subject: Subject) -> Block | Missing:
             lines.append([_take_faster(points) for points in zip(*lines, strict=True)])
         rows += [row for line in lines for row in line]
         rows += [_sum_stages(axis, safe(sample["implementation"]), "timed", sample) for sample in timed]
-    title = _entitle_stages(rows, machine.name)
+    title = _describe_stages(rows, machine.name)
     how = "Three stages, and all of them, over three axes."
     how += " Marks without a line are look-ups that were timed here." if samples else ""
     how += describe_verdicts(judge(["6"]))
@@ -113,16 +113,16 @@ def choose_works(axis: str, samples: Sequence[Row]) -> tuple[dict[str, Any], lis
     are samples, the combination that was timed for the most values of the axis.
     """
     groups: dict[tuple[float, ...], list[Row]] = {}
-    others = ("gpus", "dim", *(name for name in _VALUES if name != axis))
+    names_fixed = ("gpus", "dim", *(name for name in _VALUES if name != axis))
     for sample in samples:
-        groups.setdefault(tuple(sample[name] for name in others), []).append(sample)
+        groups.setdefault(tuple(sample[name] for name in names_fixed), []).append(sample)
     if not groups:
         return {"gpus": GPUS, **_FIXED[axis], axis: np.array(_VALUES[axis])}, []
     key = max(groups, key=lambda key: (len({sample[axis] for sample in groups[key]}), key))
     chosen = groups[key]
     values = np.array(sorted({sample[axis] for sample in chosen}))
     row_bytes = 4 * chosen[0]["dim"] * chosen[0]["rows"]
-    fixed = dict(zip(others, key, strict=True))
+    fixed = dict(zip(names_fixed, key, strict=True))
     tables = values if axis == "table_count" else fixed["table_count"]
     return {**fixed, axis: values, "table_bytes": row_bytes * tables}, chosen
 
@@ -134,8 +134,8 @@ def _sum_stages(axis: str, line: str, kind: str, costs: Mapping[str, Any]) -> Ro
         for stage, steps in STAGES.items()
     }
     names = ("gpus", *_VALUES, "dim", "time_s", "low_s", "high_s", "evidence")
-    same = {name: costs[name] for name in names if name in costs}
-    return {"axis": axis, "line": line, "kind": kind, **same, **{f"{k}_s": v for k, v in times.items()}}
+    shared = {name: costs[name] for name in names if name in costs}
+    return {"axis": axis, "line": line, "kind": kind, **shared, **{f"{k}_s": v for k, v in times.items()}}
 
 
 def _take_faster(points: Sequence[Row]) -> Row:
@@ -145,7 +145,7 @@ def _take_faster(points: Sequence[Row]) -> Row:
     return {**points[0], "line": "the faster of each stage", **times, **rows}
 
 
-def _entitle_stages(rows: Sequence[Row], machine: str) -> str:
+def _describe_stages(rows: Sequence[Row], machine: str) -> str:
     gpus = counted(int(rows[0]["gpus"]), "GPU")
     lines: dict[str, list[Row]] = {}
     for row in rows:
@@ -187,7 +187,7 @@ def _draw_stages(rows: Sequence[Row]) -> Any:
                     showlegend=name not in seen,
                 )  # fmt: skip
                 seen.add(name)
-                traces.append(in_pane(trace, place, column, len(_VALUES)))
+                traces.append(place_trace(trace, place, column, len(_VALUES)))
     x_axes, y_axes = [], []
     for axis, title in _AXES.items():
         values = sorted({row[axis] for row in rows if row["axis"] == axis})
@@ -198,7 +198,7 @@ def _draw_stages(rows: Sequence[Row]) -> Any:
         axis = style.time_axis(min(times) / 1.5, 1.5 * max(times), title)
         y_axes.append([axis, *([{**axis, "title": {"text": ""}}] * (len(_AXES) - 1))])
     return style.new_figure(
-        traces, height=760, meta={"min_width": 720}, **panes(x_axes, y_axes, gaps=(0.09, 0.04))
+        traces, height=760, meta={"min_width": 720}, **split_panes(x_axes, y_axes, gaps=(0.09, 0.04))
     )
 
 
@@ -216,7 +216,7 @@ _SOURCE, _OFF = "a100_p2p_disable", "p2p-disabled"
 _SIZES = 2.0 ** np.arange(10, 34)
 
 
-def links(_: Subject) -> Block | Missing:
+def draw_links(_: Subject) -> Block | Missing:
     """An all-reduce over NVLink and over PCIe on 8 H100, beside 4 A100 with peer-to-peer on and off.
 
     PCIe is the same machine with an NVLink domain of one GPU, whose times are assumed; A100 were measured.
@@ -240,13 +240,13 @@ def links(_: Subject) -> Block | Missing:
     times = {row["line"]: row["time_s"] for row in (*rows, *timed) if row["payload_bytes"] == size}
     modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
     measured = times["4 A100, peer-to-peer off"] / times["4 A100, peer-to-peer on"]
-    found = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
+    finding = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
     title = (
         f"An all-reduce of {format_bytes(size)} on 8 H100 would take {format_ratio(modelled)} as long over "
         f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
     )
-    verdicts = judge(["9a", "9b"], {"9a": found, "9b": Finding(None, "not measured")})
-    dashes = dash_words(row["main_evidence"] for row in rows)
+    verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
+    dashes = describe_dashes(row["main_evidence"] for row in rows)
     how = f"Ribbons are 95 % bands; {dashes}. Marks are measured.{describe_verdicts(verdicts)}"
     source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_SOURCE}."
     return PAPER_LINKS.block(title, how, _draw_links([*rows, *timed]), source, [*rows, *timed])
@@ -269,7 +269,7 @@ def _draw_links(rows: Sequence[Row]) -> Any:
         points = [row for row in rows if row["line"] == line]
         if "low_s" in points[0]:
             names = ("payload_bytes", "time_s", "low_s", "high_s")
-            traces += line_traces(points, names, number, _describe_link)
+            traces += trace_line(points, names, number, _describe_link)
             continue
         marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 8}
         x, y = ([row[name] for row in points] for name in ("payload_bytes", "time_s"))
@@ -291,7 +291,7 @@ _ENDS = {"least": ("10a", min), "most": ("10b", max)}
 _PAPERS_GPUS = 128
 
 
-def slowdown(_: Subject) -> Block | Missing:
+def draw_ends(_: Subject) -> Block | Missing:
     """Figure 9: the least and the most slowdown of both grids on 128 GPUs, the paper's and projected ones."""
     rows: list[Row] = []
     claims = {claim.id: claim.published for claim in load_claims().claim}
@@ -317,10 +317,10 @@ def slowdown(_: Subject) -> Block | Missing:
                 )  # fmt: skip
                 findings.setdefault(claim, Finding.within(values[""], values.values(), format_ratio))
     verdicts = judge(findings, findings)
-    least, most, *first = (format_ratio(row["slowdown"]) for row in rows[:4])
+    least_words, most_words, *projected_ends = (format_ratio(row["slowdown"]) for row in rows[:4])
     title = (
-        f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {first[0]} to {first[1]} in one "
-        f"NVLink domain, and from {least} to {most} in the paper."
+        f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {' to '.join(projected_ends)} in "
+        f"one NVLink domain, and from {least_words} to {most_words} in the paper."
     )
     how = f"The least and the most over both grids, with 95 % bands.{describe_verdicts(verdicts)}"
     source = f"Machines h100-paper, which nobody makes, and {DEFAULT_MACHINE}; row-wise."

@@ -15,7 +15,7 @@ from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.lines import dash_words, line_traces
+from perfmodel.report.figures.lines import describe_dashes, trace_line
 from perfmodel.report.figures.marks import rule, scatter
 from perfmodel.report.figures.registry import ROOFLINE
 from perfmodel.report.figures.subject import Subject
@@ -30,7 +30,7 @@ _SMALLEST = 2.0**18
 _CEILINGS = {"hbm_bytes_per_s": "memory", "gather_bytes_per_s": "gather", "l2_bytes_per_s": "L2"}
 
 
-def roofline(subject: Subject) -> Block:
+def draw_roofline(subject: Subject) -> Block:
     """Lines of the bytes per second that a gather on one GPU requests, against the bytes of all tables.
 
     The tables and the batch of the answer, also 8 and 64 times the batch. Rows read from the L2 count too, so
@@ -44,10 +44,10 @@ def roofline(subject: Subject) -> Block:
         "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU. Lines are the "
         "kernel model with its 95 % band. Horizontal lines are rates of the machine: of its memory, of a "
         "gather of long rows, and of its L2, which holds what is left of the rule; "
-        f"{dash_words(row['evidence'] for row in rows)}."
+        f"{describe_dashes(row['evidence'] for row in rows)}."
     )
     source = f"Machine {machine.name}: {', '.join(parts)}."
-    return ROOFLINE.block(_entitle(answer, lines[0][-1]), how, _draw(answer, lines), source, rows)
+    return ROOFLINE.block(_describe_title(answer, lines[0][-1]), how, _draw(answer, lines), source, rows)
 
 
 def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
@@ -62,8 +62,8 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     grid = np.geomspace(_SMALLEST, basis.setting.machine.value("hbm_bytes"), _SIZES)
     samples, sizes = np.repeat(batches, grid.size), np.tile(grid, len(batches))
     stored = [np.asarray(row_bytes(g.dtype, g.dim, training=False), float) for g in work.groups]
-    whole = sum(g.count * g.rows * row for g, row in zip(work.groups, stored, strict=True))
-    factor = sizes / float(np.asarray(whole).flat[0])
+    table_bytes = sum(g.count * g.rows * row for g, row in zip(work.groups, stored, strict=True))
+    factor = sizes / float(np.asarray(table_bytes).flat[0])
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     ones, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
     timing = cost_locally(basis, Configs(sizes, ones, ones, samples, ids, groups, True)).steps[0].timing
@@ -88,7 +88,7 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     return [rows[number : number + _SIZES] for number in range(0, len(rows), _SIZES)]
 
 
-def _entitle(answer: Answer, last: Row) -> str:
+def _describe_title(answer: Answer, last: Row) -> str:
     """The title. last  the gather from tables that fill a GPU"""
     machine, rate = answer.setting.machine, last["bytes_per_s"]
     floor = machine.value("launch_floor_s") / last["time_s"]
@@ -106,7 +106,7 @@ def _draw(answer: Answer, lines: Sequence[Sequence[Row]]) -> Any:
     left, right = rows[0]["working_set_bytes"], rows[-1]["working_set_bytes"]
     names = ("working_set_bytes", "bytes_per_s", "slowest", "fastest")
     traces = [
-        trace for number, line in enumerate(lines) for trace in line_traces(line, names, number, _describe)
+        trace for number, line in enumerate(lines) for trace in trace_line(line, names, number, _describe)
     ]
     for number, (key, label) in enumerate(_CEILINGS.items(), len(lines)):
         quantity = machine.quantity(key)

@@ -172,8 +172,12 @@ def _list_steps(low: float, high: float, steps: Sequence[float], stride: int = 1
 
 
 def _list_octaves(low: float, high: float, step: int = 1) -> list[float]:
-    first, last = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
-    return [2.0 ** (step * power) for power in range(first, last + 1) if low <= 2.0 ** (step * power) <= high]
+    low_power, high_power = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
+    return [
+        2.0 ** (step * power)
+        for power in range(low_power, high_power + 1)
+        if low <= 2.0 ** (step * power) <= high
+    ]
 
 
 def _list_binary_ticks(low: float, high: float) -> list[float]:

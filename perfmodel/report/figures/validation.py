@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, panes, scatter
+from perfmodel.report.figures.marks import place_trace, scatter, split_panes
 from perfmodel.report.figures.registry import VALIDATION
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence
@@ -29,7 +29,7 @@ _STORED = {
 _PASSES = "whole passes of this run"
 
 
-def validation(subject: Subject) -> Block | Missing:
+def draw_validation(subject: Subject) -> Block | Missing:
     """Predicted against measured: the passes of the answer's run if it has any, else public measurements.
 
     Of these, sizes of the answer's machine; where the answer leaves a scale-up domain, also clusters.
@@ -88,28 +88,28 @@ def compare_points(points: Sequence[Row]) -> Block | Missing:
         for row in points
     ]
     errors = [abs(row["error"]) for row in rows]
-    half, most = (format_fraction(float(np.quantile(errors, share))) for share in (0.5, 0.9))
+    half, nine_tenths = (format_fraction(float(np.quantile(errors, share))) for share in (0.5, 0.9))
     inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
     gpus = counted(int(max(row["gpus"] for row in rows)), "GPU")
     title = sentence(
         f"of {counted(len(rows), 'point')} left out of the fits, on up to {gpus}, half are predicted within "
-        f"{half} and 90 % within {most}; {inside} are inside their 95 % band"
+        f"{half} and 90 % within {nine_tenths}; {inside} are inside their 95 % band"
     )
     how = "On the line, a prediction is exact. Below: predicted divided by measured."
     kinds: dict[str, list[Row]] = {}
     for row in rows:
         kinds.setdefault(row["kind"], []).append(row)
     parts = [
-        f"{kind}, {counted(len(part), 'point')}, median error "
-        + format_fraction(float(np.median([abs(row["error"]) for row in part])))
-        for kind, part in kinds.items()
+        f"{kind}, {counted(len(members), 'point')}, median error "
+        + format_fraction(float(np.median([abs(row["error"]) for row in members])))
+        for kind, members in kinds.items()
     ]
     source = f"Predicted and measured: {'; '.join(parts)}."
     return VALIDATION.block(title, how, _draw(kinds), source, rows)
 
 
 def _draw(kinds: Mapping[str, Sequence[Row]]) -> Any:
-    rows = [row for part in kinds.values() for row in part]
+    rows = [row for members in kinds.values() for row in members]
     times = [row[name] for row in rows for name in ("time_s", "predicted_s")]
     ratios = [1 + row["error"] for row in rows]
     low, high = min(times) / 1.3, max(times) * 1.3
@@ -117,19 +117,19 @@ def _draw(kinds: Mapping[str, Sequence[Row]]) -> Any:
     line = {"color": style.RULE, "width": 1}
     quiet: dict[str, Any] = {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False}
     traces = [
-        in_pane(scatter([low, high], exact, "", "exact", **quiet), row)
+        place_trace(scatter([low, high], exact, "", "exact", **quiet), row)
         for row, exact in enumerate(([low, high], [1.0, 1.0]))
     ]
-    for number, (kind, part) in enumerate(kinds.items()):
+    for number, (kind, members) in enumerate(kinds.items()):
         marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 6, "opacity": 0.75}
-        measured = [row["time_s"] for row in part]
-        predicted, words = [row["predicted_s"] for row in part], list(map(_describe, part))
+        measured = [row["time_s"] for row in members]
+        predicted, words = [row["predicted_s"] for row in members], list(map(_describe, members))
         upper = scatter(measured, predicted, words, kind, marker, legendgroup=kind)
-        lower = {**upper, "y": [1 + row["error"] for row in part], "showlegend": False}
-        traces += [in_pane(upper, 0), in_pane(lower, 1)]
+        lower = {**upper, "y": [1 + row["error"] for row in members], "showlegend": False}
+        traces += [place_trace(upper, 0), place_trace(lower, 1)]
     measured_axis = style.time_axis(low, high, "measured time")
     axes = [[style.time_axis(low, high, "predicted time")], [style.ratio_axis(*ends, "over measured (×)")]]
-    return style.new_figure(traces, height=680, **panes([measured_axis], axes, (2, 1), gaps=(0, 0.06)))
+    return style.new_figure(traces, height=680, **split_panes([measured_axis], axes, (2, 1), gaps=(0, 0.06)))
 
 
 def _describe(row: Row) -> str:

@@ -38,13 +38,13 @@ def alerts(answer: Answer | None, calibration: str | Path | None = None) -> tupl
         return tuple(texts)
     from perfmodel.validate.points import run_of  # it imports what fits, which takes a second
 
-    item, folder = load_calibration(calibration), run_of(calibration)
+    fitted, folder = load_calibration(calibration), run_of(calibration)
     if folder is not None:
-        return (*texts, *_describe_run(item, folder))
-    if not item.complete:
-        texts.append(f"Calibration {item.calibration_id} is incomplete: some planned points are missing.")
-    if not item.checked:
-        tests = "nccl-tests checks them with -c 1, " if item.backend is Backend.NCCL else ""
+        return (*texts, *_describe_run(fitted, folder))
+    if not fitted.complete:
+        texts.append(f"Calibration {fitted.calibration_id} is incomplete: some planned points are missing.")
+    if not fitted.checked:
+        tests = "nccl-tests checks them with -c 1, " if fitted.backend is Backend.NCCL else ""
         texts.append(f"{_UNCHECKED} {tests}perfmodel calibrate checks every one.")
     return tuple(texts)
 
@@ -52,24 +52,24 @@ def alerts(answer: Answer | None, calibration: str | Path | None = None) -> tupl
 _UNCHECKED = "The results of what was timed were not checked: it may have timed nothing."
 
 
-def _describe_run(item: Calibration, folder: Path) -> Iterator[str]:
+def _describe_run(fitted: Calibration, folder: Path) -> Iterator[str]:
     from perfmodel.validate.points import is_behind
 
     run = read_run(folder)
-    mine = [point for point in run.points.values() if is_behind(point, item)]
+    mine = [point for point in run.points.values() if is_behind(point, fitted)]
     left = [point for point in mine if not run.ended(point.key)]
-    if left or not item.complete:
-        what = f"{counted(len(left), 'point')} of run {run.run_id} not done{_name_points(left)}"
-        words = f"Calibration {item.calibration_id} is incomplete: {what}. To resume:"
+    if left or not fitted.complete:
+        points_words = f"{counted(len(left), 'point')} of run {run.run_id} not done{_name_points(left)}"
+        words = f"Calibration {fitted.calibration_id} is incomplete: {points_words}. To resume:"
         yield f"{words}\n  {calibrate_line(folder)}"
     ended = sum(point.key in run.finishes for point in run.points.values())
     for status, words in _STATUS_WORDS.items():
         points = [p for p in mine if p.key in run.finishes and run.finishes[p.key].status is status]
         if points:
-            what = f"{format_count(len(points))} of {counted(ended, 'point')} of run {run.run_id}"
+            points_words = f"{format_count(len(points))} of {counted(ended, 'point')} of run {run.run_id}"
             line = calibrate_line(folder, "--rigorous", preset="")
-            yield f"{what}{_name_points(points)} {words}. To measure again:\n  {line}"
-    if not item.checked:
+            yield f"{points_words}{_name_points(points)} {words}. To measure again:\n  {line}"
+    if not fitted.checked:
         yield f"{_UNCHECKED} To measure again:\n  {calibrate_line(folder)}"
 
 
@@ -88,10 +88,10 @@ def _describe_transfer(answer: Answer) -> Iterator[str]:
     except NoCalibrationError:
         return
     if model.borrowed:
-        own, share = model.calibration, answer.evidence_shares().get(Evidence.TRANSFERRED, 0.0)
-        rest = f"; {format_fraction(share)} of the time is carried over" if share else ""
+        origin, share = model.calibration, answer.evidence_shares().get(Evidence.TRANSFERRED, 0.0)
+        share_words = f"; {format_fraction(share)} of the time is carried over" if share else ""
         yield (
-            f"{library_name(str(own.backend))} was not measured on {setting.machine.name}: its curves are "
-            f"those of {own.machine} ({own.calibration_id}), carried over to its links{rest}. To measure it "
-            f"there:\n  perfmodel calibrate --only {own.backend}"
+            f"{library_name(str(origin.backend))} was not measured on {setting.machine.name}: its curves are "
+            f"those of {origin.machine} ({origin.calibration_id}), carried over to its links{share_words}. "
+            f"To measure it there:\n  perfmodel calibrate --only {origin.backend}"
         )

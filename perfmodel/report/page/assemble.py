@@ -24,8 +24,8 @@ _DIGITS = 6
 
 def page_html(page: Page) -> str:
     """The HTML file of a page; the same page always gives the same bytes."""
-    first = f"{head_html(page.card)}<div class='pair'>{_blocks_html(page.pair)}</div>"
-    body = f"<section id='first'>{first}{rest_html(page.card)}{_blocks_html(page.helps)}</section>"
+    head = f"{head_html(page.card)}<div class='pair'>{_blocks_html(page.pair)}</div>"
+    body = f"<section id='first'>{head}{rest_html(page.card)}{_blocks_html(page.helps)}</section>"
     parts = {
         "TITLE": escape(page.title),
         "STYLE": _read_file("page.css"),
@@ -168,9 +168,9 @@ def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> 
     number  converts a float; None: it is rounded to ``_DIGITS`` digits
     """
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, number) for key, item in value.items()}
+        return {str(key): _plain(element, number) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item, number) for item in value]
+        return [_plain(element, number) for element in value]
     if hasattr(value, "tolist"):
         return _plain(value.tolist(), number)
     if isinstance(value, float):

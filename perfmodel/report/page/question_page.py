@@ -58,8 +58,8 @@ def paper_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page
     blocks = tuple(draw(figure, subject) for figure in registry.PAPER)
     sentence = f"The figures of arXiv 2512.05831, on {subject.answer.setting.machine.name}"
     titles = [block.title for block in blocks if isinstance(block, Block)]
-    more = "Above each figure: what the paper says, what is found here, and whether it holds."
-    card = Card(sentence, more, "All of its claims: perfmodel validate --paper.", findings=titles)
+    note = "Above each figure: what the paper says, what is found here, and whether it holds."
+    card = Card(sentence, note, "All of its claims: perfmodel validate --paper.", findings=titles)
     return Page(sentence, _build_provenance(subject, command), card, blocks, command)
 
 
@@ -74,7 +74,7 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
     beside = f"sharded {answer.sharding}"
     if ranking:
         beside = beside_words(ranking, whole=False, planned=planned)
-    told = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
+    facts = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
     findings += [help_words(ranking)] if whole and ranking and not planned and answer.gpus > 1 else []
@@ -85,7 +85,7 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
         evidence=evidence_bar(answer.evidence_shares()),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
-        question=f"{told}; on {setting_words(subject.base)}",
+        question=f"{facts}; on {setting_words(subject.base)}",
         findings=findings,
     )
 
