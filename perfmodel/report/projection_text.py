@@ -143,7 +143,9 @@ def band(low_s: float, high_s: float) -> str:
     return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
 
 
-def change_table(changes: Sequence[Sensitivity], title: str, *, whole: bool = False) -> str:
+def change_table(
+    changes: Sequence[Sensitivity], title: str = "What would help", *, whole: bool = False
+) -> str:
     """A table of changes by group: the time after each with its band, and its option. whole  and evidence"""
     rows, group = [], ""
     for change in changes:

@@ -1,13 +1,16 @@
-"""``perfmodel plan``: what it prints, what it writes, what it refuses."""
+"""``perfmodel plan``: what it prints, what it writes, a page of it, what it refuses."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import is_an_error
 from cli_calls import planned as asked
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
@@ -21,10 +24,10 @@ pytestmark = pytest.mark.usefixtures("once")
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "mine.csv"
-    path.write_text(TABLES, encoding="utf-8")
-    return str(path)
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(TABLES, encoding="utf-8")
+    return "mine.csv"
 
 
 def test_the_page_says_time_placements_and_limits(model: str) -> None:
@@ -67,26 +70,6 @@ def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: P
     assert [p["table"] for p in document["plan"]["placements"]] == list(plan.tables.names)
 
 
-def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(search: Search, *_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Search, "_anneal", stop)
-    code, out, err = asked("--model", model, "--gpus", "16", "--set", "max_hbm=300MB", "--effort", "thorough")
-    assert code == 130
-    assert "stopped by Ctrl-C after" in " ".join(out.split())
-    assert "stopped." in err
-
-
-def test_without_gpus_the_error_says_how_to_find_the_fewest(cli: Any) -> None:
-    """The line runs, and says a number of GPUs."""
-    refused = cli("plan", "--model", "criteo-1tb")
-    assert refused.code == 2
-    (line,) = re.findall(r"^ +perfmodel (project .*)$", refused.err, flags=re.M)
-    done = cli(*line.split(), "--json")
-    assert done.code == 0 and json.loads(done.out)["gpus"] >= 1
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -127,24 +110,6 @@ def document_of(*words: str) -> dict[str, Any]:
     return dict(json.loads(out))
 
 
-def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
-    """CUDA reports 84.94 GB of an H100."""
-    words = ("--model", model, "--gpus", "8")
-    assert document_of(*words)["memory_limit_bytes"] == pytest.approx(0.85 * 84.94e9)
-    assert "12.7 GB of each GPU kept free" in " ".join(asked(*words)[1].split())
-    capped = " ".join(asked(*words, "--set", "max_hbm=75GB")[1].split())
-    assert "9.94 GB of each GPU kept free" in capped
-    assert "nothing of each GPU kept free" in " ".join(asked(*words, "--set", "reserve=0")[1].split())
-
-
-def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
-    """CUDA reports 84.94 GB of an H100: 25 % kept free leaves 63.7 GB."""
-    words = ("--model", model, "--gpus", "8", "--set", "reserve=25%")
-    assert document_of(*words)["memory_limit_bytes"] == 0.75 * 84.94e9
-    assert "21.2 GB of each GPU kept free" in " ".join(asked(*words, "--set", "max_hbm=70GB")[1].split())
-    assert "60.9 GB of each GPU kept free" in " ".join(asked(*words, "--set", "max_hbm=24GB")[1].split())
-
-
 def test_a_name_that_no_torch_module_may_have_is_refused_before_the_search(tmp_path: Path) -> None:
     """TorchRec's tables are modules of a ``ModuleDict``: a point in a name separates modules."""
     (tmp_path / "t.csv").write_text("name,rows,dim,pooling\nusers.old,100,16,1\n")
@@ -170,27 +135,6 @@ def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> No
     with_limits = document_of(*words, "--format", "torchrec", "--out", str(file))
     assert with_limits["restricted"]
     assert with_limits["time_s"] > free["time_s"]
-
-
-def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_path: Path) -> None:
-    file, words = tmp_path / "plan.json", ("--model", model, "--set", "max_hbm=300MB")
-    found = document_of(*words, "--gpus", "16", "--out", str(file))
-    given = document_of(*words, "--plan", str(file))
-    for name in ("time_s", "low_s", "high_s", "memory_bytes", "steps", "baselines", "plan", "gpus"):
-        assert given[name] == found[name], name
-    assert (given["stopped"], given["bound_s"], given["gap"]) == ("given", None, None)
-    code, out, err = asked(*words, "--plan", str(file))
-    assert (code, err) == (0, "")
-    assert "--out plan.json" not in out
-
-
-def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:
-    """Three row parts of 7 column parts are nothing that is searched; copies are better, and it says so."""
-    file = given(tmp_path, model, row_parts=3, col_parts=7, ranks=list(range(21)))
-    answer = document_of("--model", model, "--plan", file)
-    big = next(group for group in answer["groups"] if group["tables"] == ["big"])
-    assert (big["sharding"], big["row_parts"], big["col_parts"]) == ("3d", 3, 7)
-    assert big["next_best"]["more_s"] < 0
 
 
 @pytest.mark.parametrize(
@@ -221,49 +165,6 @@ def test_a_plan_that_cannot_be_is_refused(
     assert message in " ".join(err.split())
 
 
-def test_a_file_for_torchrec_costs_what_it_was_written_at(model: str, tmp_path: Path) -> None:
-    """And a plan of two kinds of exchange costs more in TorchRec than where they share their exchanges."""
-    file, own, again = (tmp_path / name for name in ("torchrec.json", "own.json", "again.json"))
-    about = ("--model", model, "--gpus", "8")
-    searched = [*about, "--format", "torchrec", "--out", str(file), "--json"]
-    code, out, _ = asked(*searched)
-    assert code == 0
-    code, read, _ = asked("--model", model, "--plan", str(file), "--json")
-    assert code == 0
-    wrote, found = json.loads(out), json.loads(read)
-    assert found["time_s"] == pytest.approx(wrote["time_s"], rel=1e-9)
-    plan = found["plan"]
-    kinds = (("rb", 1, 1, [3]), ("rs", 8, 1, list(range(8))))
-    for at, entry in enumerate(plan["placements"]):
-        kind, r, c, ranks = kinds[at % 2]
-        entry |= {"sharding": "", "exchange": kind, "row_parts": r, "col_parts": c, "ranks": ranks}
-    own.write_text(json.dumps(plan))
-    times = []
-    for more in ((), ("--format", "torchrec", "--out", str(again))):
-        code, out, _ = asked("--model", model, "--plan", str(own), *more, "--json")
-        assert code == 0
-        times.append(json.loads(out)["time_s"])
-    assert times[1] > times[0] * 1.01
-    code, out, _ = asked("--model", model, "--plan", str(again), "--json")
-    assert json.loads(out)["time_s"] == pytest.approx(times[1], rel=1e-9)
-
-
-@pytest.mark.parametrize(("option", "most"), [("--batch", 2**30), ("--gpus", 2**18)])
-def test_what_is_more_than_the_model_describes_is_refused(option: str, most: int, model: str) -> None:
-    code, out, err = asked("--model", model, "--gpus", "8", option, str(most + 1))
-    assert (code, out) == (2, "")
-    assert f"{option} {most + 1} is more than this model covers. at most {most}." in " ".join(err.split())
-
-
-def test_gpus_need_not_fill_the_last_domain(model: str) -> None:
-    """12 GPUs are a node and a half: planned as they are projected, without reductions inside domains."""
-    answer = document_of("--model", model, "--gpus", "12", "--set", "max_hbm=200MB")
-    assert answer["gpus"] == 12
-    assert {group["exchange"] for group in answer["groups"]} - {"dp"}
-    assert "two_level" not in {group["exchange"] for group in answer["groups"]}
-    assert answer["bound_s"] <= answer["time_s"] < min(each["time_s"] or 1 for each in answer["baselines"])
-
-
 def given(folder: Path, model: str, **big: Any) -> str:
     """A plan file for 128 GPUs: ``big`` so, the others copied."""
     tables, file = PlanTables.load(model), folder / "given.json"
@@ -282,3 +183,107 @@ def given(folder: Path, model: str, **big: Any) -> str:
 def test_a_name_that_is_no_json_file_has_one_that_is(model: str, out: str, name: str) -> None:
     code, _, err = asked("--model", model, "--gpus", "4", "--out", out)
     assert code == 2 and err.split("\n")[1].strip() == f"--out {name}", err
+
+
+MANY = "name,rows,dim,pooling\n" + "".join(f"user_{at},{1000 + at},16,1\n" for at in range(80))
+
+
+TWICE = "name,rows,dim,pooling\na,1000,32,4\na,2000,32,4\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "parts"),
+    [
+        ({"t.csv": TWICE}, ("project", "--model", "t.csv", "--gpus", "4"), ("two tables of the name 'a'",)),
+        ({"t.csv": TWICE}, ("plan", "--model", "t.csv", "--gpus", "4"), ("two tables of the name 'a'",)),
+        (
+            {"t.csv": MANY},
+            ("plan", "--model", "t.csv", "--gpus", "4", "--only", "user42=row-wise"),
+            ("table 'user42' is not known", "the nearest of 80: user_42, "),
+        ),
+    ],
+)  # fmt: skip
+def test_messages_about_files_name_what_is_wrong(
+    cli: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    words: tuple[str, ...],
+    parts: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        Path(name).write_text(text)
+    done = cli(*words)
+    is_an_error(done, 2, *parts)
+    assert "user_7," not in done.err
+
+
+FITS = ("--gpus", "16", "--set", "max_hbm=300MB", "--effort", "quick")
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """What the script of a page shows."""
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_the_page_has_the_numbers_of_the_document(model: str) -> None:
+    code, out, err = asked("--model", model, *FITS, "--out", "plan.html", "--json")
+    told, page = json.loads(out), data_of(Path("plan.html"))
+    assert (code, err) == (0, "wrote plan.html\n")
+    assert page["plan"] == told["plan"]
+
+
+def test_a_given_plan_has_a_page_without_a_search(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked("--model", model, *FITS, "--out", "plan.json")[0] == 0
+
+    def never(search: Search) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(Search, "run", never)
+    words = ("--model", model, "--plan", "plan.json", "--set", "max_hbm=300MB", "--dense", "dlrm-dcnv2")
+    code, out, _ = asked(*words, "--out", "given.html")
+    page = data_of(Path("given.html"))
+    assert code == 0 and "per forward pass" in out
+    kept = json.loads(Path("plan.json").read_text("utf-8"))
+    assert page["plan"] == {**kept, "made_for": {**kept["made_for"], "dense": "dlrm-dcnv2"}}
+    assert [block["name"] for block in page["blocks"]] == ["placements", "steps"]
+
+
+def test_the_command_of_the_page_makes_it_again(model: str) -> None:
+    assert asked("--model", model, *FITS, "--out", "plan.json")[0] == 0
+    words = ("--model", model, "--plan", "plan.json", "--set", "max_hbm=300MB", "--json")
+    assert asked(*words, "--out", "given.html")[0] == 0
+    first = Path("given.html").read_text("utf-8")
+    line = shlex.split(unescape(re.findall(r"<pre><code>(.*?)</code></pre>", first, re.S)[-1]))
+    assert line[:2] == ["perfmodel", "plan"] and "--json" not in line
+    Path("given.html").unlink()
+    assert asked(*line[2:])[0] == 0
+    assert Path("given.html").read_text("utf-8") == first
+
+
+def test_a_file_is_not_overwritten_and_nothing_is_searched(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(search: Search) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(Search, "run", never)
+    Path("plan.html").write_text("mine", encoding="utf-8")
+    code, out, err = asked("--model", model, *FITS, "--out", "plan.html")
+    assert (code, out) == (2, "") and "exists already" in err and "--out plan-2.html" in err
+    assert Path("plan.html").read_text("utf-8") == "mine"
+
+
+def test_ctrl_c_writes_the_page_of_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(search: Search, *_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_anneal", stop)
+    code, out, _ = asked("--model", model, *FITS[:-1], "thorough", "--out", "plan.html")
+    assert code == 130 and "stopped by Ctrl-C after" in " ".join(out.split())
+    assert "<p class=soft>Note: Stopped by Ctrl-C" in Path("plan.html").read_text()

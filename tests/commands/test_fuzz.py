@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from perfmodel.cli import run
 from perfmodel.question import measured, passes
 from perfmodel.question.spec import CommandOptions, Opt
-from perfmodel.resources import data_path
 
 VALUES = st.one_of(
     st.sampled_from(
@@ -76,40 +75,3 @@ def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
             words += [option, data.draw(VALUES)]
     code, err = outcome(words)
     is_handled(code, err, words)
-
-
-FILES = {
-    ".json": data_path("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"),
-    ".toml": data_path("machines", "h100-sxm-ib.toml"),
-}
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_damaged_files_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
-    suffix = data.draw(st.sampled_from(sorted(FILES)))
-    good = FILES[suffix].read_bytes()
-    start = data.draw(st.integers(0, len(good)))
-    stop = data.draw(st.integers(start, min(len(good), start + 40)))
-    path = tmp_path / f"file{suffix}"
-    path.write_bytes(good[:start] + data.draw(st.binary(max_size=12)) + good[stop:])
-    words = (
-        ["show", str(path)]
-        if suffix == ".json"
-        else ["project", "--table-size", "1TB", "--machine", str(path)]
-    )
-    code, err = outcome(words)
-    is_handled(code, err, words)
-    if suffix == ".json" and code == 0:
-        words = [
-            "collective",
-            "--op",
-            "all_gather",
-            "--size",
-            "1MiB",
-            "--gpus",
-            "128",
-            "--calibration",
-            str(path),
-        ]
-        is_handled(*outcome(words), words)

@@ -1,0 +1,102 @@
+"""``perfmodel collective``: its rows, and what no library can send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cli_calls import WIDTH
+
+
+def test_collective_has_the_public_names(cli: Any) -> None:
+    words = (
+        "collective",
+        "--op",
+        "all_to_all",
+        "--size",
+        "1GiB",
+        "--gpus",
+        "128",
+        "--machine",
+        "h100-sxm-ib",
+    )
+    answer = json.loads(cli(*words, "--json").out)
+    names = ("collective", "payload_bytes", "gpus", "gpus_per_node", "time_s", "low_s", "high_s",
+             "algbw_bytes_per_s", "busbw_bytes_per_s", "evidence", "clock")  # fmt: skip
+    assert [name for name in names if name not in answer] == []
+    assert (answer["payload_bytes"], answer["gpus_per_node"]) == (2**30, 8)
+    assert answer["low_s"] < answer["time_s"] < answer["high_s"]
+    assert answer["algbw_bytes_per_s"] == pytest.approx(2**30 / answer["time_s"])
+    assert answer["busbw_bytes_per_s"] == pytest.approx(answer["algbw_bytes_per_s"] * 127 / 128)
+    assert answer["results"] == [{name: answer[name] for name in answer["results"][0]}]
+
+
+@pytest.mark.parametrize("gpus", ["8", "128"])
+def test_the_faster_library_is_named_in_each_row(cli: Any, gpus: str) -> None:
+    """The opponents: each library alone. NVSHMEM has no broadcast here, and NCCL's counts."""
+    words = ("collective", "--op", "all", "--size", "4KiB,64MiB", "--gpus", gpus, "--machine", "h200-sxm-ib")
+    alone = {}
+    for library in ("nccl", "nvshmem"):
+        for row in json.loads(cli(*words, "--backend", library, "--json").out)["results"]:
+            alone[row["collective"], row["payload_bytes"], library] = row["time_s"]
+    rows = json.loads(cli(*words, "--backend", "best", "--json").out)["results"]
+    assert len(rows) == 10
+    for row in rows:
+        cell = row["collective"], row["payload_bytes"]
+        times = {each: alone[*cell, each] for each in ("nccl", "nvshmem") if (*cell, each) in alone}
+        assert (row["library"], row["time_s"]) == min(times.items(), key=lambda pair: pair[1])
+    screen = cli(*words, "--backend", "best").out
+    assert max(len(line) for line in screen.splitlines()) <= WIDTH and " nccl\n" in screen
+
+
+def test_collective_takes_lists_and_ranges(cli: Any) -> None:
+    words = ("collective", "--op", "all", "--size", "1MiB..4MiB", "--gpus", "4,8")
+    answer = json.loads(cli(*words, "--json").out)
+    assert len(answer["results"]) == 5 * 3 * 2
+    assert "time_s" not in answer
+    assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
+
+
+def test_the_smallest_size_is_that_of_all_that_was_asked(cli: Any) -> None:
+    refused = cli("collective", "--op", "all", "--size", "8,64", "--gpus", "8,16,64")
+    assert refused.code == 2 and "the smallest size here is 1024 B" in refused.err
+    assert cli("collective", "--op", "all", "--size", "1024", "--gpus", "8,16,64").code == 0
+
+
+def test_one_gpu_sends_nothing(cli: Any) -> None:
+    words = ("collective", "--op", "all_gather", "--size", "1MiB", "--gpus", "1")
+    outcome = cli(*words)
+    assert outcome.code == 0 and "0 s" in outcome.out and "∞" not in outcome.out + outcome.err
+    assert "one GPU sends nothing" in outcome.err
+    assert json.loads(cli(*words, "--json").out)["algbw_bytes_per_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("size", "gpus", "backend", "least"),
+    [
+        ("64", "8", "nccl", "128 B"),
+        ("127", "8", "nccl", "128 B"),
+        ("128", "8", "nccl", ""),
+        ("64", "8", "nvshmem", ""),
+    ],
+)
+def test_calls_that_nccl_would_round_to_nothing(
+    cli: Any, size: str, gpus: str, backend: str, least: str
+) -> None:
+    for op in ("all_to_all", "all_gather", "reduce_scatter"):
+        words = ("--size", size, "--gpus", gpus, "--backend", backend, "--machine", "h200-sxm-ib")
+        outcome = cli("collective", "--op", op, *words)
+        assert outcome.code == (2 if least else 0), outcome.err
+        if least:
+            assert "below NCCL's 16 B alignment: it would time an empty" in outcome.err
+            assert f"the smallest size here is {least}." in outcome.err
+    assert cli("collective", "--op", "all_reduce", "--size", size, "--gpus", gpus).code == 0
+
+
+def test_all_collectives_but_those_that_a_library_lacks(cli: Any) -> None:
+    words = ("--size", "1MiB", "--gpus", "8", "--backend", "nvshmem", "--machine", "h200-sxm-ib")
+    every = cli("collective", "--op", "all", *words)
+    assert every.code == 0 and "warning: nvshmem has no all_reduce, broadcast" in every.err
+    assert "all_gather" in every.out
+    assert cli("collective", "--op", "all_reduce", *words).code == 3

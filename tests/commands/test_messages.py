@@ -1,0 +1,240 @@
+"""What reaches the screen: one screen, no escape of a file; errors as text and as JSON; files that exist."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import called
+
+from perfmodel.cli import output, running, typed_line
+from perfmodel.cli.options import collective_name, count_values, size_values, split_values
+from perfmodel.cli.output import check_target, fail, plain
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import write_whole
+
+CONTROLS = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
+
+
+TURNING = ["\u202e", "\u2066", "\u200f", "\u2028"]
+
+
+def quiet(text: str) -> bool:
+    """Whether no character of it moves a cursor or turns the order of letters round."""
+    return not any(unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") and c not in "\n\t" for c in text)
+
+
+@pytest.mark.parametrize("character", [*CONTROLS, *TURNING])
+def test_no_character_of_a_file_moves_a_cursor(
+    character: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"GPU {character}[31m H200"
+    output.emit(text)
+    output.emit_json("x", name=text)
+    output.warn(text)
+    output.note(text)
+    output.fail(BadInputError(text, text), verbose=False)
+    output.report_bug(ValueError(text), [text], verbose=False)
+    out, err = capsys.readouterr()
+    assert quiet(out) and quiet(err)
+    assert json.loads(out[out.index("{") :])["name"] == text, "JSON keeps what the file says, escaped"
+    output.rewrite(text, "before")
+    assert quiet(capsys.readouterr().err[1:])
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred.csv", "\x9b31mred.json", "a\rb.toml"])
+def test_names_of_files_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("\x1b[2J\x07 nothing that is known\n")
+    for words in (
+        ("import", str(tmp_path / name), "--machine", "h200-sxm-ib"),
+        ("show", str(tmp_path / name)),
+        ("show", "machines", str(tmp_path / name)),
+    ):
+        found = called(*words)
+        assert found.code == 2 and quiet(found.err), found.err
+
+
+def test_a_message_stays_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("x" * 10**6, "x " * 10**5, "x\n" * 10**4):
+        output.fail(BadInputError(text, text), verbose=False)
+        output.warn(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 6 * 25 and max(map(len, lines)) < 1100
+
+
+def test_warnings_of_libraries_are_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(arguments: list[str], *, verbose: bool) -> int:
+        warnings.warn("overflow encountered in exp", RuntimeWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(running, "run", noisy)
+    monkeypatch.setattr(sys, "warnoptions", [])
+    for words, said in (([], False), (["-v"], True)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert running.command(words) == 0
+        assert bool(seen) == said
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.json"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("project", "--table-size", "10TB"),
+        ("project", "--model", "criteo-kaggle", "--sharding", "row-wise"),
+        ("plan", "--model", "criteo-kaggle", "--plan", str(EXAMPLE)),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--effort", "quick"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--effort", "quick"),
+    ],
+)
+def test_sixty_columns_are_enough(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is longer, but for a word that is: a path to paste."""
+    monkeypatch.setenv("COLUMNS", "60")
+    done = called(*words)
+    assert done.code == 0, done.err
+    long = [line for line in done.out.splitlines() if len(line) > 60]
+    assert all(len(line.removesuffix(" \\").split()) == 1 for line in long), long
+    assert " time " in done.out
+
+
+def refused(*words: str) -> dict[str, Any]:
+    """The error of a command with ``--json``: the text that it has without, in parts."""
+    plain, found = called(*words), called(*words, "--json")
+    assert found.out == "" and found.code == plain.code
+    error: dict[str, Any] = json.loads(found.err.splitlines()[-1])["error"]
+    assert list(error) == ["what", "where", "allowed", "next", "exit"] and error["exit"] == found.code
+    assert plain.err.split() == ["error:", *error["what"].split(), *(error["next"] or "").split()]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "allowed"),
+    [
+        ("project --table-size 10Tb", "--table-size", None),
+        ("project --table-size 10TB --batch 0", "--batch", "more than 0"),
+        ("project --table-size 10TB --batch 1e12", "--batch", "at most 1073741824"),
+        ("project --nope", "--nope", None),
+        ("collective --op all_gather", "--size", None),
+        ("collective --op gossip --size 1MiB --gpus 8", "--op", ["all_gather", "all_to_all"]),
+        ("chip plan --model criteo-kaggle --chip ascend", "chip", ["ascend-910", "h100-sxm"]),
+        ("project --table-size 1TB --explain nothing", "step", ["gather-pool"]),
+        ("report --table-size 10Tb", "--table-size", None),
+        ("plan --model nowhere.csv --gpus 8", "table file nowhere.csv", None),
+    ],
+)
+def test_an_error_says_where_it_is_and_what_is_allowed(
+    words: str, where: str | None, allowed: object
+) -> None:
+    error = refused(*words.split())
+    assert error["exit"] == 2 and error["where"] == where
+    if isinstance(allowed, list):
+        assert set(allowed) <= set(error["allowed"])
+    else:
+        assert error["allowed"] == allowed
+
+
+def test_a_command_after_it_prints_text_again() -> None:
+    called("show", "machines", "nope", "--json")
+    assert called("show", "machines", "nope").err.startswith("error: ")
+    assert called("show", "machines", "--", "--json").err.startswith("error: "), "a name, and no option"
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/x.csv", "/proc/x.csv", "a\0b.csv", "x" * 300 + ".csv"])
+def test_a_place_that_cannot_be_written_is_bad_input(place: str) -> None:
+    with pytest.raises(BadInputError):
+        check_target(Path(place), force=False)
+        write_whole(Path(place), lambda path: None)
+
+
+def test_a_file_that_is_there_brings_a_name_that_is_free(tmp_path: Path) -> None:
+    for name in ("my plan.csv", "my plan-2.csv"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(BadInputError, match="exists already") as found:
+        check_target(tmp_path / "my plan.csv", force=False)
+    assert found.value.next_step == f"--out '{tmp_path}/my plan-3.csv' is free; or remove it first."
+    longest = tmp_path / ("x" * 251 + ".csv")
+    longest.write_text("")
+    with pytest.raises(BadInputError, match=r"x{60}-2\.csv is free"):
+        check_target(longest, force=False)
+
+
+def test_a_link_that_leads_nowhere_is_a_file_that_is_there(tmp_path: Path) -> None:
+    """What it names may be a file of an unmounted disk: the link is replaced only with --force."""
+    link = tmp_path / "mine.csv"
+    link.symlink_to(tmp_path / "away/mine.csv")
+    (tmp_path / "mine-2.csv").symlink_to(tmp_path / "away/other.csv")
+    with pytest.raises(BadInputError, match="is a link already, to a file that is not there") as found:
+        check_target(link, force=False)
+    assert "mine-3.csv is free" in found.value.next_step
+    check_target(link, force=True)
+
+
+def test_a_command_in_an_error_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An indented line is a command: on a line of its own, whole, whatever the terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "perfmodel calibrate " + "--only mpi:all_to_all " * 8 + "--out '/a place/of my own'"
+    fail(BadInputError("a long story " * 9, f"{'go on with ' * 9}\n  {command}"), verbose=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count(f"         {command}") == 1
+    assert max(len(line) for line in lines if command not in line) <= 60
+    fail(BadInputError("short.", f"  {command}"), verbose=False)
+    assert capsys.readouterr().err.splitlines()[1] == f"         {command}"
+    install = "pip install " + "a-package==1.0 " * 6 + "&& pip install another"
+    fail(BadInputError("short.", install), verbose=False)
+    assert capsys.readouterr().err.splitlines()[1] == f"       {install}"
+
+
+def test_lists_and_ranges() -> None:
+    assert size_values(["1KiB..8KiB", "64"]) == [64, 1024, 2048, 4096, 8192]
+    assert size_values(["1MB..3MB"]) == [1_000_000, 2_000_000, 3_000_000]
+    assert count_values(["8..64,3"], "--gpus") == [3, 8, 16, 32, 64]
+    assert split_values(["a,b", "c"], "--x") == ["a", "b", "c"]
+    assert [collective_name(n) for n in ("all-to-all", "AllReduce", "broadcast")] == [
+        "all_to_all",
+        "all_reduce",
+        "broadcast",
+    ]
+    for bad in (["1MiB,"], ["2MiB..1MiB"], ["1Mb"], ["-1MiB"], ["0"]):
+        with pytest.raises(BadInputError):
+            size_values(bad)
+    with pytest.raises(BadInputError, match="all_gather"):
+        collective_name("all_gatter")
+
+
+def test_plain_values_for_json() -> None:
+    import numpy as np
+
+    value = {"a": np.float64("nan"), "b": np.arange(2), "c": {3, 1}, "d": (True, None, "x"), "e": np.int8(4)}
+    assert plain(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    target.write_text("old")
+
+    def broken(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(BadInputError, match="no space left"):
+        write_whole(target, broken)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_latest_is_pinned_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_line, "latest_run", lambda: Path("runs/mine"))
+    line = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest")),))
+    assert line.pinned().text() == "perfmodel report --calibration runs/mine"
+    other = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest.json")),))
+    assert other.pinned() == other

@@ -1,0 +1,300 @@
+"""The program as a shell starts it: streams, pipes, memory, signals; exit codes, help, what is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import called, is_an_error
+from oracles import environment
+from waiting import PATIENCE_S
+
+import perfmodel
+from calibrate.running import stack
+from perfmodel import __version__
+from perfmodel.cli import app, main
+from perfmodel.cli.app import COMMANDS
+from perfmodel.cli.lazy import Command, CommandGroup
+from perfmodel.errors import NoCalibrationError
+from perfmodel.schema import machine as machines
+
+MAIN = f"{sys.executable} -m perfmodel"
+
+
+def shell(line: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of one line of bash."""
+    done = subprocess.run(
+        line,
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", ["show machines", "show machines --json", "--help", "show --help", "--version"]
+)
+@pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
+def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) -> None:
+    code, _, err = shell(f"{MAIN} {words} {where}")
+    assert code == 2
+    line = json.loads(err)["error"]["what"] + "\n" if "--json" in words else err.removeprefix("error: ")
+    assert re.fullmatch(r"cannot write the answer: .*\.\n", line) and err.count("\n") == 1, err
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code, out, err = shell(f"{MAIN} show machines | head -1; echo ${{PIPESTATUS[0]}}")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "0"
+
+
+def test_output_is_plain_and_survives_an_ascii_terminal() -> None:
+    settings = "PYTHONIOENCODING=ascii PYTHONUTF8=0 FORCE_COLOR=1"
+    code, out, err = shell(f"{settings} {MAIN} show machines h100-sxm-ib")
+    assert (code, err) == (0, "") and out
+    assert "\x1b" not in out
+
+
+def test_no_arguments_show_the_help_and_are_no_answer() -> None:
+    code, out, err = shell(MAIN)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: perfmodel") and "error:" not in err
+
+
+def test_logs_come_from_pipes_too() -> None:
+    log = Path(__file__).resolve().parents[2] / "docs" / "examples" / "alltoall.log"
+    options = "--machine h200-sxm-ib"
+    plain = called("import", str(log), *options.split())
+    assert plain.code == 0, plain
+    code, out, err = shell(f"{MAIN} import <(cat {log}) {options}")
+    assert code == 0, err
+    assert out.splitlines()[0] == plain.out.splitlines()[0]
+    is_an_error(called("import", "/dev/null"), 2, "is empty")
+
+
+@pytest.mark.parametrize(
+    "module", ["perfmodel.cli.running", "perfmodel.errors", "typer", "perfmodel.cli.app"]
+)
+def test_ctrl_c_while_the_program_is_loaded_is_one_line(module: str) -> None:
+    program = f"""
+import sys
+
+class Impatient:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+from perfmodel.cli import main
+main(["show", "machines"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped.")
+
+
+def test_a_command_without_memory_is_no_bug() -> None:
+    """Really: 30 MiB of addresses more than a Python with numpy takes are not enough."""
+    program = (
+        "import resource, sys, numpy\n"
+        "from perfmodel.cli import run\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 30 * 2**20,) * 2)\n"
+        "sys.exit(run(['project', '--table-size', '10TB']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 4, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "error: memory ran out" in said and "limited to address space" in said and "(ulimit -v)" in said
+    assert "bug" not in said
+
+
+PROGRAM = """
+import os, sys
+from perfmodel.cli import main
+
+folder, turned, *signals = sys.argv[1:]
+
+def at_the_place(event, words):
+    here = words[:1] if event == "import" else words[1] if event == "subprocess.Popen" else ()
+    if signals and signals[0] in here:
+        print(signals.pop(0), flush=True)
+        try:
+            os.kill(os.getpid(), int(signals.pop(0)))
+        except KeyboardInterrupt:
+            if turned:
+                raise RuntimeError("a library cannot be imported") from None
+            raise
+
+sys.addaudithook(at_the_place)
+main(["calibrate", "--device", "cpu", "--ranks", "2", "--only", "gloo:all_reduce", "--out", folder])
+"""
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("place", "number", "turned"),
+    [
+        ("perfmodel.cli.app", signal.SIGINT, ""),
+        ("calibrate.running.session", signal.SIGTERM, ""),
+        ("calibrate.ranks.rank", signal.SIGHUP, ""),  # the ranks are started
+        ("pydantic", signal.SIGTERM, "turned"),  # into an error of a library's own
+    ],
+)
+def test_ended_early(tmp_path: Path, place: str, number: signal.Signals, turned: str) -> None:
+    assert ended(tmp_path, turned, place, str(int(number))) == [place]
+
+
+@pytest.mark.usefixtures("signals")
+def test_what_is_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
+    """As ``nohup`` and ``&`` of a script leave Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    first, second = "perfmodel.cli.app", "calibrate.running.session"
+    assert ended(tmp_path, "", first, "2", second, "15") == [first, second]
+
+
+def ended(folder: Path, *words: str) -> list[str]:
+    """The places that the command reached, which was ended there."""
+    pytest.importorskip("torch")
+    command = [sys.executable, "-c", PROGRAM, str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S)
+    assert done.returncode == 130, done.stderr
+    assert "stopped." in done.stderr and "Traceback" not in done.stderr and "bug" not in done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(("revision", "shown"), [("4f1c2ab", " (git 4f1c2ab)"), ("", "")])
+def test_version_has_the_commit_of_a_checkout(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(stack, "git_revision", lambda folder: asked.append(folder) or revision)
+    assert cli("--version").out == f"perfmodel {__version__}{shown}\n"
+    assert [folder / "perfmodel" / "__init__.py" for folder in asked] == [Path(perfmodel.__file__)]
+
+
+def test_help_lists_the_commands(cli: Any) -> None:
+    shown = cli("--help").out
+    for name in app.COMMANDS:
+        assert f"\n  {name} " in shown
+
+
+def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
+    is_an_error(cli("projekt"), 2, "projekt")
+    is_an_error(cli("show", "machines", "--nope"), 2, "--nope", "perfmodel show --help")
+    is_an_error(cli("collective", "--op", "all_gather"), 2, "--size")
+
+
+def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfmodel.schema import machine
+
+    def fail_with(error: BaseException) -> Any:
+        def broken() -> list[str]:
+            raise error
+
+        return broken
+
+    cases: list[tuple[BaseException, int, str]] = [
+        (NoCalibrationError("no curve", "measure it"), 3, "error: no curve\n       measure it\n"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
+    ]
+    for error, code, text in cases:
+        monkeypatch.setattr(machine, "list_machines", fail_with(error))
+        outcome = cli("show", "machines")
+        assert (outcome.code, outcome.out) == (code, "")
+        assert text in outcome.err
+        assert "Traceback" not in outcome.err
+
+
+def test_a_traceback_only_with_v(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in (
+        (["show", "machines", "nope"], False),
+        (["show", "machines", "nope", "-v"], True),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+        assert ("Traceback" in capsys.readouterr().err) is expected
+
+
+HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.plan", "perfmodel.model")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "project --table-size 10Tb",
+        "report --table-size 10Tb",
+        "sweep --table-size 10Tb",
+        "project --table-size 10TB --batch many",
+        "plan --model criteo-kaggle --gpus x",
+        "collective --op all_to_all --size 10Tb --gpus 8",
+    ],
+)
+def test_a_bad_value_loads_nothing_that_computes(line: str) -> None:
+    program = (
+        "import sys; from perfmodel.cli import main\ntry: sys.exit(main())\nfinally: print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *line.split()], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "10Tb is ambiguous" in done.stderr or "is not a whole number" in done.stderr
+    assert not [name for name in done.stdout.split() if name in HEAVY]
+
+
+def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
+    code = "from perfmodel.schema.machine import load_machine as m; print(m('h100-sxm-ib').gpus_per_node)"
+    root = str(Path(machines.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "8"
+
+
+_CODE = """
+import sys
+from perfmodel.cli import run
+for line in sys.argv[1:]:
+    run([*line.split(), '--help'])
+print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'pandas', 'pydantic'}), file=sys.stderr)
+"""
+
+
+def lines(commands: Mapping[str, Command | CommandGroup], before: str = "") -> Iterator[str]:
+    for name, one in commands.items():
+        if isinstance(one, CommandGroup):
+            yield from lines(one.commands, f"{name} ")
+        else:
+            yield before + name
+
+
+@pytest.mark.parametrize("command", ["", *lines(COMMANDS)])
+def test_a_command_has_examples_in_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from perfmodel.cli import run
+
+    assert run([*command.split(), "--help"]) == 0
+    assert f"perfmodel {command}".rstrip() in capsys.readouterr().out.partition("Examples")[2]
+
+
+def test_help_of_no_command_waits_for_numbers() -> None:
+    """pydantic's name is imported to recognise its errors; its models are not."""
+    words = [sys.executable, "-c", _CODE, "", *lines(COMMANDS)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() in ("[]", "['pydantic']")

@@ -1,0 +1,199 @@
+"""``perfmodel project``: its screen, its document, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import WIDTH, is_an_error
+
+from perfmodel.resources import data_path
+
+
+def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise", "-v")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert "10 TB on 144 GPUs (18 nodes of h100-sxm-ib): 1.13 ms a batch, 181× one GPU (" in lines[0]
+    assert "together 131 M samples/s, 0.795× that one GPU" in lines[1]
+    assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "memory   69.5 GB of 72.2 GB" in outcome.out
+    assert "What would help" in outcome.out
+    assert "perfmodel project --explain" in outcome.out
+    assert max(len(line) for line in lines) <= WIDTH
+
+
+def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
+    answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 144)
+    assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
+    assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
+    assert answer["changes"] and answer["next_experiment"]["share"] > 0
+
+
+def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10GB")
+    assert outcome.out.startswith("10 GB on 1 GPU of h100-sxm-ib, so nothing is sharded: 6.23 µs a batch")
+
+
+def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
+    plain_answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    words = ("project", "--table-size", "10TB", "--set", "nic_bytes_per_s=200GB/s")
+    faster = json.loads(cli(*words, "--json").out)
+    assert faster["slowdown"] < plain_answer["slowdown"]
+    assert faster["evidence"] == "assumed"
+    assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--table-size", "10Tb"), ("terabits or terabytes?", "write 10TB (10·10¹² bytes)")),
+        (("--table-size", "-1TB"), ("--table-size -1TB", "negative")),
+        (("--table-size", "0"), ("zero",)),
+        (("--table-size", "lots"), ("--table-size lots",)),
+        (("--gpus", "0"), ("--gpus 0", "zero")),
+        (("--gpus", "2.5"), ("whole number",)),
+        (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
+        (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
+        (("--table-size", "1TB", "--set", "clock=wall"), ("wall", "stream")),
+        (("--table-size", "1TB", "--set", "dtype=fp12"), ("fp12", "fp16")),
+        (("--table-size", "1TB", "--set", "id_dtype=int9"), ("int9", "int64")),
+        (("--table-size", "1TB", "--set", "reserve=100%"), ("reserve 100% leaves",)),
+        (("--table-size", "1TB", "--tables", "100001"), ("--tables 100001 is more", "at most 100000")),
+        (("--table-size", "1TB", "--pooling", "-2"), ("--pooling -2 is negative", "for example 1 or 32.5")),
+        (("--table-size", "1TB", "--pooling", "85%"), ("--pooling 85% is not a number",)),
+        (("--table-size", "1TB", "--set", "nic=1"), ("nic",)),
+        (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
+        (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
+        (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
+        (("--table-size", "1KB", "--gpus", "128"), ("row",)),
+        (("--table-size", "1TB", "--calibration", "missing.json"), ("missing.json",)),
+        ((), ("which tables?", "--table-size 10TB")),
+    ],
+)
+def test_bad_input_to_project_is_one_screen_and_exit_2(
+    cli: Any, words: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    is_an_error(cli("project", *words), 2, *parts)
+
+
+def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
+    row_wise = ("project", "--gpus", "16", "--sharding", "row-wise", "--explain")
+    measured = cli(*row_wise, "reduce-scatter", "--gpus", "8").out
+    assert "measured" in measured and "t_i" in measured
+    best = cli(*row_wise, "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
+    assert best.code == 0, best.err
+    is_an_error(cli(*row_wise, "teleport"), 2, "teleport", "gather-pool")
+
+
+SHIPPED = "h200-sxm-ib/nccl-2.29.2-stream"
+
+
+def own(path: Path, **changes: Any) -> str:
+    """A calibration file with some fields changed."""
+    document = json.loads(data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8"))
+    path.write_text(json.dumps(document | changes))
+    return str(path)
+
+
+def test_project_json_carries_the_whole_question(cli: Any) -> None:
+    words = ("--batch", "2048", "--tables", "64", "--pooling", "8", "--dim", "64", "--set", "dtype=fp16")
+    more = ("--set", "id_dtype=int32", "--sharding", "row-wise", "--set", "nic_bytes_per_s=100GB/s")
+    answer = json.loads(cli("project", "--table-size", "10TB", *words, *more, "--json").out)
+    expected = {
+        "table_bytes": 1e13, "batch": 2048, "tables": 64, "pooling": 8, "dim": 64, "dtype": "fp16",
+        "id_dtype": "int32", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
+        "backend": "nccl", "machine": "h100-sxm-ib",
+    }  # fmt: skip
+    assert {name: answer[name] for name in expected} == expected
+    model = json.loads(cli("project", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--json").out)
+    assert (model["model"], model["tables"], model["dim"]) == ("mlperf-dlrm-dcnv2", 26, None)
+
+
+def test_a_calibration_of_ones_own_is_named_and_brings_its_machine(cli: Any, tmp_path: Path) -> None:
+    path = own(tmp_path / "mine.json")
+    words = ("project", "--table-size", "10TB", "--calibration", path)
+    answer = json.loads(cli(*words, "--json").out)
+    assert (answer["machine"], answer["calibration_file"]) == ("h200-sxm-ib", path)
+    text = " ".join(cli(*words).out.split())
+    assert f"times calibration {path}, clock stream" in text
+    asked = ("collective", "--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--calibration", path)
+    assert f"{path} ({SHIPPED})" in " ".join(cli(*asked).out.split())
+    assert json.loads(cli(*asked, "--json").out)["machine"] == "h200-sxm-ib"
+    unknown = cli("project", "--table-size", "1TB", "--calibration", own(tmp_path / "x.json", machine="mine"))
+    assert unknown.code == 2 and "--machine PATH" in unknown.err
+    partial = cli("project", "--table-size", "1TB", "--calibration", own(tmp_path / "p.json", complete=False))
+    assert partial.code == 0 and " ".join(partial.err.split()).count("is partial") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part", "absent"),
+    [
+        (("--set", "clock=device"), 3, "nccl on l40s-pcie has --set clock=stream", "--backend nccl"),
+        (("--backend", "nvshmem"), 3, "use --backend nccl", "--backend nvshmem"),
+        (("--backend", "NCCL"), 2, "did you mean nccl?", "best?"),
+    ],
+)
+def test_advice_is_never_what_was_just_used(
+    cli: Any, words: tuple[str, ...], code: int, part: str, absent: str
+) -> None:
+    outcome = cli("project", "--table-size", "100GB", "--machine", "l40s-pcie", *words)
+    assert outcome.code == code
+    assert part in outcome.err and absent not in outcome.err
+
+
+def test_limits_are_said_in_words(cli: Any) -> None:
+    for words in ((), ("--explain", "gather")):
+        outcome = cli("project", *words, "--table-size", "1000PB", "--set", "reserve=0")
+        assert outcome.code == 2 and "11 773 016 GPUs" in outcome.err and "at most 1 048 576" in outcome.err
+    for count in ("9", "64"):
+        words = ("--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--set", f"gpus_per_node={count}")
+        assert "1 to 8 in a node" in cli("collective", *words).err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("project", "--table-size", "10"), ("10 B is less than one row", "without a unit is bytes", "10TB")),
+        (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
+        (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
+        (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
+        (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
+        (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
+        (("project", "--gpus", "16", "--explain", "all-to-all-idz"), ("did you mean all-to-all-ids",)),
+        (("sweep", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
+    ],
+)  # fmt: skip
+def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    is_an_error(cli(*words), 2, *parts)
+
+
+def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
+    """Row-wise, its screen and its document; unique rows are asked for once, so none is hottest."""
+    words = ("project", "--table-size", "10TB", "--distribution", "zipf:1.05")
+    done = cli(*words, "--sharding", "row-wise")
+    (line,) = [line for line in done.out.splitlines() if "hottest row" in line]
+    said = json.loads(cli(*words, "--sharding", "row-wise", "--json").out)
+    assert f"gets {said['fullest_part']:.1f}× the ids of the mean GPU" in line
+    assert "hottest" not in done.err and any("hottest" in note for note in said["notes"])
+    assert json.loads(cli(*words, "--sharding", "ub", "--json").out)["fullest_part"] == 1
+    leads = cli(*words).out  # row-wise
+    assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/page.html"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/plan.json"),
+        ("report", "--out", "/proc/page.html"),
+    ],
+)
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.answer", None)
+    monkeypatch.setattr("perfmodel.cli.report.make_page", None)
+    is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")

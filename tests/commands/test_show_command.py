@@ -1,0 +1,129 @@
+"""``perfmodel show`` and ``perfmodel validate``: lists, a calibration, verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import WIDTH, is_an_error
+
+from perfmodel.cli import validate as cli_validate
+from perfmodel.errors import BadInputError
+from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import load_machine
+
+
+def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
+    listed = json.loads(cli("show", "machines", "--json").out)
+    assert listed["schema_version"] == 3
+    names = [machine["name"] for machine in listed["machines"]]
+    assert "h100-sxm-ib" in names
+    text = cli("show", "machines").out
+    assert all(name in text for name in names)
+    one = cli("show", "machines", "h100-sxm-ib").out
+    assert "nic_bytes_per_s" in one and "datasheet" in one
+    assert "mlperf-dlrm-dcnv2" in cli("show", "models").out
+    full = json.loads(cli("show", "models", "mlperf-dlrm-dcnv2", "--json").out)
+    assert len(full["models"][0]["table_list"]) == full["models"][0]["tables"] == 26
+
+
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+def test_calibrations_and_show(cli: Any) -> None:
+    assert SHIPPED in cli("show", "calibrations").out
+    listed = json.loads(cli("show", "calibrations", "h200-sxm-ib", "--json").out)["calibrations"]
+    assert {item["machine"] for item in listed} == {"h200-sxm-ib"}
+    for words in (
+        ("show", "calibrations"),
+        ("show", SHIPPED),
+        ("show", SHIPPED, "--samples"),
+    ):
+        outcome = cli(*words)
+        assert outcome.code == 0, outcome.err
+        assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH, words
+    assert "t = ((" in cli("show", SHIPPED).out
+    both = cli("show", "h100-sxm-ib/nccl-2.27.3-stream", "--compare", SHIPPED)
+    assert "B/A" in both.out
+    assert max(len(line) for line in both.out.splitlines()) <= WIDTH
+
+
+def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
+    from perfmodel.resources import data_path
+
+    good = data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8")
+    path = tmp_path / "c.json"
+    for text, part in (
+        (good[: len(good) // 2], "not valid JSON"),
+        (good.replace('"schema_version": 2', '"schema_version": 99'), "schema_version 99"),
+        ("{}", "schema_version"),
+        ('{"schema_version": 2}', "is missing"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        is_an_error(cli("show", str(path)), 2, part)
+    is_an_error(cli("show", "no-such/thing"), 2, "no-such/thing", "known:")
+    is_an_error(cli("show"), 2, "nothing is named", "machines, models, chips")
+
+
+def verdicts(*, regression: bool) -> Any:
+    from perfmodel.validate import Outcome, Verdict
+
+    said = Outcome.FAILS if regression else Outcome.HOLDS
+
+    def judge(paper: bool = False, held_out: bool = False) -> list[Verdict]:
+        return [Verdict("size", "a claim", "2", "3", "1 to 2", said, "because", regression)]
+
+    return judge
+
+
+def test_validate_prints_verdicts_and_exits_6_outside_a_band(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=False))
+    good = cli("validate")
+    assert (good.code, good.err) == (0, "")
+    assert "size: holds" in good.out and "1 band: 1 holds, 0 fail," in good.out
+    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=True))
+    bad = cli("validate", "--json")
+    assert bad.code == 6
+    assert json.loads(bad.out)["outside"] == ["size"]
+    assert json.loads(bad.err)["error"]["what"] == "1 band is left: size."
+    assert "! size: fails" in cli("validate").out
+
+
+def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
+    known = ["h100-sxm-ib", "l40s-pcie", "nccl"]
+    for text, meant in (
+        ("H100-SXM-IB", "h100-sxm-ib"),
+        ("h100", "h100-sxm-ib"),
+        ("ncl", "nccl"),
+        ("NCCL", "nccl"),
+    ):
+        assert f"did you mean {meant}?" in unknown_name("name", text, known).next_step
+    for text in ("mpi", "tpu-v5", "", "x"):
+        assert "did you mean" not in unknown_name("name", text, known).next_step
+    with pytest.raises(BadInputError, match="nofile"):
+        load_calibration("nofile")
+    with pytest.raises(BadInputError, match="did you mean latest"):
+        load_calibration("latset")
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("gb300", "gb200-nvl72"),
+        ("gb300-nvl72", "gb200-nvl72"),
+        ("b200", "b200-sxm-ib or b200-sxm-roce"),
+        ("b300", "b200-sxm-ib or b200-sxm-roce"),
+        ("h100", "h100-sxm-ib or h100-paper or h100-sxm-efa"),
+        ("mi300x", "mi355x-roce"),
+    ],
+)
+def test_an_unknown_machine_names_the_nearest_shipped_ones(typed: str, nearest: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_machine(typed)
+    assert caught.value.next_step.startswith(f"did you mean {nearest}? known: a100-")
