@@ -117,8 +117,8 @@ class Site:
             return None
         search = urlencode([pair for pair in pairs if pair[0] != "token"])
         place, attributes = f"/?{search}" if search else "/", "HttpOnly; SameSite=Strict; Path=/"
-        cookies = {"Location": place, "Set-Cookie": f"{cookie}={self._token}; {attributes}"}
-        return Reply("", HTTPStatus.FOUND, headers=cookies)
+        where = {"Location": place, "Set-Cookie": f"{cookie}={self._token}; {attributes}"}
+        return Reply("", HTTPStatus.FOUND, headers=where)
 
 
 def read_own_file(name: str) -> str:

@@ -16,6 +16,7 @@ from oracles import own_run
 
 from perfmodel.answer import Question, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_shardings, rank_shardings
+from perfmodel.answer.sweep import GRIDS
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import bars, breakdown, collective_curves, heat_maps, lines, paper, registry
@@ -411,12 +412,12 @@ def test_look_ups_that_were_timed_stand_on_lines_of_their_shapes(folder: Path, t
     timed = [row for row in block.data if row["kind"] == "timed" and row["axis"] == "table_count"]
     assert [(row["table_count"], row["reduce_s"]) for row in timed] == [(n, 3e-4 * n) for n in (1, 2, 4)]
     assert {row["evidence"] for row in timed} == {"measured"}
-    line = [row for row in block.data if row["kind"] == "projected" and row["axis"] == "table_count"]
-    assert [(row["table_count"], row["batch"], row["gpus"]) for row in line] == [
+    projected = [row for row in block.data if row["kind"] == "projected" and row["axis"] == "table_count"]
+    assert [(row["table_count"], row["batch"], row["gpus"]) for row in projected] == [
         (n, 16, 4) for n in (1, 2, 4)
     ]
     asked = {"gpus": 4, "batch": 16, "table_count": 2, "table_bytes": 2 * 4000 * 128}
-    assert line[1]["time_s"] == pytest.approx(own_subject(own, **asked).answer.time_s)
+    assert projected[1]["time_s"] == pytest.approx(own_subject(own, **asked).answer.time_s)
     marks = [trace for trace in traces(block, "markers") if trace.name == "exchange (eager)"]
     assert any(list(trace.y) == [6e-4, 12e-4, 24e-4] for trace in marks)
 
@@ -434,9 +435,7 @@ def test_figure_9_has_both_ends_with_their_bands_beside_the_papers() -> None:
     block = drawn(paper.draw_ends(subject(**DEFAULT)))
     published = [row["slowdown"] for row in block.data if row["evidence"] == "published"]
     assert published == [22.8, 108.2]
-    frames = [
-        project_row_wise(heat_maps.GRIDS[name](gpus=(128,)), "h100-paper") for name in ("paper-1", "paper-2")
-    ]
+    frames = [project_row_wise(GRIDS[name](gpus=(128,)), "h100-paper") for name in ("paper-1", "paper-2")]
     least = min(float(frame["slowdown"].min()) for frame in frames)
     own = row(block, line="one NVLink domain, NCCL", end="least")
     assert own["slowdown"] == pytest.approx(least) and own["slowdown_low"] < least < own["slowdown_high"]

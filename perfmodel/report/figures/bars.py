@@ -135,7 +135,7 @@ def _draw_bars(rows: Sequence[Row], name: str) -> Any:
         }
         for place, text in enumerate(texts)
     ]  # fmt: skip
-    hidden = dict.fromkeys(("showticklabels", "showgrid", "showline", "zeroline"), False)
+    hidden: dict[str, Any] = dict.fromkeys(("showticklabels", "showgrid", "showline", "zeroline"), False)
     return style.new_figure(
         traces,
         height=100 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),

@@ -244,7 +244,9 @@ def _list_lines(line: MeasuredCurve) -> Iterator[dict[str, Any]]:
     ):
         sizes = np.geomspace(start, end, count + 1)
         look = {"color": style.colour(line.number), "width": 2, "dash": style.DASHES[evidence]}
-        shared = {"legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False}
+        shared: dict[str, Any] = {
+            "legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False,
+        }  # fmt: skip
         yield scatter(sizes, line.fit(sizes), "", line.label, line=look, **shared)
 
 

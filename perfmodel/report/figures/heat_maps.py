@@ -49,9 +49,11 @@ def draw_shapes(subject: Subject) -> Block | Missing:
         axes = [list_around(values[name], *_STEPS[name], whole=name != "pooling") for name in names]
         rows = _ask_rows(subject, names, axes)
         data += rows
-        labels = [[_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True)]
-        cells = {tuple(_write(name, row[name]) for name in names): row for row in rows}
-        maps.append(_draw_map(cells, *labels, names))
+        columns, lines = (
+            [_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True)
+        )
+        cells = {(_write(names[0], row[names[0]]), _write(names[1], row[names[1]])): row for row in rows}
+        maps.append(_draw_map(cells, columns, lines, names))
         x, y = (axis.index(values[name]) for name, axis in zip(names, axes, strict=True))
         number = "" if place == 0 else str(place + 1)
         frames.append(
@@ -133,7 +135,10 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def _draw_map(
-    cells: Mapping[tuple[str, ...], Row], columns: Sequence[str], lines: Sequence[str], names: Sequence[str]
+    cells: Mapping[tuple[str, str], dict[str, Any]],
+    columns: Sequence[str],
+    lines: Sequence[str],
+    names: Sequence[str],
 ) -> dict[str, Any]:
     """A plotly heat map of the slowdown. cells  by the labels of their column and line"""
     rows = [[cells.get((column, line)) for column in columns] for line in lines]

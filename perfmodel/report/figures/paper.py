@@ -191,12 +191,16 @@ def _draw_stages(rows: Sequence[Row]) -> Any:
     x_axes, y_axes = [], []
     for axis, title in _AXES.items():
         values = sorted({row[axis] for row in rows if row["axis"] == axis})
-        ticks = {"tickvals": values, "ticktext": [format_count(value) for value in values], "minor": {}}
+        ticks: dict[str, Any] = {
+            "tickvals": values,
+            "ticktext": [format_count(value) for value in values],
+            "minor": {},
+        }
         x_axes.append(style.log_axis(values[0] / 1.2, 1.2 * values[-1], format_count, title, **ticks))
     for stage, title in stages.items():
         times = [row[stage] for row in rows if row[stage]] or [1e-6]
-        axis = style.time_axis(min(times) / 1.5, 1.5 * max(times), title)
-        y_axes.append([axis, *([{**axis, "title": {"text": ""}}] * (len(_AXES) - 1))])
+        y_axis = style.time_axis(min(times) / 1.5, 1.5 * max(times), title)
+        y_axes.append([y_axis, *([{**y_axis, "title": {"text": ""}}] * (len(_AXES) - 1))])
     return style.new_figure(
         traces, height=760, meta={"min_width": 720}, **split_panes(x_axes, y_axes, gaps=(0.09, 0.04))
     )
@@ -237,7 +241,9 @@ def draw_links(_: Subject) -> Block | Missing:
         ]
     timed = list(_read_boxes())
     size = min(row["payload_bytes"] for row in timed)
-    times = {row["line"]: row["time_s"] for row in (*rows, *timed) if row["payload_bytes"] == size}
+    times: dict[str, float] = {
+        row["line"]: row["time_s"] for row in (*rows, *timed) if row["payload_bytes"] == size
+    }
     modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
     measured = times["4 A100, peer-to-peer off"] / times["4 A100, peer-to-peer on"]
     finding = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
@@ -264,7 +270,7 @@ def _read_boxes() -> Iterator[Row]:
 
 
 def _draw_links(rows: Sequence[Row]) -> Any:
-    traces = []
+    traces: list[dict[str, Any]] = []
     for number, line in enumerate(dict.fromkeys(row["line"] for row in rows)):
         points = [row for row in rows if row["line"] == line]
         if "low_s" in points[0]:
@@ -274,7 +280,7 @@ def _draw_links(rows: Sequence[Row]) -> Any:
         marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 8}
         x, y = ([row[name] for row in points] for name in ("payload_bytes", "time_s"))
         traces.append(scatter(x, y, [hover([line, *_describe_link(row)]) for row in points], line, marker))
-    times = [row.get(name, row["time_s"]) for row in rows for name in ("low_s", "high_s")]
+    times = [row[name] for row in rows for name in ("low_s", "time_s", "high_s") if name in row]
     return style.new_figure(
         traces,
         xaxis=style.binary_bytes_axis(_SIZES[0], 1.3 * _SIZES[-1], "payload of one GPU"),
@@ -328,24 +334,24 @@ def draw_ends(_: Subject) -> Block | Missing:
 
 
 def _draw_slowdown(rows: Sequence[Row]) -> Any:
+    def read(row: Row, end: str = "") -> float:
+        return float(row[name] if (name := f"slowdown{end}") in row else row["slowdown"])
+
     traces = []
     for number, end in enumerate(_ENDS):
         points = [row for row in rows if row["end"] == end]
-        middle, low, high = (
-            [row.get(name, row["slowdown"]) for row in points]
-            for name in ("slowdown", "slowdown_low", "slowdown_high")
-        )
+        middle, low, high = ([read(row, side) for row in points] for side in ("", "_low", "_high"))
         words = [
             f"{row['line']}, {end}: {format_ratio(value)}<br>"
             f"band {format_ratio(start)} – {format_ratio(stop)}<br>evidence: {row['evidence']}"
             for row, value, start, stop in zip(points, middle, low, high, strict=True)
         ]
-        look = {
+        look: dict[str, Any] = {
             "marker": {"color": style.colour(number), "symbol": style.symbol(number), "size": 9},
             "error_x": whiskers(middle, low, high, thickness=1.5, width=5, color=style.colour(number)),
         }
         traces.append(scatter(middle, [row["line"] for row in points], words, f"the {end}", **look))
-    ends = [row.get(name, row["slowdown"]) for row in rows for name in ("slowdown_low", "slowdown_high")]
+    ends = [read(row, side) for row in rows for side in ("_low", "_high")]
     return style.new_figure(
         traces,
         height=380,
