@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,8 @@ from perfmodel.engine.schemes import ALL, find_way
 from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
-from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import (
     ID_DTYPE_BYTES,
@@ -292,8 +290,9 @@ def read_keywords(
     Limits: tables alone -> no columns: one configuration;  an unknown keyword -> BadInputError
     """
     values = {name: value for name, value in options.items() if value is not None}
-    setting, calibration = values.get("setting"), values.get("calibration")
-    box = read_machine(machine, values.pop("overrides", None), setting, calibration)
+    setting = values.get("setting")
+    box = load_machine(machine) if isinstance(machine, str) else machine
+    box = box.with_overrides(values.pop("overrides", None) or {})
     values.setdefault("backend", setting.backend if setting else str(box.defaults.backend))
     if isinstance(workload, TableSet):
         values["tables"] = workload
@@ -329,22 +328,6 @@ def _read_workload(workload: Any) -> dict[str, Any]:
         if unknown := next((name for name in raw if name not in COLUMNS), None):
             raise unknown_name("workload column", unknown, COLUMNS)
     return {name: value for name, value in raw.items() if value is not None}
-
-
-def read_machine(
-    machine: str | Machine,
-    overrides: Mapping[str, float | str] | None,
-    setting: Setting | None = None,
-    calibration: str | Path | None = None,
-) -> Machine:
-    """The machine with what-ifs.
-
-    Where shipped measurements are used, values that differ from the shipped machine with this name are
-    what-ifs too.
-    """
-    box = load_machine(machine) if isinstance(machine, str) else machine
-    shipped = setting is None and (calibration is None or str(calibration) in list_calibrations())
-    return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
 
 
 def read_sharding(text: str | None, more: str = ALL) -> str | None:

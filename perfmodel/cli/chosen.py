@@ -17,14 +17,7 @@ from perfmodel.schema.calibration import Calibration, list_calibrations, load_ca
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.machine import (
-    KEYS,
-    Machine,
-    beside_shipped,
-    doubted_values,
-    list_machines,
-    load_machine,
-)
+from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.run_files import (
     calibration_in,
     calibrations_of,
@@ -108,10 +101,7 @@ def machine_of(
                 what, folder = f"calibration {calibration}", Path(calibration).parent
                 raise no_machine_file(what, name, folder, "; or name it with --machine PATH")
             name = str(beside)
-    machine = load_machine(name or DEFAULT_MACHINE)
-    if calibration is None or calibration in list_calibrations():  # else it was measured on this machine
-        machine = beside_shipped(machine)
-    return apply_settings(machine, settings)
+    return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
 
 
 def library_of(machine: Machine, backend: str | None, calibration: str | None) -> str:

@@ -27,7 +27,7 @@ from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn, 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
 from perfmodel.collectives.library import Faster
-from perfmodel.engine.settings import BEST, load_setting, note_changed_values
+from perfmodel.engine.settings import BEST, load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text, gates_text
@@ -127,7 +127,7 @@ def models_of(
 ) -> tuple[tuple[CollectiveModel, ...], tuple[str, ...]]:
     """The models of a library, two of ``best``, as ``project`` compares them; and notes for the user."""
     if library != BEST:
-        return (CollectiveModel.load(machine, library, clock, calibration),), note_changed_values(machine)
+        return (CollectiveModel.load(machine, library, clock, calibration),), ()
     setting = load_setting(machine, BEST, clock, calibration=calibration)
     links = setting.links
     libraries = (links.first, links.second) if isinstance(links, Faster) else (links,)

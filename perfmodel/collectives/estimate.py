@@ -19,10 +19,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
-from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
+from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,8 +188,6 @@ def predict_collectives(
     collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
-    if calibration is None or str(calibration) in list_calibrations():
-        where = beside_shipped(where)
     return CollectiveModel.load(where.with_overrides(overrides or {}), backend, clock, calibration).answers(
         frame
     )

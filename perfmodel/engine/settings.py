@@ -185,15 +185,14 @@ def load_setting(
         raise unknown_name("backend", backend, BACKENDS)
     if kernels is not None and kernels not in IMPLEMENTATIONS:
         raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
-    notes = note_changed_values(machine)
+    notes: tuple[str, ...] = ()
     rate = card_rate(machine)  # a what-if of ``nics_per_node`` changes each GPU's share of the cards
     if rate != machine.value("nic_bytes_per_s"):
         machine = machine.with_overrides({"nic_bytes_per_s": rate})
     constants, source = load_kernel_constants(), None
     links: Links
     if backend == BEST:
-        links, compared = _compare_libraries(machine, clock, calibration)
-        notes = (*notes, *compared)
+        links, notes = _compare_libraries(machine, clock, calibration)
     else:
         times = CollectiveModel.load(machine, backend, clock, calibration)
         links = Library(backend, times)
@@ -215,22 +214,6 @@ def load_setting(
         kernels=fitted,
         asked_kernels=kernels,
         handover=Handover.from_calibration(source) if source else Handover(),
-    )
-
-
-def note_changed_values(machine: Machine) -> tuple[str, ...]:
-    """Note on a machine file that keeps the name of a shipped machine but has other values."""
-    keys = sorted(machine.overrides - set(machine.what_ifs))
-    if not keys:
-        return ()
-    before = machine.unchanged()
-    words = ", ".join(
-        f"{key} {machine.quantity(key)} and not {before.quantity(key) if before.knows(key) else 'stated'}"
-        for key in keys
-    )
-    return (
-        f"the machine file has the name of the shipped {machine.name} and other values ({words}): what was "
-        "measured there is rescaled to them; give the file a name of its own if it is another machine",
     )
 
 

@@ -172,7 +172,7 @@ class Machine(Hardware):
 
     @property
     def what_ifs(self) -> list[str]:
-        """Keys of overrides that the user set, sorted; a changed file with a shipped name adds none."""
+        """Keys of overrides that the user set, sorted."""
         return sorted(key for key in self.overrides if self.quantity(key).source == OVERRIDE_SOURCE)
 
     @property
@@ -324,25 +324,6 @@ def _load_shipped(name: str) -> Machine:
     return read_machine(_find_shipped(Machine.kind, name))
 
 
-def beside_shipped(machine: Machine) -> Machine:
-    """A user's machine with a shipped name, as a change of that shipped machine, whose measurements it uses.
-
-    Different values are in ``overrides``, with their own sources, and the shipped values are its
-    ``originals``: the shipped measurements are then rescaled as for ``--set``.
-    Limits: a name of its own, or no different value -> the machine itself
-    """
-    if machine.name not in list_machines() or machine.originals:
-        return machine
-    originals = {
-        key: quantity
-        for key, quantity in _load_shipped(machine.name).values.items()
-        if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
-    }
-    if not originals:
-        return machine
-    return machine.model_copy(update={"overrides": frozenset(originals), "originals": originals})
-
-
 def read_machine(path: Path) -> Machine:
     """A machine from a TOML file, validated."""
     where = f"machine file {path}"
@@ -352,8 +333,20 @@ def read_machine(path: Path) -> Machine:
         raise doubted_values(f"{where}: ", doubts, f"write accepted = {accepted}")
     if machine.links.like and machine.links.like not in list_machines():
         raise unknown_name(f"{where}: links.like", machine.links.like, list_machines())
-    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped machine
+    if machine.name not in list_machines():
         _check_kernel_rates(machine, where)
+    elif path != resources.data_path("machines", machine.name + _SUFFIX):
+        shipped = _load_shipped(machine.name).values
+        changed = [
+            key
+            for key, now in machine.values.items()
+            if now.value != getattr(shipped.get(key), "value", None)
+        ]
+        if words := ", ".join(changed):
+            raise BadInputError(
+                f"{where}: the name is that of the shipped {machine.name}, the values are not: {words}.",
+                f'give it a name of its own; links.like = "{machine.name}" borrows what was measured there.',
+            )
     return machine
 
 

@@ -87,3 +87,12 @@ def test_collectives_of_a_copy_follow_its_links(tmp_path: Path, key: str, value:
     assert own["time_s"].tolist() == pytest.approx(what_if["time_s"].tolist())
     assert set(own["evidence"]) == {"transferred"}
     assert (own["time_s"] > 1.4 * predict_collectives(asked, machine=NAME)["time_s"]).all()
+
+
+def test_a_changed_copy_needs_a_name_of_its_own(tmp_path: Path) -> None:
+    """Else two machines would give two answers under one name; an unchanged copy is the same."""
+    path = own_file(tmp_path, {"nic_bytes_per_s": 100e9}, name=NAME)
+    with pytest.raises(BadInputError, match=r"the values are not: nic_bytes_per_s\.") as refused:
+        load_machine(path)
+    assert f'links.like = "{NAME}"' in refused.value.next_step
+    assert load_machine(own_file(tmp_path, {}, name=NAME)).values == load_machine(NAME).values

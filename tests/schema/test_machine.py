@@ -304,7 +304,7 @@ def test_every_machine_value_has_a_limit_and_every_shipped_machine_is_sold() -> 
 
 def machine_file(folder: Path, key: str, value: str, accepted: str = "") -> Path:
     """The shipped H100 machine with another value, and what it accepts."""
-    head, _, tail = H100.partition(f"[values.{key}]\n")
+    head, _, tail = H100.replace('name = "h100-sxm-ib"', 'name = "mine"').partition(f"[values.{key}]\n")
     rest = tail.partition("\n")[2]
     path = folder / "mine.toml"
     path.write_text(f"{accepted}\n{head}[values.{key}]\nvalue = {value}\n{rest}", encoding="utf-8")
