@@ -39,17 +39,17 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 _NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = None) -> str:
+def write_summary(points: pd.DataFrame, by: list[str], names: list[str] | None = None) -> str:
     """One line a group: how many points, the error's median, p90 and sign, and what the interval holds."""
     rows = [
         [
             *(str(row[c]) for c in by),
             str(row["n"]),
-            *(percent(row[c]) for c in ("median", "p90", "bias", "inside")),
+            *(format_percent(row[c]) for c in ("median", "p90", "bias", "inside")),
             f"x{row['width']:.2f}",
         ]
         for row in summary(points, by).to_dict("records")
@@ -57,7 +57,7 @@ def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = 
     return table([*(names or by), *_NUMBERS], rows, left=range(len(by)))
 
 
-def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
+def compare_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
     """A cell with |error| of the plain alpha-beta model, each size predicted from the others."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     rests = [sizes != size for size in sizes]
@@ -69,38 +69,38 @@ def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
     return cell.assign(alpha_beta_error=np.abs(np.array(predicted) / times - 1))
 
 
-def in_node() -> str:
+def judge_in_node() -> str:
     cells = accuracy.leave_one_size_out().groupby(["machine", "collective", "gpus"], observed=True)
-    points = pd.concat([alpha_beta_errors(cell) for _, cell in cells]).assign(all="all")
+    points = pd.concat([compare_alpha_beta(cell) for _, cell in cells]).assign(all="all")
     rows = []
     for column in ("all", "machine", "collective", "gpus", "size"):
         for row in summary(points, [column]).to_dict("records"):
             plain = points[points[column] == row[column]]["alpha_beta_error"]
             label = f"{row[column]} GPUs" if column == "gpus" else str(row[column])
             errors = [row["median"], row["p90"], plain.median(), plain.quantile(0.9), row["inside"]]
-            rows.append([label, str(row["n"]), *map(percent, errors), f"x{row['width']:.2f}"])
+            rows.append([label, str(row["n"]), *map(format_percent, errors), f"x{row['width']:.2f}"])
     return table(["", "n", "median %", "p90 %", "a-b median %", "a-b p90 %", "inside %", "width"], rows)
 
 
-def two_nodes() -> str:
+def judge_two_nodes() -> str:
     learned = accuracy.one_node_to_two().assign(constants="other clusters'")
     alone = accuracy.one_node_to_two(with_clusters=False).assign(constants="NCCL's own")
-    return summary_text(pd.concat([learned, alone]), ["constants", "size"])
+    return write_summary(pd.concat([learned, alone]), ["constants", "size"])
 
 
-def other_clusters() -> str:
-    return summary_text(accuracy.other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""])
+def judge_other_clusters() -> str:
+    return write_summary(accuracy.other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""])
 
 
-def other_machines() -> str:
-    return summary_text(left_out.without_the_machine(), ["where", "size"], ["", ""])
+def judge_other_machines() -> str:
+    return write_summary(left_out.without_the_machine(), ["where", "size"], ["", ""])
 
 
 _SCORED = ["links", "cell", "size"]
 
 
 @lru_cache(maxsize=1)
-def scored() -> pd.DataFrame:
+def score_operators() -> pd.DataFrame:
     """Operators left out, ordered for tables, with column ``cell``: what a prediction rests on."""
     points = bands.with_bands_of_others(left_out.operators_left_out())
     order = points["size"].map({size: place for place, size in enumerate(measured.SIZES)})
@@ -108,19 +108,19 @@ def scored() -> pd.DataFrame:
     return points.sort_values(["where", "links", "cell", "_order"], kind="stable")
 
 
-def operators_left_out() -> str:
+def judge_operators() -> str:
     """The product with its bands, its law without measured cells, and the rival, on operators left out."""
-    product = scored()
+    product = score_operators()
     answers = product, left_out.operators_left_out(law_alone=True), rival.rival_left_out(product)
     rows = []
     for key, group in product.groupby(_SCORED, sort=False, observed=True):
         row = [*map(str, key), str(group["operator"].nunique()), str(len(group))]
         for points in answers:
             scores = points.loc[group.index]
-            row += [percent(float(scores["error"].abs().quantile(share))) for share in (0.5, 0.9)]
+            row += [format_percent(float(scores["error"].abs().quantile(share))) for share in (0.5, 0.9)]
             if points is product:
                 row += [
-                    percent(scores["inside"].mean()),
+                    format_percent(scores["inside"].mean()),
                     f"x{(scores['high_s'] / scores['low_s']).median():.2f}",
                 ]
         rows.append(row)
@@ -129,16 +129,16 @@ def operators_left_out() -> str:
 
 
 @lru_cache(maxsize=1)
-def large_groups() -> pd.DataFrame:
+def predict_large_groups() -> pd.DataFrame:
     """Large node counts left out, fitted once."""
     return left_out.large_left_out()
 
 
-def nodes_left_out() -> str:
-    return summary_text(large_groups(), ["family", "size"], ["", ""])
+def judge_nodes() -> str:
+    return write_summary(predict_large_groups(), ["family", "size"], ["", ""])
 
 
-def forced() -> str:
+def compare_forced() -> str:
     """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
     priors, samples = load_priors(), measured.shipped_samples()
     cluster = next(cells for cells in find_cluster_cells(samples) if cells.name == "pico_mn5_h100")
@@ -159,7 +159,7 @@ def forced() -> str:
     return table(["", "GPUs", "µs at", *[format_bytes(size) for size in sizes]], rows, left=(0, 2))
 
 
-def crossovers() -> str:
+def list_crossovers() -> str:
     rows = []
     for collective, clocks in product(crossover.COLLECTIVES, crossover.PAIRS):
         crossing = crossover.compare(collective, *clocks)
@@ -172,7 +172,7 @@ def crossovers() -> str:
     return table(headers, rows, left=(0, 1, 2, 5))
 
 
-def networks() -> str:
+def list_networks() -> str:
     """What clusters on each kind of network say of the laws (data/priors/networks.json)."""
     learned, shown = load_priors().learned, ("infiniband", "efa", "slingshot", "roce")
     rows = []
@@ -184,11 +184,11 @@ def networks() -> str:
         for name in (unknown.name for unknown in unknowns if unknown.network):
             values = [cluster.unknowns[name] if cluster else None for cluster in shared]
             short = name.removesuffix("_ratio").removesuffix("_bytes_per_s").removesuffix("_s")
-            rows.append([f" {short}", *[_value_text(name, value) if value else "" for value in values]])
+            rows.append([f" {short}", *[format_value(name, value) if value else "" for value in values]])
     return table(["", *shown], rows, left=(0,))
 
 
-def _value_text(name: str, value: float) -> str:
+def format_value(name: str, value: float) -> str:
     """A ratio as it is, a latency in µs, a rate of its own in GB/s."""
     scale = 1e6 if name.endswith("_s") and value < 1e-2 else 1e-9 if value > 1e6 else 1.0
     unit = {1e6: " µs", 1e-9: " GB/s", 1.0: ""}[scale]
@@ -196,15 +196,15 @@ def _value_text(name: str, value: float) -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
-    "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
-    "two-nodes": ("Two nodes predicted from one", two_nodes),
-    "other-clusters": ("Clusters that informed no fit", other_clusters),
-    "operators-left-out": ("Whole operators left out: product, law alone, rival", operators_left_out),
-    "nodes-left-out": ("Large node counts left out", nodes_left_out),
-    "other-machines": ("A machine predicted from its class", other_machines),
-    "networks": ("What clusters on one kind of network have in common", networks),
-    "forced": ("Forced algorithms, measured and by the law fitted to that cluster", forced),
-    "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
+    "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", judge_in_node),
+    "two-nodes": ("Two nodes predicted from one", judge_two_nodes),
+    "other-clusters": ("Clusters that informed no fit", judge_other_clusters),
+    "operators-left-out": ("Whole operators left out: product, law alone, rival", judge_operators),
+    "nodes-left-out": ("Large node counts left out", judge_nodes),
+    "other-machines": ("A machine predicted from its class", judge_other_machines),
+    "networks": ("What clusters on one kind of network have in common", list_networks),
+    "forced": ("Forced algorithms, measured and by the law fitted to that cluster", compare_forced),
+    "crossovers": ("NCCL against NVSHMEM on 8 H200", list_crossovers),
     "mlperf-left-out": ("MLPerf's training steps, each machine left out", mlperf_steps.left_out_text),
 }
 """Title and maker of each table; the page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
@@ -243,7 +243,7 @@ def main() -> int:
             print(f"{title}\n{tables[name]}\n", flush=True)
     if options.write:
         write(tables)
-        left_out.save(large_groups())
+        left_out.save(predict_large_groups())
     return 0
 
 

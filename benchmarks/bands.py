@@ -108,7 +108,7 @@ def make_text() -> str:
     near = large[np.log2(large["nodes"] / large["seen_nodes"]) <= _NEAR_DOUBLINGS]
     lines = [f"why = {json.dumps(_WHY)}", f"edges_bytes = {list(EDGES_BYTES)}"]
     below, above = zip(*find_growth(large), strict=True)
-    lines.append(f"growth = {{ below = {_rounded(below)}, above = {_rounded(above)} }}")
+    lines.append(f"growth = {{ below = {format_rounded(below)}, above = {format_rounded(above)} }}")
     for this_cluster, law, points in ((False, False, like), (False, True, like), (True, True, near)):
         for links in LINKS:
             cells = [select(points, links, law, size_class) for size_class in range(len(EDGES_BYTES) + 1)]
@@ -120,15 +120,15 @@ def make_text() -> str:
                 f'links = "{links}"',
                 f"this_cluster = {json.dumps(this_cluster)}",
                 f"law = {json.dumps(law)}",
-                f"below = {_rounded(below)}",
-                f"above = {_rounded(above)}",
+                f"below = {format_rounded(below)}",
+                f"above = {format_rounded(above)}",
                 f"points = {sum(map(len, cells))}",
                 f"operators = {json.dumps(names)}",
             ]
     return "\n".join(lines) + "\n"
 
 
-def _rounded(values: tuple[float, ...]) -> list[float]:
+def format_rounded(values: tuple[float, ...]) -> list[float]:
     return [round(float(value), 3) for value in values]
 
 

@@ -42,7 +42,7 @@ def _place(content: bytes, dice: random.Random) -> int:
     return dice.randrange(len(content) + 1)
 
 
-def _flipped(content: bytes, dice: random.Random) -> bytes:
+def flip_bit(content: bytes, dice: random.Random) -> bytes:
     place = _place(content, dice)
     return content[:place] + bytes([dice.randrange(256)]) + content[place + 1 :]
 
@@ -51,17 +51,17 @@ def _cut(content: bytes, dice: random.Random) -> bytes:
     return content[: _place(content, dice)]
 
 
-def _without_a_piece(content: bytes, dice: random.Random) -> bytes:
+def cut_piece(content: bytes, dice: random.Random) -> bytes:
     place = _place(content, dice)
     return content[:place] + content[place + dice.choice((1, 3, 20, 200)) :]
 
 
-def _with_a_piece_twice(content: bytes, dice: random.Random) -> bytes:
+def repeat_piece(content: bytes, dice: random.Random) -> bytes:
     place = _place(content, dice)
     return content[:place] + content[max(0, place - dice.choice((3, 30, 300))) : place] + content[place:]
 
 
-def _with_junk(content: bytes, dice: random.Random) -> bytes:
+def insert_junk(content: bytes, dice: random.Random) -> bytes:
     junk = (
         b"\0" * 16,
         b"\xff\xfe",
@@ -77,7 +77,7 @@ def _with_junk(content: bytes, dice: random.Random) -> bytes:
     return content[:place] + dice.choice(junk) + content[place:]
 
 
-def _with_an_absurd_number(content: bytes, dice: random.Random) -> bytes:
+def put_absurd_number(content: bytes, dice: random.Random) -> bytes:
     numbers = list(_NUMBER.finditer(content))
     if not numbers:
         return content
@@ -85,7 +85,7 @@ def _with_an_absurd_number(content: bytes, dice: random.Random) -> bytes:
     return content[: number.start()] + dice.choice(ABSURD).encode() + content[number.end() :]
 
 
-def _with_lines_moved(content: bytes, dice: random.Random) -> bytes:
+def move_lines(content: bytes, dice: random.Random) -> bytes:
     lines = content.split(b"\n")
     line, line_after = dice.randrange(len(lines)), dice.randrange(len(lines))
     choice = dice.randrange(3)
@@ -98,7 +98,7 @@ def _with_lines_moved(content: bytes, dice: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-def _with_a_long_piece(content: bytes, dice: random.Random) -> bytes:
+def insert_long_piece(content: bytes, dice: random.Random) -> bytes:
     """Text, keys, levels or spaces without end."""
     piece, times = dice.choice(_PIECES), dice.choice((40, 400, 4_000, 40_000))
     words = list(_WORD.finditer(content))
@@ -106,7 +106,7 @@ def _with_a_long_piece(content: bytes, dice: random.Random) -> bytes:
     return content[:place] + piece * times + content[place:]
 
 
-def _with_another_type(content: bytes, dice: random.Random) -> bytes:
+def put_other_type(content: bytes, dice: random.Random) -> bytes:
     """A word, a number, a list or an object in the place of another one."""
     values = list(_VALUE.finditer(content))
     if not values:
@@ -116,7 +116,7 @@ def _with_another_type(content: bytes, dice: random.Random) -> bytes:
     return content[: value.start()] + new + content[value.end() :]
 
 
-def _with_a_line_many_times(content: bytes, dice: random.Random) -> bytes:
+def repeat_line(content: bytes, dice: random.Random) -> bytes:
     lines = content.split(b"\n")
     place = dice.randrange(len(lines))
     return b"\n".join([*lines[:place], *[lines[place]] * dice.choice((10, 100, 1_000)), *lines[place:]])
@@ -126,9 +126,9 @@ _PIECES = (b"A", b".a", b" ", b"[", b'{"a":', b"(", b"9", b"- ", b",", b"\n", b'
 _WORD = re.compile(rb"[A-Za-z_]+")
 _VALUE = re.compile(rb'"[^"\n]*"|-?\d[\d.eE+-]*|\[[^\[\]]*\]|\{[^{}]*\}|true|false|null|\w+')
 _DAMAGES = (
-    *(_with_a_long_piece, _with_another_type, _with_another_type, _with_a_line_many_times),
-    *(_flipped, _cut, _without_a_piece, _with_a_piece_twice, _with_junk, _with_lines_moved),
-    *(_with_an_absurd_number, _with_an_absurd_number, _with_an_absurd_number),
+    *(insert_long_piece, put_other_type, put_other_type, repeat_line),
+    *(flip_bit, _cut, cut_piece, repeat_piece, insert_junk, move_lines),
+    *(put_absurd_number, put_absurd_number, put_absurd_number),
 )
 
 

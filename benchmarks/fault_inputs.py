@@ -32,10 +32,10 @@ class Reader:
 
 def all_readers() -> list[Reader]:
     """Every reader of files that users, other programs or machines wrote."""
-    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs()]
+    return [*list_our_files(), *list_tables(), *list_plans(), *list_logs()]
 
 
-def _of_our_files() -> list[Reader]:
+def list_our_files() -> list[Reader]:
     from perfmodel.schema.calibration import read_calibration
     from perfmodel.schema.machine import read_chip, read_machine
     from perfmodel.schema.priors import load_dense
@@ -45,18 +45,18 @@ def _of_our_files() -> list[Reader]:
     measured = data_path("measurements", "nccl").glob("*.csv")
     samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
     return [
-        Reader("machine", ".toml", (_shipped("machines", "h100-sxm-ib.toml"),), read_machine),
-        Reader("chip", ".toml", (_shipped("chips", "h100-sxm.toml"),), read_chip),
+        Reader("machine", ".toml", (read_shipped("machines", "h100-sxm-ib.toml"),), read_machine),
+        Reader("chip", ".toml", (read_shipped("chips", "h100-sxm.toml"),), read_chip),
         Reader(
-            "dense layers", ".toml", (_shipped("dense", "dlrm-dcnv2.toml"),), lambda p: load_dense(str(p))
+            "dense layers", ".toml", (read_shipped("dense", "dlrm-dcnv2.toml"),), lambda p: load_dense(str(p))
         ),
-        Reader("calibration", ".json", (_calibration(),), read_calibration),
+        Reader("calibration", ".json", (make_calibration(),), read_calibration),
         Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
         Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
     ]
 
 
-def _of_tables() -> list[Reader]:
+def list_tables() -> list[Reader]:
     from perfmodel.schema.table_files import read_tables
     from perfmodel.schema.workload import read_histogram
 
@@ -72,12 +72,12 @@ def _of_tables() -> list[Reader]:
         Reader("tables, CSV", ".csv", (csv,), read_tables),
         Reader("tables, JSON", ".json", (json.dumps({"tables": tables}).encode(),), read_tables),
         Reader("tables, YAML", ".yaml", (yaml,), read_tables),
-        Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
-        Reader("histogram", ".csv", (_shipped("distributions", "reuse-medium.csv"),), read_histogram),
+        Reader("tables, TOML", ".toml", (read_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
+        Reader("histogram", ".csv", (read_shipped("distributions", "reuse-medium.csv"),), read_histogram),
     ]
 
 
-def _of_plans() -> list[Reader]:
+def list_plans() -> list[Reader]:
     from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.choices.constraints import parse_rules
     from perfmodel.plan.files import read_made_for, read_plan
@@ -140,7 +140,7 @@ def _text(document: object) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _of_logs() -> list[Reader]:
+def list_logs() -> list[Reader]:
     from calibrate.importers import import_logs
 
     def asked(path: Path) -> object:
@@ -149,22 +149,22 @@ def _of_logs() -> list[Reader]:
     rows = [f"nccl,2.29.2,H200,stream,all_gather,{2**k},8,8,{1e-5 + 2**k / 3e11},ok" for k in range(10, 14)]
     head = "backend,library_version,gpu,clock,collective,payload_bytes,gpus,gpus_per_node,time_s,flag"
     return [
-        Reader("log, nccl-tests", ".log", (_nccl_log(),), lambda p: import_logs([p])),
-        Reader("log, nccl-tests, options", ".log", (_nccl_log(),), asked),
-        Reader("log, nccl-tests JSON", ".json", (_nccl_json(),), lambda p: import_logs([p])),
+        Reader("log, nccl-tests", ".log", (write_nccl_log(),), lambda p: import_logs([p])),
+        Reader("log, nccl-tests, options", ".log", (write_nccl_log(),), asked),
+        Reader("log, nccl-tests JSON", ".json", (write_nccl_json(),), lambda p: import_logs([p])),
         Reader("log, rccl-tests JSON", ".json", (_RCCL_JSON,), lambda p: import_logs([p], gpus_per_node=8)),
         Reader("log, NVSHMEM", ".log", (_NVSHMEM,), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
     ]
 
 
-def _shipped(*parts: str) -> bytes:
+def read_shipped(*parts: str) -> bytes:
     return data_path(*parts).read_bytes()
 
 
-def _calibration() -> bytes:
+def make_calibration() -> bytes:
     """A shipped one with two of its cells."""
-    record = json.loads(_shipped("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"))
+    record = json.loads(read_shipped("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"))
     return _text({**record, "curves": record["curves"][:2], "laws": record["laws"][:1]})
 
 
@@ -203,7 +203,7 @@ _RCCL_JSON = b"\n".join(
 )
 
 
-def _nccl_log() -> bytes:
+def write_nccl_log() -> bytes:
     """What nccl-tests prints of an all-gather on 8 GPUs."""
     ranks = [
         f"#  Rank  {r} Group  0 Pid {100 + r} on node-0 device  {r} [0000:0{r}:00] NVIDIA H200"
@@ -230,7 +230,7 @@ def _nccl_log() -> bytes:
     ).encode()
 
 
-def _nccl_json() -> bytes:
+def write_nccl_json() -> bytes:
     half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": 0.0}
     device = {"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}
     result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none"}

@@ -55,7 +55,7 @@ class Row:
         return f" {self.name:<42}{self.tries:>9}{len(self.failed):>10}{self.lost:>13}"
 
 
-def visits_in(found: RunLines) -> Counter[str]:
+def count_visits(found: RunLines) -> Counter[str]:
     """Visits that count, by point: a second line of a point voids those before."""
     held: Counter[str] = Counter()
     for _, line in found.good:
@@ -74,7 +74,7 @@ def kept(folder: Path, row: Row) -> Counter[str]:
         if b"\n" in raw:
             lines = read_lines(raw, path)
             row.failed += [f"line {damage.number}: {damage.why}" for damage in lines.damage]
-            held += visits_in(lines)
+            held += count_visits(lines)
     return held
 
 
@@ -83,7 +83,7 @@ def lost(before: Counter[str], after: Counter[str]) -> int:
     return sum(after[key] < count for key, count in before.items())
 
 
-def descendants(process: int) -> list[int]:
+def list_descendants(process: int) -> list[int]:
     """Processes that a process started, and those that they started."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -97,7 +97,7 @@ def descendants(process: int) -> list[int]:
     return children
 
 
-def far_enough(process: subprocess.Popen[str], folder: Path, visits: int) -> None:
+def wait_far_enough(process: subprocess.Popen[str], folder: Path, visits: int) -> None:
     """Waits until so many visits of the run are kept, or it has ended; a run without ranks has none yet."""
     while process.poll() is None:
         written = sum(path.read_bytes().count(VISIT) for path in folder.glob(f"*/{SAMPLES_NAME}"))
@@ -145,14 +145,14 @@ def killed(one: bool, tries: int, dice: random.Random, base: Path, noise: str = 
     folder = base / "0"
     while row.tries < tries:
         before, process = kept(folder, row), begun(folder, noise)
-        far_enough(process, folder, before.total() + dice.randrange(MOST_VISITS))
+        wait_far_enough(process, folder, before.total() + dice.randrange(MOST_VISITS))
         if process.poll() is not None:  # it was faster
             _, said = process.communicate()
             row.failed += [] if process.returncode == 0 else [said[-300:]]
             number += 1
             folder = base / str(number)
             continue
-        ranks = descendants(process.pid)
+        ranks = list_descendants(process.pid)
         if one and not ranks:
             process.kill()
             process.communicate()
@@ -212,11 +212,11 @@ def full(tries: int, dice: random.Random, base: Path) -> Row:
             row.failed.append(str(error)[:300])
             continue
         row.lost += lost(Counter(keys), held)
-        row.failed += unchanged_when_full(folder / "machine.toml", dice)
+        row.failed += check_when_full(folder / "machine.toml", dice)
     return row
 
 
-def unchanged_when_full(path: Path, dice: random.Random) -> list[str]:
+def check_when_full(path: Path, dice: random.Random) -> list[str]:
     write_whole_text(path, "old")
     try:
         with largest_file(dice.randrange(1, 500)):
@@ -288,7 +288,7 @@ def journals(tries: int, dice: random.Random, base: Path) -> Row:
         lines = [
             line for line in content.split(b"\n")[:-1] if line in lines_before
         ]  # none where the header is cut
-        expected = visits_in(read_lines(b"\n".join(lines) + b"\n", path)) if lines else Counter()
+        expected = count_visits(read_lines(b"\n".join(lines) + b"\n", path)) if lines else Counter()
         try:
             with Journal.open(folder, header) as journal:  # type: ignore[arg-type]
                 held = Counter({key: state.visits for key, state in journal.states.items()})

@@ -31,7 +31,7 @@ COLUMNS = ("what", "batch", "m", "k", "n", "time_s")
 Row = dict[str, Any]
 
 
-def timed_s(torch: Any, call: Any) -> float:
+def time_call_s(torch: Any, call: Any) -> float:
     """Median device time of a call in a graph [s]."""
     graph = graph_of(torch, lambda _: call(), 1, 4)
     return statistics.median(replayed_s(torch, graph) for _ in range(REPLAYS)) / 4
@@ -47,7 +47,7 @@ def products(torch: Any, batch: int) -> Iterator[Row]:
         left = torch.randn(m, k, device="cuda", dtype=torch.float16)
         right = torch.randn(k, n, device="cuda", dtype=torch.float16)
         out = torch.empty(m, n, device="cuda", dtype=torch.float16)
-        time_s = timed_s(torch, lambda a=left, b=right, c=out: torch.mm(a, b, out=c))
+        time_s = time_call_s(torch, lambda a=left, b=right, c=out: torch.mm(a, b, out=c))
         yield {"what": "product", "batch": batch, "m": m, "k": k, "n": n, "time_s": time_s}
 
 
@@ -77,9 +77,9 @@ def layers(torch: Any, batch: int) -> Iterator[Row]:
     def step() -> None:
         forward().mean().backward()
 
-    yield {"what": "forward and backward", "batch": batch, "time_s": timed_s(torch, step)}
+    yield {"what": "forward and backward", "batch": batch, "time_s": time_call_s(torch, step)}
     with torch.no_grad():
-        yield {"what": "forward", "batch": batch, "time_s": timed_s(torch, forward)}
+        yield {"what": "forward", "batch": batch, "time_s": time_call_s(torch, forward)}
 
 
 def main() -> int:

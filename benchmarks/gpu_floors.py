@@ -65,7 +65,7 @@ def launcher(name: str) -> Callable[..., None]:
     return call
 
 
-def bandwidths(torch: Any, scale: int) -> Iterator[Row]:
+def measure_bandwidths(torch: Any, scale: int) -> Iterator[Row]:
     """Copies and readings of random data, by size of the buffer."""
     import numpy as np
 
@@ -102,11 +102,11 @@ def launches(torch: Any) -> Iterator[Row]:
     for name, call in calls.items():
         call(0)
         torch.cuda.synchronize()
-        for clock, measure in (("eager", eager_s), ("stream", stream_s), ("graph", in_graph_s)):
+        for clock, measure in (("eager", time_eager_s), ("stream", time_stream_s), ("graph", time_graph_s)):
             yield {"what": name, "bytes": 0, "time_s": measure(torch, call), "clock": clock, "buffer": 0}
 
 
-def eager_s(torch: Any, call: Callable[[int], Any]) -> float:
+def time_eager_s(torch: Any, call: Callable[[int], Any]) -> float:
     """Host time of a call and its end, the median."""
     times = []
     for _ in range(CALLS):
@@ -117,7 +117,7 @@ def eager_s(torch: Any, call: Callable[[int], Any]) -> float:
     return statistics.median(times)
 
 
-def stream_s(torch: Any, call: Callable[[int], Any]) -> float:
+def time_stream_s(torch: Any, call: Callable[[int], Any]) -> float:
     """Calls back to back, between two events; a GPU begins when all are queued."""
     torch.cuda._sleep(HOLD_CYCLES)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -129,7 +129,7 @@ def stream_s(torch: Any, call: Callable[[int], Any]) -> float:
     return float(begin.elapsed_time(end)) / 1e3 / LAUNCHES
 
 
-def in_graph_s(torch: Any, call: Callable[[int], Any]) -> float:
+def time_graph_s(torch: Any, call: Callable[[int], Any]) -> float:
     """Calls of a graph, the least of several replays."""
     graph = graph_of(torch, call, 1, LAUNCHES)
     return min(replayed_s(torch, graph) for _ in range(9)) / LAUNCHES
@@ -147,7 +147,7 @@ def main() -> int:
         print("no GPU: nothing was measured", file=sys.stderr)
         return 4
     name, rows = torch.cuda.get_device_name(), list[Row]()
-    for row in (*bandwidths(torch, options.scale), *launches(torch)):
+    for row in (*measure_bandwidths(torch, options.scale), *launches(torch)):
         rows.append({"gpu": name, **row})
         rate = f"{row['bytes'] / row['time_s'] / 1e9:>8.0f} GB/s" if row["bytes"] else ""
         about = f"{row['what']:<20}{row['clock']:<8}{row['buffer']:>12}"

@@ -43,7 +43,7 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
     from calibrate.cuda.unique import Uniquer
 
     ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
-    yield from deduplication(torch, scale)
+    yield from time_deduplication(torch, scale)
     offsets = torch.arange(BUCKETS + 1, device="cuda") * (ids_count // BUCKETS)
     for law, power in (("uniform", 1), ("skewed", 8)):
         ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
@@ -61,7 +61,7 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
         )
 
 
-def deduplication(torch: Any, scale: int) -> Iterator[Row]:
+def time_deduplication(torch: Any, scale: int) -> Iterator[Row]:
     """Different ids of a buffer by size: ours in a graph; torch's sort; its unique, where the host waits."""
     from calibrate.cuda.unique import Uniquer
 

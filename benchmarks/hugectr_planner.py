@@ -63,7 +63,7 @@ def holders(
     best_cost, best_deal = np.inf, [list(range(buckets)) for _ in ids]
     for _ in range(DEALS):
         order = sorted(range(len(ids)), key=lambda table: -ids[table] / parts[table])
-        held, costs, stuck = _deal(order, ids, sizes, parts, np.zeros(buckets), capacity, part_ids)
+        held, costs, stuck = deal_parts(order, ids, sizes, parts, np.zeros(buckets), capacity, part_ids)
         if stuck is None and costs.max() < best_cost:
             best_cost, best_deal = float(costs.max()), held
         wanted = order if stuck is None else [stuck]
@@ -74,7 +74,7 @@ def holders(
     return best_deal
 
 
-def _deal(
+def deal_parts(
     order: Sequence[int],
     ids: Sequence[float],
     sizes: Sequence[float],

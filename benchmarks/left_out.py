@@ -83,16 +83,16 @@ def operators() -> tuple[LeftOut, ...]:
     parts = []
     for entry in measured.preferred_entries().values():
         fits: dict[str, Calibration] = {}
-        for machine, rows in _measured_on(entry, nccl):
+        for machine, rows in find_machines(entry, nccl):
             for source, group in select_usable(rows).groupby("source_id", observed=True):
                 name = operator_of(str(source))
                 if name not in fits:
-                    fits[name] = calibration_without(entry, frozenset(sources[name]))
+                    fits[name] = fit_without(entry, frozenset(sources[name]))
                 parts.append(LeftOut(name, machine, group, fits[name]))
     return tuple(parts)
 
 
-def _measured_on(entry: Entry, nccl: pd.DataFrame) -> Iterator[tuple[Machine, pd.DataFrame]]:
+def find_machines(entry: Entry, nccl: pd.DataFrame) -> Iterator[tuple[Machine, pd.DataFrame]]:
     """(machine, its samples) of the machine of an entry, and of each cluster that has other cards.
 
     Of the operators that a calibration knows, its cells: other versions of a library are no other operator.
@@ -167,19 +167,19 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
     return points.assign(
         family=[FAMILIES.get(name, name) for name in collectives],
         where=np.where(across, "across", "in"),
-        known=[_known(calibration, name, int(g), int(d), float(size)) for name, g, d, size in cells],
+        known=[find_known(calibration, name, int(g), int(d), float(size)) for name, g, d, size in cells],
         links=np.where(across, machine.links.network, links_of(machine, across=False)),
         log_error=np.log(points["predicted_s"] / points["time_s"]),
     )
 
 
-def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: int, size: float) -> bool:
+def find_known(calibration: Calibration, collective: str, gpus: int, domain_gpus: int, size: float) -> bool:
     """Whether the calibration has measured this collective on these GPUs, at such sizes."""
     curve = calibration.curve(collective, gpus, domain_gpus)
     return curve is not None and curve.anchor_bytes[0] <= size <= curve.anchor_bytes[-1]
 
 
-def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
+def fit_without(entry: Entry, sources: frozenset[str]) -> Calibration:
     """The calibration of an entry, fitted without the samples of some sources."""
     priors = accuracy.priors_without(sources)
     remaining = without_sources(entry, sources)
@@ -216,7 +216,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
         like = machine.links.like
         if (machines and name not in machines) or like not in preferred:
             continue
-        lender = _fitted(like)
+        lender = fit_stored(like)
         seen = {source for curve in lender.curves for source in curve.sources}
         points = measured.measured_points(entry, measured.shipped_samples())
         unseen = points[[not seen & set(text.split()) for text in points["sources"]]]
@@ -229,7 +229,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 @lru_cache(maxsize=16)
-def _fitted(machine: str) -> Calibration:
+def fit_stored(machine: str) -> Calibration:
     """The preferred NCCL calibration of a machine, fitted again."""
     return fit_entry(measured.preferred_entries()[machine], measured.shipped_samples())
 

@@ -61,7 +61,7 @@ class Case:
         conditions, tables = inputs(), PlanTables.load(inputs()["model"])
         return Evaluator.on(
             self.machine,
-            tables.replace_ids(ids_of(tables)),
+            tables.replace_ids(find_ids(tables)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,
@@ -72,7 +72,7 @@ class Case:
         )
 
 
-def ids_of(tables: PlanTables) -> tuple[Distribution, ...]:
+def find_ids(tables: PlanTables) -> tuple[Distribution, ...]:
     """Distribution of each table's ids: fixed bags of skewed ids, or every row alike."""
     skew = dict(inputs()["skew"])
     return tuple(
@@ -157,14 +157,14 @@ def planned(case: Case) -> CostedPlan:
     return CostedPlan.compute(e, plan_of(e.tables, case.gpus, case.gpus_per_node, case.planner))
 
 
-def dense_of(case: Case, share: float | None = None) -> Dense:
+def compute_dense(case: Case, share: float | None = None) -> Dense:
     """The dense layers of a case, at the shipped share of its GPU's rate or another share."""
     return Dense.compute(load_dense(inputs()["dense"]), planned(case).evaluator, share)
 
 
 def step_s(case: Case, share: float) -> float:
     """Time of a case's training step at a share of its GPU's rate [s]."""
-    return step_time(planned(case).sum_parts(dense_of(case, share)), training=True)
+    return step_time(planned(case).sum_parts(compute_dense(case, share)), training=True)
 
 
 @lru_cache(maxsize=1)
@@ -251,7 +251,7 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
             if shares is not None:
                 names = case.machine, generation_of(case.machine), ANY
                 share = next((shares[name] for name in names if name in shares), None)
-            costs[case] = WholeStep.compute(planned(case), dense_of(case, share))
+            costs[case] = WholeStep.compute(planned(case), compute_dense(case, share))
         cost = costs[case]
         rows.append(
             {
@@ -271,7 +271,7 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def far_steps() -> pd.DataFrame:
+def predict_far_steps() -> pd.DataFrame:
     """Steps on 64 GPUs or more, predicted with the share of smaller ones."""
     shares = shares_by_generation(lambda case: case.gpus < _FAR_GPUS)
     rows = predicted(shares)
@@ -284,7 +284,7 @@ def left_out_text() -> str:
     rows = rows[rows["informs"]]
     groups = {str(name): steps_of for name, steps_of in rows.groupby("machine")}
     lines = []
-    for name, steps_of in (groups | {"64 GPUs and more": far_steps(), "all machines": rows}).items():
+    for name, steps_of in (groups | {"64 GPUs and more": predict_far_steps(), "all machines": rows}).items():
         over = steps_of["ratio"]
         errors = float((over - 1).abs().median()), float(steps_of["inside"].mean())
         spread = f"{over.min():.2f} – {over.max():.2f}"

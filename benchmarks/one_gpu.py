@@ -113,7 +113,7 @@ class Session:
         if most_s <= 0:
             self._note(part, OUT_OF_TIME)
             return
-        with (self.results / part.name).open("wb") as answer, self._log(part).open("wb") as log:
+        with (self.results / part.name).open("wb") as answer, self.write_log(part).open("wb") as log:
             try:
                 child = subprocess.Popen(
                     part.command,
@@ -131,7 +131,7 @@ class Session:
                 return
         running[part] = child, time.monotonic() + most_s
 
-    def _log(self, part: Part) -> Path:
+    def write_log(self, part: Part) -> Path:
         return self.results / f"{part.name}.log"
 
     def _note(self, part: Part, code: int) -> None:
@@ -140,7 +140,7 @@ class Session:
         lines = [f"{name}: exit code {code}" for name, code in self.codes.items()]
         (self.results / "parts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(lines[-1], flush=True)
-        for path in (self.results / part.name, self._log(part)):
+        for path in (self.results / part.name, self.write_log(part)):
             if code and path.is_file():
                 for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-12:]:
                     print(f"  {line}", flush=True)

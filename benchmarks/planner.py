@@ -260,7 +260,7 @@ def main() -> int:
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
     parser.add_argument("--write", action="store_true", help="put the last table into benchmarks/README.md")
-    options = _understood(parser)
+    options = parse_options(parser)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
     cases = {}
@@ -283,7 +283,7 @@ def _run(question: Question, asked: argparse.Namespace) -> list[Row]:
     return Case(question, asked).run()
 
 
-def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
+def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The options; ``soon`` and ``ours_s``: counted seconds of our searches."""
     options = parser.parse_args()
     if options.quick:

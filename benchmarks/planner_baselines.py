@@ -59,7 +59,7 @@ class Embark:
             if failed is None:
                 rounds += 1
                 if cost < best_cost:
-                    best, best_cost = self._made(ranks), cost
+                    best, best_cost = self.make_plan(ranks), cost
                 split = max(self.shapes, key=self._cost, default=None)
             else:
                 split = failed  # a table without room is split until it has some; that is no round
@@ -105,7 +105,7 @@ class Embark:
             return False
         return True
 
-    def _made(self, ranks: dict[int, list[int]]) -> Plan:
+    def make_plan(self, ranks: dict[int, list[int]]) -> Plan:
         placements = [
             Placement.of(Scheme(Exchange.DP))
             if self.copied[t]
@@ -135,7 +135,9 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
     while True:
         kinds = {Exchange.DP, *random.choice(np.array(Exchange), size=random.integers(1, 4)).tolist()}
         usable = {shape: [s for s in found if s.kind in kinds] for shape, found in listed.items()}
-        plan = _dealt(evaluator, [usable[shape][random.integers(len(usable[shape]))] for shape in shapes])
+        plan = deal_tables(
+            evaluator, [usable[shape][random.integers(len(usable[shape]))] for shape in shapes]
+        )
         loads = evaluator.loads(plan)
         time_s = float(evaluator.estimate_times(loads.most))
         if time_s < best_s and evaluator.memory(plan, loads).total_bytes.max() <= limit_bytes:
@@ -144,7 +146,7 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
             return best
 
 
-def _dealt(evaluator: Evaluator, chosen: list[Scheme]) -> Plan:
+def deal_tables(evaluator: Evaluator, chosen: list[Scheme]) -> Plan:
     """Tables cut so, on the ranks with least to look up."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     r, c = (np.array([getattr(scheme, side) for scheme in chosen]) for side in ("row_parts", "col_parts"))

@@ -83,10 +83,12 @@ def questions(
         for training in trained
     ]
     chosen = shipped if models or gpus else [*shipped, *distinct]
-    return [question for question in chosen if any(set(words.split()) <= _words(question) for words in parts)]
+    return [
+        question for question in chosen if any(set(words.split()) <= list_words(question) for words in parts)
+    ]
 
 
-def _words(question: Question) -> set[str]:
+def list_words(question: Question) -> set[str]:
     """Of a name: ``distinct-400`` is two, and one as well."""
     words = question.name.split()
     return {*words, *(word for name in words for word in name.split("-"))}

@@ -123,7 +123,7 @@ class PerByte:
             share, needs = self.work[t] / scheme.parts, self.size[t] / scheme.parts
             free = held + needs <= room
             if scheme.kind == Exchange.TWO_LEVEL:
-                ranks = self._domains(scheme, np.where(free, work, np.inf), domain)
+                ranks = self.find_domains(scheme, np.where(free, work, np.inf), domain)
             else:
                 ranks = heapq.nsmallest(scheme.parts, np.flatnonzero(free).tolist(), key=work.__getitem__)
             if len(ranks) < scheme.parts:
@@ -134,7 +134,7 @@ class PerByte:
         return ranks_of
 
     @staticmethod
-    def _domains(scheme: Scheme, work: Array, domain: int) -> list[int]:
+    def find_domains(scheme: Scheme, work: Array, domain: int) -> list[int]:
         """Whole domains for each column part."""
         by_domain = work.reshape(-1, domain).sum(axis=1)
         domains = scheme.row_parts // domain

@@ -48,13 +48,13 @@ def text(rows: list[Row]) -> str:
     lines = [
         [
             row.planner,
-            _digits(row.plan_s, 2),
-            _digits(row.found[-1][0], 2) if row.found else "",
-            _digits(row.step_ms, 4),
+            format_digits(row.plan_s, 2),
+            format_digits(row.found[-1][0], 2) if row.found else "",
+            format_digits(row.step_ms, 4),
             f"{row.step_ms / best:.2f}" if row.step_ms and best else "-",
-            _digits(row.torchrec_ms, 4),
-            "" if row.gap is None else _percent(row.gap),
-            _digits(row.memory_gb, 3),
+            format_digits(row.torchrec_ms, 4),
+            "" if row.gap is None else format_percent(row.gap),
+            format_digits(row.memory_gb, 3),
             row.why or row.shardings,
         ]
         for row in rows
@@ -68,18 +68,18 @@ def mean(ratios: list[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
-def _digits(value: float | None, digits: int) -> str:
+def format_digits(value: float | None, digits: int) -> str:
     if value is None:
         return "-"
     return "<0.01" if value < 0.01 else f"{value:#.{digits}g}".rstrip(".")
 
 
-def _percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
-def _milliseconds(row: Row | None) -> str:
-    return "-" if row is None else _digits(row.step_ms, 4)
+def format_milliseconds(row: Row | None) -> str:
+    return "-" if row is None else format_digits(row.step_ms, 4)
 
 
 def compared(cases: dict[str, list[Row]], soon_s: float, ours_s: float) -> str:
@@ -102,23 +102,23 @@ def compared(cases: dict[str, list[Row]], soon_s: float, ours_s: float) -> str:
         elif not soon.step_ms:
             none.append(name)
         lead = "-" if best is None or not soon.step_ms else f"{best / soon.step_ms:.2f}"
-        times = [_milliseconds(of.get(planner)) for planner in OTHERS]
-        of_soon = _milliseconds(soon), _digits(soon.plan_s, 2)
-        lines.append([name, *of_soon, _milliseconds(ours), _percent(ours.gap), *times, lead])
+        times = [format_milliseconds(of.get(planner)) for planner in OTHERS]
+        of_soon = format_milliseconds(soon), format_digits(soon.plan_s, 2)
+        lines.append([name, *of_soon, format_milliseconds(ours), format_percent(ours.gap), *times, lead])
     count = len(cases) - len(none)
     words = [
         f"soon: our plan with an effort of {soon_s:g} counted seconds, and CPU s what it took; ours: with "
         f"{ours_s:g}; gap %: what a plan of the listed schemes can save of its time at most"
         + ("." if alone else "; lead: the best other plan over soon.")
     ]
-    words += [] if alone else [f"Lost, as another plan is faster than ours soon: {_named(lost, count)}."]
-    words += [f"No plan fits in {_named(none, len(cases))}."] if none else []
+    words += [] if alone else [f"Lost, as another plan is faster than ours soon: {name_cases(lost, count)}."]
+    words += [f"No plan fits in {name_cases(none, len(cases))}."] if none else []
     wrapped = [line for planner in words for line in textwrap.wrap(planner, WIDTH, break_on_hyphens=False)]
     columns = _OF_OURS if alone else len(_HEADS)
-    return "\n".join([_plain(_HEADS[:columns], [line[:columns] for line in lines]), *wrapped])
+    return "\n".join([make_plain(_HEADS[:columns], [line[:columns] for line in lines]), *wrapped])
 
 
-def _named(names: Sequence[str], count: int) -> str:
+def name_cases(names: Sequence[str], count: int) -> str:
     """``3 of 40 cases: embark-t510 (forward 8, 64; training 8)``."""
     passes_of: dict[str, dict[str, list[str]]] = {}
     for name in names:
@@ -131,7 +131,7 @@ def _named(names: Sequence[str], count: int) -> str:
     return f"{len(names)} of {count} cases" + (f": {', '.join(said)}" if said else "")
 
 
-def _plain(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def make_plain(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Columns two spaces apart, the first one to the left: wider than a terminal's table may be."""
     cells = [heads, *lines]
     widths = [max(len(line[k]) for line in cells) for k in range(len(heads))]
@@ -157,10 +157,10 @@ def summary(cases: list[list[Row]]) -> str:
         spread = [f"{x:.2f}" for x in (mean(times), min(times), max(times))] if times else ["-"] * 3
         lines.append([name, str(len(times)), *spread, faster, f"{mean(took):.2g}" if took else "-"])
     heads = ["planner", "plans", "x ours, mean", "least", "most", "faster than ours", "plan s, mean"]
-    return "\n".join([table(heads, lines), *_against_torchrec(named), *_gaps(named)])
+    return "\n".join([table(heads, lines), *compare_torchrec(named), *list_gaps(named)])
 
 
-def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
+def compare_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
     compared = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
     scores, slower = [], []
     for rows in compared:
@@ -178,10 +178,10 @@ def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
     if slower:
         spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
         yield f"By our model TorchRec's plan takes {spread}, as long as {RESTRICTED}."
-    yield from _sooner(compared)
+    yield from find_sooner(compared)
 
 
-def _sooner(known: list[dict[str, Row]]) -> Iterator[str]:
+def find_sooner(known: list[dict[str, Row]]) -> Iterator[str]:
     """How much longer TorchRec's planner takes than ours until that has a plan that is no worse."""
     sooner, never = [], 0
     for rows in known:
@@ -199,7 +199,7 @@ def _sooner(known: list[dict[str, Row]]) -> Iterator[str]:
         )
 
 
-def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
+def list_gaps(named: list[dict[str, Row]]) -> Iterator[str]:
     gaps = [100 * rows[OURS].gap for rows in named if rows[OURS].plan_s]
     if gaps:
         spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"

@@ -25,11 +25,11 @@ _BUILD = "import setuptools.build_meta as b; b.build_sdist('dist'); b.build_whee
 
 def build(out: Path, checkout: Path = ROOT) -> list[Path]:
     """The two files of the last commit of ``checkout``, in ``out``, by name."""
-    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git(checkout, "log", "-1", "--format=%ct"))
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or call_git(checkout, "log", "-1", "--format=%ct"))
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
-        with tarfile.open(fileobj=io.BytesIO(_git(checkout, "archive", "HEAD"))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(call_git(checkout, "archive", "HEAD"))) as archive:
             archive.extractall(source, filter="data")
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
         done = subprocess.run(
@@ -41,18 +41,18 @@ def build(out: Path, checkout: Path = ROOT) -> list[Path]:
         files = sorted((source / "dist").iterdir())
         for path in files:
             data = path.read_bytes()
-            (out / path.name).write_bytes(_same_tar(data, epoch) if path.suffix == ".gz" else data)
+            (out / path.name).write_bytes(normalize_tar(data, epoch) if path.suffix == ".gz" else data)
     return [out / path.name for path in files]
 
 
-def _git(checkout: Path, *words: str) -> bytes:
+def call_git(checkout: Path, *words: str) -> bytes:
     done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"{checkout} is not a checkout with a commit: {done.stderr.decode().strip()}")
     return done.stdout
 
 
-def _same_tar(data: bytes, epoch: int) -> bytes:
+def normalize_tar(data: bytes, epoch: int) -> bytes:
     """The same files in the order of their names, without owners, all of one time."""
     packed = io.BytesIO()
     with (

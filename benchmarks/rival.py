@@ -46,7 +46,7 @@ def _predict(rest: pd.DataFrame, own: pd.DataFrame) -> Floats:
     like = rest[(rest["family"] == own["family"].iloc[0]) & (rest["where"] == own["where"].iloc[0])]
     alike = like[like["links"] == own["links"].iloc[0]]
     like = alike if len(alike) else like
-    law, seen = _shape(like), np.log(like["time_s"].to_numpy(float))
+    law, seen = find_shape(like), np.log(like["time_s"].to_numpy(float))
     counts = like.groupby("operator")["time_s"].transform("size").to_numpy(float)
     weight = np.sqrt(np.minimum(_EFFECTIVE_POINTS / counts, 1)) / _POINT_LOG_SD
 
@@ -54,14 +54,16 @@ def _predict(rest: pd.DataFrame, own: pd.DataFrame) -> Floats:
         misses = (np.log(_time(q, *law)) - seen) * weight
         return np.concatenate([np.sign(misses) * np.sqrt(2 * (np.hypot(1, misses) - 1)), q - _START])
 
-    times = _time(least_squares(residual, _START).x, *_shape(own))
+    times = _time(least_squares(residual, _START).x, *find_shape(own))
     cells: dict[object, pd.DataFrame] = {key: cell for key, cell in rest.groupby(_CELL, observed=True)}
     keys = list(own[_CELL].itertuples(index=False, name=None))
     sizes = own["payload_bytes"].to_numpy(float)
-    return np.array([_between(cells.get(k), s, t) for k, s, t in zip(keys, sizes, times, strict=True)])
+    return np.array(
+        [interpolate_groups(cells.get(k), s, t) for k, s, t in zip(keys, sizes, times, strict=True)]
+    )
 
 
-def _between(cell: pd.DataFrame | None, size: float, otherwise: float) -> float:
+def interpolate_groups(cell: pd.DataFrame | None, size: float, otherwise: float) -> float:
     """Time between the sizes of a measured group, ln t linear in ln S. Limits: outside -> ``otherwise``"""
     if cell is None or not cell["payload_bytes"].min() <= size <= cell["payload_bytes"].max():
         return otherwise
@@ -69,7 +71,7 @@ def _between(cell: pd.DataFrame | None, size: float, otherwise: float) -> float:
     return float(np.exp(np.interp(np.log(size), np.log(medians.index), np.log(medians))))
 
 
-def _shape(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+def find_shape(rows: pd.DataFrame) -> tuple[Floats, Floats]:
     """(steps [-], time of the bytes at the datasheet's rate [s]) of each point."""
     G, g = rows["gpus"].to_numpy(float), rows["domain_gpus"].to_numpy(float)
     N, S = np.ceil(G / g), rows["payload_bytes"].to_numpy(float)

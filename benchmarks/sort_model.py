@@ -58,17 +58,17 @@ def main(words: list[str] | None = None) -> int:
     table["time_s"] = table["cub sort_pairs"] + table["cub run_lengths"]
     rows = table[(table["id_bytes"] == ID_BYTES) & (table["count"] >= FEWEST)]
 
-    def radix(q: Floats, rows: pd.DataFrame) -> Floats:
+    def predict_radix(q: Floats, rows: pd.DataFrame) -> Floats:
         digits = np.ceil(rows["bits"] / 8)
         moved = exchanges.sort_bytes(rows["count"], digits, ID_BYTES, PLACE_BYTES)
         return np.asarray(
             kernels.stream_kernel_time(moved, kernels.sort_floor(q[0], q[1], digits), q[2] * rate)
         )
 
-    q = fitted(radix, [1e-5, 1e-5, 0.5], rows)
+    q = fitted(predict_radix, [1e-5, 1e-5, 0.5], rows)
     floors = f"floor {1e6 * q[0]:.1f} us, a digit {1e6 * q[1]:.1f} us"
     print(f"sort          {floors}, {q[2]:.3f} of the memory's rate")
-    print(f"              {errors(radix, q, rows)}")
+    print(f"              {errors(predict_radix, q, rows)}")
 
     def unique(q: Floats, rows: pd.DataFrame) -> Floats:
         moved = exchanges.sort_bytes(rows["count"], ID_BYTES, ID_BYTES, PLACE_BYTES)
