@@ -24,8 +24,8 @@ from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, note
-from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.waiting_line import CalibrationProgress
 from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.report.terminal import page_width, terminal_columns, wrapped
+from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.files import cannot_write
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def is_verbose() -> bool:
     return _asked["verbose"]
 
 
-before_writing: list[Callable[[bool], None]] = []
-"""Functions to call before each write; their argument says whether it is the command's own progress line."""
+before_writing: list[Callable[[], None]] = []
+"""Functions to call before each write."""
 
 
-def _about_to_write(progress: bool = False) -> None:
-    for tell in before_writing:
-        tell(progress)
+def _about_to_write() -> None:
+    for hide in before_writing:
+        hide()
 
 
 def emit(text: str) -> None:
@@ -81,7 +81,7 @@ def emit(text: str) -> None:
     check_stdout()
     _about_to_write()
     try:
-        sys.stdout.write(_encodable(printable(text.rstrip("\n")), sys.stdout.encoding) + "\n")
+        sys.stdout.write(encodable(printable(text.rstrip("\n")), sys.stdout.encoding) + "\n")
         sys.stdout.flush()
     except OSError as error:
         raise stdout_trouble(error) from None
@@ -244,26 +244,10 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
     return fail(bug, verbose=verbose, cause=error)
 
 
-def rewrite(text: str, before: str = "") -> None:
-    """Replace the progress line ``before`` by ``text`` ("": clear it). Uses no escape codes."""
-    _write_error(f"{within_terminal(printable(text)):<{len(before)}}", begin="\r", end="" if text else "\r")
-
-
 def on_terminal() -> bool:
     """Whether stderr is a terminal on which a line can be rewritten."""
     seen = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
     return seen and os.environ.get("TERM") != "dumb"
-
-
-def within_terminal(text: str) -> str:
-    """A progress line, cut so that it does not go on in a second line of the terminal that shows it."""
-    columns = terminal_columns(sys.stderr)
-    return text[: columns - 1] if columns else text
-
-
-def show_help(text: str) -> None:
-    """Print a command's help on stderr, because the command was typed wrongly."""
-    _write_error(text)
 
 
 def warn_stopped() -> None:
@@ -274,15 +258,15 @@ def warn_stopped() -> None:
 def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
     if sys.stderr is None:
         return
-    _about_to_write(begin == "\r")
+    _about_to_write()
     try:
-        sys.stderr.write(begin + _encodable(printable(text), sys.stderr.encoding) + end)
+        sys.stderr.write(begin + encodable(printable(text), sys.stderr.encoding) + end)
         sys.stderr.flush()
     except OSError:
         pass  # nobody reads stderr
 
 
-def _encodable(text: str, encoding: str | None) -> str:
+def encodable(text: str, encoding: str | None) -> str:
     """The text with u, x, * … for µ, ×, · … if ``encoding`` lacks these characters."""
     name = encoding or "utf-8"
     try:
@@ -341,7 +325,11 @@ def check_target(
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
-    _check_writable(path.parent, path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent):
+            pass
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from None
 
 
 _LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 bytes of file systems
@@ -358,22 +346,3 @@ def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path, *,
         path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
     )
     return next(name for name in names if not os.path.lexists(name) and not os.path.lexists(beside(name)))
-
-
-def check_folder(path: Path) -> None:
-    """Make a folder before any work is done. Limits: it cannot be made or written to -> BadInputError"""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise cannot_write(path, error) from None
-    _check_writable(path, path)
-
-
-def _check_writable(folder: Path, named: Path) -> None:
-    """Raise BadInputError, about the path ``named``, if no file can be made in the folder."""
-    try:
-        handle, name = tempfile.mkstemp(dir=folder)
-        os.close(handle)
-        Path(name).unlink()
-    except (OSError, ValueError) as error:
-        raise cannot_write(named, error) from None

@@ -20,7 +20,6 @@ from perfmodel.cli.output import (
     fail,
     report_bug,
     set_asked,
-    show_help,
     stdout_trouble,
     warn_stopped,
 )
@@ -114,7 +113,7 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
     for said, plain in _PLAIN.items():
         message = re.sub(said, plain, message)
     if not message or message.startswith("Usage:"):  # a group without a command: the message is its help
-        show_help(message)
+        print(message, file=sys.stderr)
         return BAD_USAGE
     step = f"see {command} --help"
     asks = getattr(getattr(context, "command", None), "asks", None)

@@ -1,4 +1,4 @@
-"""A progress line for commands that show nothing else while they work."""
+"""Lines of progress on the terminal, by rich: of a command that works, and of a calibration."""
 
 from __future__ import annotations
 
@@ -6,43 +6,76 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from perfmodel.cli.output import before_writing, on_terminal, within_terminal
+from perfmodel.cli.output import before_writing, emit, encodable, note, on_terminal, printable, warn
 from perfmodel.effort import listeners, tell
+from perfmodel.report.terminal import terminal_columns
+
+if TYPE_CHECKING:
+    from calibrate.machine.identity import Host
+    from calibrate.planning.measurement_plan import MeasurementPlan
+    from calibrate.running.interfaces import RunOutcome
+    from calibrate.running.stopping import Summary
+    from perfmodel.schema.runs import Point, RunHeader
 
 T = TypeVar("T")
 _FIRST_S, _EVERY_S = 2.0, 0.5
-_PLAIN_S = 10.0
-"""CPU seconds before the first line in a pipe or a file; each later line comes after twice as many."""
+_PLAIN_EVERY_S = 15.0  # in a pipe or the output file of a batch job
+
+
+class TerminalLine:
+    """A line of a terminal, which is rewritten and then taken away."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+
+    def show(self, text: str) -> None:
+        """Show this text instead of the one before."""
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
+            if self._live is None:
+                console = Console(file=sys.stderr, force_terminal=True, highlight=False)
+                own = {"redirect_stdout": False, "redirect_stderr": False}
+                self._live = Live(console=console, transient=True, auto_refresh=False, **own)
+                self._live.start()
+            line = encodable(printable(text), sys.stderr.encoding)
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def hide(self) -> None:
+        """Take the line away."""
+        if self._live is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
+            self._live = None
 
 
 class WaitingLine:
     """After two seconds, shows a command's name, time and progress: ``validate   7 s   12 of 40 claims``.
 
-    Work reports its progress by ``effort.each_of``. Output of the command replaces the line, and its own
-    progress ends it. In a pipe: a line after 10, 20, 40 ... seconds of CPU time.
+    Work reports its progress by ``effort.each_of``. Output of the command replaces the line.
+    Limits: no terminal -> nothing
     """
 
     def __init__(self, what: str) -> None:
-        self._what, self._began, self._live = what, time.monotonic(), on_terminal()
-        self._next_s = self._began + _FIRST_S
-        self._worked_s, self._next_work_s = time.process_time(), _PLAIN_S
-        self._done = ""
-        self._shown, self._ended, self._lock = "", threading.Event(), threading.Lock()
+        self._what, self._began, self._done = what, time.monotonic(), ""
+        self._next_s, self._line = self._began + _FIRST_S, TerminalLine()
+        self._ended, self._lock = threading.Event(), threading.Lock()
 
     def __enter__(self) -> WaitingLine:
         before_writing.append(self._hide)
         listeners.append(self._tell)
-        threading.Thread(target=self._draw, daemon=True).start()
+        if on_terminal():
+            threading.Thread(target=self._draw, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._hide(progress=True)
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._hide()
         before_writing.remove(self._hide)
         listeners.remove(self._tell)
 
@@ -50,36 +83,18 @@ class WaitingLine:
         """Take the words for how much is done into the line."""
         self._done = f"   {done}"
 
-    def _hide(self, progress: bool) -> None:
-        """Remove the line before something is printed; for good if that is the command's own progress."""
+    def _hide(self) -> None:
+        """Remove the line before something is printed."""
         with self._lock:
-            if progress:
-                self._ended.set()
             self._next_s = max(self._next_s, time.monotonic() + _EVERY_S)
-            self._rewrite("")
-
-    def _rewrite(self, text: str) -> None:
-        text = within_terminal(text)
-        if text or self._shown:
-            sys.stderr.write(f"\r{text:<{len(self._shown)}}" + ("" if text else "\r"))
-            sys.stderr.flush()
-        self._shown = text
+            self._line.hide()
 
     def _draw(self) -> None:
         while not self._ended.wait(min(_FIRST_S, _EVERY_S)):
             with self._lock:
                 now = time.monotonic()
-                work_s = time.process_time() - self._worked_s
-                due = now >= self._next_s if self._live else work_s >= self._next_work_s
-                if not due or self._ended.is_set():
-                    continue
-                text = f"{self._what}   {now - self._began:.0f} s{self._done}"
-                if self._live:
-                    self._rewrite(text)
-                else:
-                    self._next_work_s = 2 * work_s
-                    with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr
-                        print(text, file=sys.stderr, flush=True)
+                if now >= self._next_s and not self._ended.is_set():
+                    self._line.show(f"{self._what}   {now - self._began:.0f} s{self._done}")
 
 
 class Progress:
@@ -99,3 +114,57 @@ class Progress:
         for thing in things:
             yield thing
             self.advance(1)
+
+
+class CalibrationProgress:
+    """Prints the progress of a calibration: on a terminal a line that is rewritten, else a line every 15 s.
+
+    quiet    print only progress, not the results (``--json``)
+    outcome  the run's outcome, once it has ended
+    """
+
+    def __init__(self, host: Host, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host, self._quiet, self._clock = host, quiet, clock
+        self._line = TerminalLine() if on_terminal() else None
+        self._last_s = clock()
+        self.outcome: RunOutcome | None = None
+
+    def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
+        """Print machine, libraries and plan before anything is measured.
+
+        done  points that are measured already;  left_s  expected time of the others [s]
+        """
+        from perfmodel.report.run import head_text
+
+        if not self._quiet:
+            emit(head_text(self._host, header, plan, left_s, done))
+
+    def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+        """Show the point that was just measured, unless a line was shown a moment ago.
+
+        done  of ``total`` points;  left_s  expected time to go [s]
+        """
+        from perfmodel.report.run import progress_text
+
+        now = self._clock()
+        if now - self._last_s < (_EVERY_S if self._line else _PLAIN_EVERY_S):
+            return
+        self._last_s = now
+        text = progress_text(done, total, point, summary, left_s, terminal_columns(sys.stderr))
+        show = self._line.show if self._line else note
+        show(text)
+
+    def warning(self, text: str) -> None:
+        """Print a warning on a line of its own; the summary repeats it."""
+        self.clear()
+        warn(text)
+
+    def finished(self, outcome: RunOutcome) -> None:
+        """Remove the line, and keep the outcome for messages of errors."""
+        self.clear()
+        self.outcome = outcome
+
+    def clear(self) -> None:
+        """Remove the progress line from the terminal."""
+        if self._line is not None:
+            self._line.hide()

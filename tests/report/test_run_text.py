@@ -12,8 +12,8 @@ import pytest
 
 from calibrate.machine.identity import Host
 from calibrate.running.stopping import Summary
-from perfmodel.cli import progress
-from perfmodel.cli.progress import CalibrationProgress
+from perfmodel.cli import waiting_line
+from perfmodel.cli.waiting_line import CalibrationProgress
 from perfmodel.report.run import (
     clock_words,
     point_name,
@@ -160,8 +160,8 @@ def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         listener.progress(second, 9, A2A, SUMMARY, 60)
     listener.clear()
     written = screen.getvalue()
-    assert written.count("\r") == 5 and "\n" not in written and "\x1b" not in written
-    assert written.split("\r")[-2:] == [" " * 99, ""]  # as wide as the line that was there
+    assert written.count("nccl all_to_all") == 3 and "\n" not in written.rpartition("nccl")[0]
+    assert "\x1b[2K" in written.rpartition("nccl all_to_all")[2], "the line is taken away"
 
 
 @pytest.mark.parametrize("columns", [40, 72])
@@ -191,7 +191,7 @@ def test_a_plain_line_now_and_then_in_a_pipe(
         listener.progress(second, 99, A2A, SUMMARY, 60)
     listener.clear()
     seen = capsys.readouterr()
-    assert len(seen.err.splitlines()) == 60 / progress._PLAIN_EVERY_S
+    assert len(seen.err.splitlines()) == 60 / waiting_line._PLAIN_EVERY_S
     assert "\r" not in seen.err and seen.out == ""
 
 
