@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
-from perfmodel.plan.frames import TablePlan, TableScaling
+from perfmodel.plan.in_python import TablePlan
 
 import perfmodel
 from perfmodel.cli import measuring, run, waiting_line
@@ -216,7 +216,6 @@ def test_the_page_of_python_has_the_functions_and_their_arguments() -> None:
     rows = re.findall(r"^\| (`[^|]+) \|", page.partition("| of a `TablePlan`")[2], re.MULTILINE)
     members = [name for row in rows for name in re.findall(r"`(\w+)", row)]
     assert len(members) > 8 and all(hasattr(TablePlan, name) for name in members), members
-    assert all(hasattr(TableScaling, name) for name in ("table", "stopped"))
 
 
 def test_what_was_tried_has_a_date() -> None:
