@@ -24,10 +24,10 @@ from pathlib import Path
 import pytest
 import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
-from perfmodel.plan.in_python import TablePlan
 
 import perfmodel
 from perfmodel.cli import measuring, run, waiting_line
+from perfmodel.plan.in_python import TablePlan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
