@@ -74,8 +74,12 @@ def command_failures(
     most  files of each reader at most, of ``tries`` damaged ones of each
     Limits: an answer, or an error of input, calibration, noise or bands -> nothing is wrong
     """
+    lines: set[str] = set()
     for reader in readers:
-        accepted = 0
+        accepted, line = 0, " ".join(command_of(reader, folder / "x"))
+        if line in lines:  # of another format of the same
+            continue
+        lines.add(line)
         for number in range(tries):
             dice = random.Random(f"{seed}:{reader.name}:{number}")
             path = reader.written(damaged(dice.choice(reader.whole), dice), folder)
@@ -93,7 +97,7 @@ def test_whole_commands_take_what_the_readers_accept(tmp_path: Path) -> None:
     assert not found, found[:5]
 
 
-@pytest.mark.parametrize("piece", ["\n", " ", "mype: 1 "])
+@pytest.mark.parametrize("piece", [" ", "mype: 1 "])
 def test_spaces_without_end_take_time_in_proportion(piece: str, tmp_path: Path) -> None:
     """40 000 of them took 11 CPU seconds, and ten times as many 1 100."""
     for reader in READERS:

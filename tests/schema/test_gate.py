@@ -41,7 +41,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "dotted keys": ("tables, TOML", lambda: b"a" + b".a" * 100_000 + b"=1", "a key of more than 16 parts"),
     "a dotted table": ("machine", lambda: b"[a" + b". 'a'" * 20_000 + b"]", "a key of more than 16 parts"),
     "quotes that do not end": ("machine", lambda: b'\\"' * 400_000, "not valid TOML"),
-    "tables of tables": ("chip", lambda: b"".join(b"[%x.a.b.c]\n" % i for i in range(70_000)), "not valid"),
+    "tables of tables": ("chip", lambda: b"".join(b"[%x.a.b.c]\n" % i for i in range(30_000)), "not valid"),
     "much TOML": ("machine", lambda: b"a = 1\n" * 300_000, "more than 1 MiB"),
     "a number of many digits": ("machine", lambda: b"a = 0x" + b"F" * 90_000, "not valid"),
     "YAML of many tables": ("tables, YAML", lambda: b"- [1]\n" * (LARGE // 20), "100 000 entries"),
@@ -236,7 +236,7 @@ def test_tables_are_csv_or_json(pipe: Pipe, content: bytes, tmp_path: Path) -> N
 
 
 def test_a_command_that_asks_twice_reads_once(pipe: Pipe, tmp_path: Path) -> None:
-    """A projection looks at the tables before it, and may plan them after it; a plan names no file."""
+    """A projection looks at the tables before it, and may plan them after it."""
     (tmp_path / "stdin.csv").write_bytes(CSV)
     from_file = called("project", "--model", str(tmp_path / "stdin.csv"), "--gpus", "8")
     pipe(CSV)
@@ -244,10 +244,6 @@ def test_a_command_that_asks_twice_reads_once(pipe: Pipe, tmp_path: Path) -> Non
     assert piped.out.splitlines()[0] == from_file.out.splitlines()[0], piped.err
     pipe(CSV.replace(b"2000", b"bad"))
     assert "table file - is not valid: line 3" in called("project", "--model", "-", "--gpus", "8").err
-    pipe(CSV)
-    out = tmp_path / "plan.json"
-    assert called("plan", "--model", "-", "--gpus", "8", "--effort", "quick", "--out", str(out)).code == 0
-    assert json.loads(out.read_text())["made_for"]["model_file"] is None
 
 
 def test_logs(pipe: Pipe) -> None:
