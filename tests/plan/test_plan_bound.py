@@ -119,20 +119,11 @@ def test_too_many_plans_are_refused() -> None:
         exact(Evaluator.on(MACHINE, tables, 64, 4), 80e9)
 
 
-def test_no_bound_is_above_a_plan_that_exists() -> None:
-    """A bound of 158 µs was printed beside a plan file of 153."""
+def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:
+    """Three row parts on six GPUs were not among the schemes: 217 us were printed where a file took 203."""
     cases = Path(__file__).parents[1] / "cases"
-    line = (
-        "--model",
-        str(cases / "two.csv"),
-        "--gpus",
-        "6",
-        "--batch",
-        "8192",
-        "--set",
-        "max_hbm=300MB",
-        "--json",
-    )
-    found = json.loads(planned(*line).out)
+    line = ("--model", str(cases / "two.csv"), "--gpus", "6", "--batch", "8192", "--json")
+    line += ("--set", "max_hbm=300MB")
+    searched = json.loads(planned(*line).out)
     priced = json.loads(planned(*line, "--plan", str(cases / "two_rb.json")).out)
-    assert found["bound_s"] <= priced["time_s"] and found["bound_s"] <= found["time_s"]
+    assert searched["bound_s"] <= searched["time_s"] <= priced["time_s"]

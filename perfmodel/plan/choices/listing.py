@@ -117,6 +117,8 @@ def schemes(
 ) -> Iterator[Scheme]:
     """All schemes that a search considers for a table; replication comes first.
 
+    Row parts are powers of two, whole scale-up domains, and all GPUs or a half, a fourth ... of them.
+
     rows, dim  size of the table;  gpus, domain  GPUs of the job, and of a scale-up domain
     hot  numbers of hot rows that may be replicated, in schemes with either row parts or column parts
     coarse  column parts are powers of two, beside rows that are whole or in parts over one domain
@@ -124,7 +126,8 @@ def schemes(
     """
     yield COPY
     powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
-    row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
+    halves = {gpus >> k for k in range(gpus.bit_length()) if gpus % (1 << k) == 0}
+    row_parts = sorted(r for r in {*powers, *halves, *_domains(gpus, domain)} if r <= rows)
     widths = [1, *(c for c in range(2, dim // VECTOR + 1) if dim % (VECTOR * c) == 0)]
     if coarse:
         widths = [c for c in widths if c in powers]
