@@ -14,7 +14,12 @@ MODELS = ("mlperf-dlrm-dcnv2", "embark-t180", "embark-t200", "embark-t510", "emb
 """MLPerf's tables are EMBark's DLRM-DCNv2 as well: embark-dcnv2 has the same."""
 GPUS = (8, 64, 128)
 DRAWN = "distinct-"
-MANY = (*((f"{DRAWN}{count}", 128) for count in (100, 400, 700, 1000)), ("distemb-colossal", 512))
+MANY = (
+    *((f"{DRAWN}{count}", 128) for count in (100, 400, 700, 1000)),
+    ("distemb-colossal", 512),
+    *(("torchrec-production", gpus) for gpus in (96, 256, 512)),
+)
+"""Sets of many tables, each with its GPUs."""
 _SEED = 17
 _DIMS = (16, 32, 64, 128, 256)
 _ROWS_LOG10, _POOLING = (3.0, 7.3), (1.0, 50.0)

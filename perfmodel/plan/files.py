@@ -82,15 +82,18 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
             {
                 "table": name,
                 "sharding": placement.sharding(plan.gpus, plan.domain),
-                "exchange": placement.scheme.kind.key,
-                "row_parts": placement.scheme.row_parts,
-                "col_parts": placement.scheme.col_parts,
-                "hot_rows": placement.scheme.hot_rows,
+                **scheme_record(placement.scheme),
                 "ranks": placement.ranks.tolist(),
             }
             for name, placement in zip(plan.tables.names, plan.placements, strict=True)
         ],
     }
+
+
+def scheme_record(scheme: Scheme) -> dict[str, Any]:
+    """A scheme as plain data."""
+    parts = {"row_parts": scheme.row_parts, "col_parts": scheme.col_parts, "hot_rows": scheme.hot_rows}
+    return {"exchange": scheme.kind.key, **parts}
 
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:

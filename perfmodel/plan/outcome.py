@@ -20,7 +20,7 @@ from perfmodel.engine.steps import StepCost, StepRow
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.files import MadeFor, plan_record
+from perfmodel.plan.files import MadeFor, plan_record, scheme_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing, pack
@@ -34,6 +34,7 @@ _MOST_COMPARED = 400  # groups of tables, the heaviest, whose next best schemes 
 _LEAST_COMPARED = 40  # of them, unless they take as much work as the search
 _COMPARING = 0.1  # of the work of the search, in addition: for the other groups
 _LEAST = 1e-300  # avoids division by 0
+_SIMPLE = (ROW_WISE, TABLE_WISE)
 _OF_STEP = {
     name: name
     for name in ("name", "collective", "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library")
@@ -159,10 +160,7 @@ class Planned:
                 "rows": int(e.tables.rows[t]),
                 "dim": int(e.tables.dim[t]),
                 "sharding": shardings[t],
-                "exchange": placement.scheme.kind.name.lower(),
-                "row_parts": placement.scheme.row_parts,
-                "col_parts": placement.scheme.col_parts,
-                "hot_rows": placement.scheme.hot_rows,
+                **scheme_record(placement.scheme),
                 "shard_bytes": round(memory[t]),
                 "ranks": placement.ranks.tolist(),
             }
@@ -212,12 +210,12 @@ class Planned:
         return {
             "tables": [names[t] for t in group.tables],
             "sharding": group.sharding,
-            **_scheme(group.scheme),
+            **scheme_record(group.scheme),
             "hot_share": self.evaluator.hot_share(group.tables[0], group.scheme.hot_rows),
             "fullest_part": self.evaluator.fullest_part(group.tables[0], group.scheme),
             "memory_bytes": group.memory_bytes,
             "next_best": other
-            and {"sharding": other.sharding, **_scheme(other.scheme), "more_s": other.more_s},
+            and {"sharding": other.sharding, **scheme_record(other.scheme), "more_s": other.more_s},
         }
 
 
@@ -225,15 +223,6 @@ def _step(row: StepRow) -> dict[str, Any]:
     """A step as plain values, with its busiest rank."""
     found = {key: getattr(row, name) for key, name in _OF_STEP.items()}
     return {**found, "evidence": str(row.evidence)}
-
-
-def _scheme(scheme: Scheme) -> dict[str, Any]:
-    return {
-        "exchange": scheme.kind.name.lower(),
-        "row_parts": scheme.row_parts,
-        "col_parts": scheme.col_parts,
-        "hot_rows": scheme.hot_rows,
-    }
 
 
 def outcome_of(search: Search, found: Found) -> Planned:
@@ -339,24 +328,16 @@ def _groups(
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
     """Plans to compare with: row-wise as TorchRec does it, and whole tables dealt evenly to ranks."""
-    evaluator, limit, found = state.evaluator, state.limit_bytes, []
-    row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)
-    found.append(_baseline(evaluator, ROW_WISE, row_wise, limit))
-    o = state.options
+    evaluator, o, limit_bytes = state.evaluator, state.options, state.limit_bytes
+    plans = {name: uniform_plan(evaluator.tables, name, evaluator.gpus, evaluator.domain) for name in _SIMPLE}
     whole = o.of_each(WHOLE)
-    packed = None if whole is None else pack(evaluator, o, whole[o.kind_of], limit)
+    packed = None if whole is None else pack(evaluator, o, whole[o.kind_of], limit_bytes)
     if packed is not None:
-        found.append(_baseline(evaluator, TABLE_WISE, packed.plan(), limit))
-    else:
-        dealt = uniform_plan(evaluator.tables, TABLE_WISE, evaluator.gpus, evaluator.domain)
-        found.append(_baseline(evaluator, TABLE_WISE, dealt, limit))
-    return tuple(found)
-
-
-def _baseline(evaluator: Evaluator, name: str, plan: Plan, limit_bytes: float) -> Baseline:
-    loads = evaluator.loads(plan)
-    needs = float(evaluator.memory(plan, loads).total_bytes.max())
-    if needs > limit_bytes:
-        return Baseline(name, None, needs)
-    cost = evaluator.step(loads)
-    return Baseline(name, cost.time_s, needs, cost)
+        plans[TABLE_WISE] = packed.plan()
+    baselines = []
+    for name, plan in plans.items():
+        loads = evaluator.loads(plan)
+        needs_bytes = float(evaluator.memory(plan, loads).total_bytes.max())
+        cost = evaluator.step(loads) if needs_bytes <= limit_bytes else None
+        baselines.append(Baseline(name, cost and cost.time_s, needs_bytes, cost))
+    return tuple(baselines)

@@ -18,11 +18,11 @@ from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import hold_pieces, sum_pieces
 from perfmodel.report.projection_text import band, change_table, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
-from perfmodel.report.training_text import whole_text
 from perfmodel.units import (
     counted,
     format_bytes,
     format_count,
+    format_flops,
     format_fraction,
     format_per_second,
     format_ratio,
@@ -53,7 +53,7 @@ def plan_text(
     parts = [f"{headline(answer)}\n\n{gpu_lines(answer)}", placements(answer), fullest_gpus(answer)]
     parts += [steps(answer), limits(answer), change_table(changes, "What would help") if changes else ""]
     if whole is not None:
-        parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
+        parts.append(dense_lines(whole, answer.evaluator.batch * answer.evaluator.gpus))
     commands = {"To keep the plan": keep, "The equation behind its longest step": equation}
     lines = [f"{words}:\n{command_lines(line)}" for words, line in commands.items() if line]
     parts.append("\n".join([footer(answer, calibration_file), *lines]))
@@ -315,3 +315,35 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
     parts.append(f"calibration {origin(names, calibration_file)}")
     return paragraph(" · ".join(parts))
+
+
+def dense_lines(whole: WholeStep, samples: float) -> str:
+    """The step with dense layers, overlapped and in sequence, and where the layers' time is from.
+
+    samples  in a batch of all GPUs together
+    """
+    dense, step_s, serial_s = whole.dense, whole.step_s, whole.parts.serial_time
+    what = "a training step" if whole.training else "a batch alone"
+    first = f"With dense layers: {format_time(step_s)} {what}, kernels and communication overlapped."
+    gain = format_ratio(serial_s / step_s)
+    serial = f"{format_time(serial_s)} one after the other: overlap makes it {gain} as fast."
+    share = (
+        f"Embedding communication {format_time(whole.communication_s)} "
+        f"({format_fraction(whole.communication_s / serial_s)} of all, one after the other), "
+        f"{format_time(whole.exposed_s)} of it exposed "
+        f"({format_fraction(whole.exposed_s / step_s)} of the overlapped step)."
+    )
+    which = "forward and backward" if whole.training else "forward"
+    source = f"as given: {which}, all of it after the embeddings"
+    if dense.name:
+        source = f"{dense.name}: {format_fraction(dense.share)} of {format_flops(dense.rate)}/s (datasheet)"
+    if whole.parts.dense_reduce:
+        reduced = format_bytes(dense.reduced_bytes, binary=False)
+        source += f"; their gradients, {reduced}, are all-reduced"
+    error = f"The band has an error of {format_fraction(dense.error)} of it."
+    if not dense.error:
+        error = "The band leaves its error out: give it, e.g. --dense 3ms±10%."
+    words = f"{format_time(dense.time_s)} per batch on each GPU, {source}. {error}"
+    lines = [sides(first, f"band {band(whole.low_s, whole.high_s)}")]
+    lines.append(sides(paragraph(f"     {serial}"), format_per_second(samples / step_s, "samples")))
+    return "\n".join([*lines, paragraph(f"     {share}"), "", facts([("Dense", words)])])

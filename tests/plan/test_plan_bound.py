@@ -11,7 +11,6 @@ from cli_calls import planned
 from oracles.plans import exact
 
 from perfmodel.engine.schemes import Exchange
-from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
@@ -90,14 +89,6 @@ def test_the_search_finds_the_best_plan_of_a_small_case(seed: int, monkeypatch: 
     assert found.bound_s > 0, f"seed {seed}"
 
 
-def test_all_plans_are_tried_whatever_the_portion(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = PlanTables.of(TableSet("two", (Table("rare", 10**6, 16, 1), Table("busy", 10**6, 16, 50))))
-    evaluator = Evaluator.on(MACHINE, tables, 256, 2)
-    whole = exact(evaluator, 64e6 + 40e6)
-    monkeypatch.setattr("oracles.plans._CHUNK", 7)
-    np.testing.assert_array_equal(exact(evaluator, 64e6 + 40e6).option, whole.option)
-
-
 def random_plan_for_size(evaluator: Evaluator) -> Plan:
     """Any plan: for the size of its buffers."""
     o = options_of(evaluator, np.inf)
@@ -111,12 +102,6 @@ def test_the_best_of_two_tables_is_a_copy_of_the_busy_one() -> None:
     best = exact(evaluator, 64e6 + 40e6)
     assert best.options.scheme(int(best.option[1])) == Scheme(Exchange.DP)
     assert best.options.scheme(int(best.option[0])).kind != Exchange.DP
-
-
-def test_too_many_plans_are_refused() -> None:
-    tables = PlanTables.load("mlperf-dlrm-dcnv2")
-    with pytest.raises(BadInputError, match=r"plans are too many to try"):
-        exact(Evaluator.on(MACHINE, tables, 64, 4), 80e9)
 
 
 def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:

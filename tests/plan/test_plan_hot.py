@@ -17,10 +17,8 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
-from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.lower_bound import lower_bound
-from perfmodel.plan.choices.options import HOT_SHARES, hot_rows, options_of
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
+from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import ONE_ROW, UNIFORM, Distribution, Table, TableSet, zipf
@@ -95,26 +93,6 @@ def test_training_reduces_the_gradients_of_hot_rows_as_those_of_copies() -> None
     assert found[Resource.SORT][0] == (20 + 40) * 32
 
 
-@pytest.mark.parametrize("kind", [Exchange.RB, Exchange.SPARSE, Exchange.UB])
-def test_uniform_ids_have_their_share_of_hot_rows(kind: Exchange) -> None:
-    found = loads(evaluator(UNIFORM), Scheme(kind, hot_rows=25))
-    sent = found[Resource.REQUESTS_SENT if kind == Exchange.UB else Resource.IDS_SENT][0]
-    ids = sent / (12 if kind == Exchange.UB else 8)
-    wanted = 75 * (1 - 0.99**40) if kind == Exchange.UB else 30
-    assert ids == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize("kind", [Exchange.SPARSE, Exchange.UB])
-def test_where_all_look_ups_are_hot_a_table_costs_what_a_copy_costs(kind: Exchange) -> None:
-    """Nothing is exchanged but lengths; the gather is that of a copy, and bags are added to none."""
-    e = evaluator(ONE_ROW)
-    found, copy = loads(e, Scheme(kind, hot_rows=1)), loads(e, Scheme(Exchange.DP))
-    for name in ("IDS_SENT", "SPARSE_SENT", "SPARSE_RECEIVED", "ROWS_SENT", "ROWS_RECEIVED"):
-        assert found[Resource[name]] == [0, 0], name
-    assert found[Resource.GATHER_L2][1] == pytest.approx(copy[Resource.GATHER_L2][1])
-    assert found[Resource.GATHER_DRAM][1] == pytest.approx(copy[Resource.GATHER_DRAM][1])
-
-
 def test_memory_is_the_copy_and_a_part_of_the_others() -> None:
     e = evaluator(HALVES, optimizer="rowwise-adagrad")
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.UB, 2, 1, 10), [0, 1]),), G, e.domain)
@@ -139,13 +117,6 @@ def test_hot_rows_that_cannot_be(scheme: Scheme, said: str) -> None:
         Plan(e.tables, (Placement.of(scheme, range(scheme.parts)),), G, 2)
 
 
-def test_a_plan_file_keeps_hot_rows(tmp_path: Path) -> None:
-    e = evaluator(HALVES)
-    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.UB, 2, 1, 10), [0, 1]),), G, e.domain)
-    write_plan(plan, tmp_path / "plan.json")
-    assert read_plan(tmp_path / "plan.json", e.tables).placements[0].scheme.hot_rows == 10
-
-
 def test_torchrec_has_no_hot_rows() -> None:
     e = evaluator(HALVES)
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.RB, 1, 1, 10), [0]),), G, e.domain)
@@ -156,45 +127,12 @@ def test_torchrec_has_no_hot_rows() -> None:
     assert not options.hot[torchrec.runnable(options, e)].any()
 
 
-def test_hot_rows_that_are_considered_have_round_shares_of_the_look_ups() -> None:
-    tables = PlanTables.of(TableSet("mine", (Table("t", 10**6, D, L),)), zipf(1.05))
-    e = Evaluator.on(MACHINE, tables, B, G)
-    found = hot_rows(zipf(1.05), 1e6)
-    assert len(found) == len(HOT_SHARES) - 1  # 97 % would be over half of the table
-    for h, share in zip(found, HOT_SHARES[:-1], strict=True):
-        assert share <= e.hot_share(0, h) < share + 0.08
-    assert hot_rows(UNIFORM, 1e6) == ()
-    assert hot_rows(HALVES, 100) == (10,)  # 75 % of the look-ups would be 55 rows, over half of the table
-
-
 def skewed(random: np.random.Generator, count: int, biggest: float) -> PlanTables:
     """Tables of random shapes and laws."""
     laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM]
     shapes = [(int(10 ** random.uniform(2, biggest)), int(random.choice([8, 16]))) for _ in range(count)]
     set_of = TableSet("mine", tuple(Table(f"t{i}", *shape, 10.0) for i, shape in enumerate(shapes)))
     return PlanTables.of(set_of, [laws[int(at)] for at in random.integers(0, len(laws), count)])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
-    from tests.plan.test_plan_bound import random_plan
-
-    random = np.random.default_rng(seed)
-    e = Evaluator.on(MACHINE, skewed(random, 4, 6), 512, 8, gpus_per_node=4, training=bool(seed % 2))
-    o = options_of(e, np.inf)
-    plans = [random_plan(o, e, np.inf, random) for _ in range(200)]
-    limit = float(np.median([plan.needs().max() for plan in plans]))
-    plans = [plan for plan in plans if plan.needs().max() <= limit]
-    assert any((o.hot[plan.option] > 0).any() for plan in plans)
-    for plan in plans[:20]:  # the state keeps its books
-        whole = plan.plan()
-        values = e.loads(whole).values
-        np.testing.assert_allclose((plan.base + plan.held).T, values, rtol=1e-9, atol=1e-3)
-        np.testing.assert_allclose(plan.needs(), e.memory(whole).total_bytes, rtol=1e-9)
-    curves = StepCurves.of(e)
-    for plan in plans[:5]:  # from the loads of any plan
-        loads = curves.units(e.loads(plan.plan()).most)
-        assert 0 < lower_bound(o, curves, limit, loads, 1.0) <= min(plan.time_s for plan in plans)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -208,24 +146,6 @@ def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: py
     time_s = float(e.estimate_times(e.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
-
-
-@pytest.mark.parametrize("objective", [False, True])
-def test_hot_rows_as_one_more_choice_make_no_plan_worse(
-    objective: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = PlanTables.of(
-        TableSet("mine", tuple(Table(f"t{i}", 10**7, 64, 20.0) for i in range(3))), zipf(1.1)
-    )
-    e = Evaluator.on(MACHINE, tables, 2048, 8, training=objective)
-    limit = 3e9  # one of three tables of 2.56 GB as a copy
-    o = options_of(e, limit)
-    with_hot = Search(e, limit, effort_s=0.6).run()
-    without = Search(e, limit, effort_s=0.6, options=o.kept(o.hot == 0)).run()
-    assert with_hot.cost.time_s <= without.cost.time_s * 1.001
-    if not objective:
-        assert with_hot.cost.time_s < 0.95 * without.cost.time_s
-        assert any(p.scheme.hot_rows for p in with_hot.plan.placements)
 
 
 def asked(*words: str) -> tuple[int, str, str]:
@@ -281,18 +201,6 @@ def test_a_part_with_the_hottest_row_is_busier_than_is_counted(tmp_path: Path) -
     said = f"The part of t0 with its hottest row gets {factor:.2f}× the ids of the mean part"
     assert said in " ".join(asked(*words, "--distribution", "zipf:1.1")[1].split())
     assert "hottest row" not in asked(*words)[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--distribution", "histogram:mine"), "histogram 'mine' is not known"),
-        (("--distribution", "skewed"), "give one of: uniform, zipf:A"),
-    ],
-)
-def test_ids_that_cannot_be(words: tuple[str, ...], said: str) -> None:
-    code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", *words)
-    assert (code, out) == (2, "") and said in " ".join(err.split())
 
 
 def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:

@@ -36,19 +36,6 @@ def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
     assert not found.further.any()
 
 
-def test_further_schemes_are_marked_or_added_last() -> None:
-    known, new = Scheme(Exchange.RB, 2, 2), Scheme(Exchange.RB, 3)
-    found = Listing.of(ROWS, DIM, 8, 8, HOT, [set(), set(), {new, known}, set(), {known}])
-    usual, got = one_by_one(8, 8), listed(found)
-    last = max(at for at, (q, _) in enumerate(usual) if q == 2)
-    assert got == [*usual[: last + 1], (2, new), *usual[last + 1 :]]
-    assert [each for each, further in zip(got, found.further, strict=True) if further] == [
-        (2, known),
-        (2, new),
-        (4, known),
-    ]
-
-
 def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
     """Cut by columns in powers of two, besides rows whole or over one domain; by rows as before."""
     rows, dim = np.full(300, 10**6), np.full(300, 96)

@@ -14,7 +14,7 @@ from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.outcome import outcome_of
 from perfmodel.plan.searching import packing
-from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.packing import pack
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -54,17 +54,6 @@ def test_equal_tables_are_placed_together_as_evenly_as_one_by_one(
     assert len({id(placement) for placement in dealt.plan().placements}) < len(tables)
 
 
-def test_ranks_that_are_nearly_full_get_no_turn() -> None:
-    tables = equal((1, 4_000_000, 64, 1), (600, 10**5, 64, 10))
-    evaluator = Evaluator.on(MACHINE, tables, 64, 4)
-    limit = float(tables.total_bytes) / 4 * 1.02
-    o = options_of(evaluator, limit)
-    option = np.array([o.find(t, Scheme(Exchange.RB)) for t in range(len(tables))])
-    state = pack(evaluator, o, option, limit)
-    assert isinstance(state, Packing)
-    assert state.needs().max() <= limit
-
-
 def test_a_search_of_very_many_tables_keeps_its_effort() -> None:
     """Packing them one by one took ten times as much."""
     tables = equal((30_000, 10**5, 64, 10), (10_000, 10**5, 32, 5))
@@ -96,13 +85,6 @@ def test_no_plan_is_slower_than_that_of_a_part_of_its_schemes() -> None:
 
 def bags_and_copies(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     return np.isin(options.exchange, (Exchange.DP, Exchange.RB))
-
-
-def test_options_of_many_different_tables_take_little_memory() -> None:
-    tables = distinct(2000, rows_log10=(3, 7))
-    o = options_of(Evaluator.on(MACHINE, tables, 256, 256), 68e9)
-    held = sum(value.nbytes for value in vars(o).values() if isinstance(value, np.ndarray))
-    assert held < 0.1e6 * len(tables)
 
 
 def test_more_different_tables_than_a_plan_can_choose_for_are_refused_at_once(

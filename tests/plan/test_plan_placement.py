@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.model import access
 from perfmodel.plan import (
     SHARDINGS,
     Placement,
@@ -25,7 +23,7 @@ from perfmodel.plan import (
     uniform_plan,
     write_plan,
 )
-from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
+from perfmodel.schema.workload import UNIFORM, Table, TableSet
 
 
 def tables_of(*shapes: tuple[int, int, float], name: str = "mine", ids: Any = UNIFORM) -> PlanTables:
@@ -34,30 +32,6 @@ def tables_of(*shapes: tuple[int, int, float], name: str = "mine", ids: Any = UN
 
 
 TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))
-
-
-def test_tables_as_arrays() -> None:
-    tables = PlanTables.of(TableSet("x", (Table("a", 10, 4, 2.5, "fp16"), Table("b", 20, 8, 1.0))))
-    assert (tables.names, len(tables), tables.model) == (("a", "b"), 2, "x")
-    assert tables.rows.tolist() == [10, 20] and tables.dim.tolist() == [4, 8]
-    assert tables.element_bytes.tolist() == [2, 4] and tables.pooling.tolist() == [2.5, 1.0]
-    assert tables.count_bytes(training=True).tolist() == [10 * 8, 20 * 32]
-    assert len(PlanTables.load("mlperf-dlrm-dcnv2")) == 26
-
-
-def test_unique_rows_of_uniform_and_skewed_ids() -> None:
-    tables = tables_of((100, 4, 2.0), (100, 4, 2.0), (1, 4, 5.0), ids=[UNIFORM, zipf(1.2), UNIFORM])
-    found = tables.count_unique(50)
-    assert found[0] == pytest.approx(100 * (1 - 0.99**100))
-    assert found[1] == pytest.approx(
-        float(access.unique_rows(*access.zipf_popularity(100, 1.2, 256), 100)), rel=1e-3
-    )
-    assert found[1] < found[0] and found[2] == 1
-
-
-def test_distributions_of_other_tables_are_refused() -> None:
-    with pytest.raises(BadInputError, match="3 distributions of ids for 2 tables"):
-        tables_of((100, 4, 2.0), (100, 4, 2.0), ids=[UNIFORM] * 3)
 
 
 def test_tables_of_one_name_are_refused() -> None:
@@ -94,11 +68,6 @@ def test_a_uniform_plan_has_the_name_it_was_made_by(name: str) -> None:
         assert found == {"table-column-wise"}
     else:
         assert found == {name}
-
-
-def test_3d_name() -> None:
-    assert Placement.of(Scheme(Exchange.RB, 2, 3), range(6)).sharding(32, 8) == "3d"
-    assert Placement.of(Scheme(Exchange.RB, 1, 2), (0, 31)).sharding(32, 8) == "column-wise"
 
 
 def test_small_tables_of_a_row_wise_plan_are_copied() -> None:
@@ -139,24 +108,6 @@ def test_two_level_needs_whole_domains() -> None:
         place(Scheme(Exchange.TWO_LEVEL, 8), range(8), gpus=12)
 
 
-def test_placements_for_other_tables_are_refused() -> None:
-    with pytest.raises(BadInputError, match="1 placement for the 2 tables of mine"):
-        Plan(TABLES, (Placement.of(Scheme(Exchange.DP)),), 8, 8)
-
-
-def test_shards_of_a_plan() -> None:
-    plan = Plan(
-        TABLES,
-        (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB, 2, 2), (3, 1, 0, 2))),
-        4,
-        4,
-    )
-    tables, ranks = plan.shards
-    assert tables.tolist() == [1] * 4 and ranks.tolist() == [3, 1, 0, 2]
-    other = replace(plan, placements=(plan.placements[0], Placement.of(Scheme(Exchange.RB), [2])))
-    assert other.shards[1].tolist() == [2] and plan.shards[1].size == 4
-
-
 def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     plan = uniform_plan(TABLES, "grid", 32, 8, col_parts=2)
     write_plan(plan, tmp_path / "plan.json")
@@ -164,15 +115,6 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     assert (back.gpus, back.domain) == (32, 8)
     for a, b in zip(plan.placements, back.placements, strict=True):
         assert a.scheme == b.scheme and np.array_equal(a.ranks, b.ranks)
-
-
-def test_the_order_of_tables_in_a_file_does_not_matter() -> None:
-    plan = Plan(
-        TABLES, (Placement.of(Scheme(Exchange.RB), [0]), Placement.of(Scheme(Exchange.RB), [1])), 2, 2
-    )
-    record = plan_record(plan)
-    record["placements"].reverse()
-    assert plan_from(record, TABLES).shards[1].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -219,14 +161,6 @@ def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> N
     with pytest.raises(BadInputError) as caught:
         plan_from(record, TABLES)
     assert named in caught.value.message
-
-
-def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
-    write_plan(uniform_plan(TABLES, "table-wise", 2, 2), tmp_path / "p.json")
-    with pytest.raises(BadInputError, match=r"for 'mine' as it was, not for mlperf-dlrm-dcnv2\."):
-        read_plan(tmp_path / "p.json", PlanTables.load("mlperf-dlrm-dcnv2"))
-    with pytest.raises(BadInputError, match="is for other tables: for 'mine' as it was"):
-        read_plan(tmp_path / "p.json", tables_of((1000, 32, 4.0), (2001, 64, 1.0)))
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "3", "[]"])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,13 +11,12 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import WIDTH, Resource, Step
-from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.coordinate_descent import Descent
-from perfmodel.plan.searching.local_search import improve, put_back
+from perfmodel.plan.searching.local_search import improve
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
@@ -45,28 +42,6 @@ def test_a_plan_fits_and_is_not_below_its_bound() -> None:
     assert 0 < found.bound_s <= found.cost.time_s
 
 
-def test_the_arrays_of_a_search_end_with_it() -> None:
-    """Else ``what_ifs`` holds those of six: 1.9 GB for 4 000 tables, where 0.5 do."""
-    evaluator = Evaluator.on(MACHINE, tables_of((10**6, 64, 10), (10**6, 128, 1)), 1024, 8)
-    search = Search(evaluator, 400e6, effort_s=0.1)
-    seen = weakref.ref(search)
-    gc.disable()
-    try:
-        search.run()
-        del search
-        assert seen() is None
-    finally:
-        gc.enable()
-
-
-def test_a_table_that_fits_nowhere_is_named_with_what_is_too_much() -> None:
-    evaluator = Evaluator.on(MACHINE, tables_of((8000, 1, 1)), 16, 8)
-    with pytest.raises(
-        BadInputError, match=r"table 't0' fits nowhere: .* needs 4 kB, 2 kB more than the 2 kB"
-    ):
-        options_of(evaluator, 2000)
-
-
 def packed(gpus: int = 8) -> Packing:
     """Ten tables of three shapes, cut in several ways."""
     tables = tables_of(*[(10**5, 64, 10)] * 4, *[(10**5, 32, 3)] * 4, (10**6, 16, 40), (500, 16, 2))
@@ -78,18 +53,6 @@ def packed(gpus: int = 8) -> Packing:
     state = pack(evaluator, o, option, 80e9)
     assert state is not None
     return state
-
-
-def test_shards_that_no_rank_has_room_for_are_not_packed() -> None:
-    """Three tables of 60 % of a rank: three ranks hold them, two do not."""
-    tables = tables_of(*[(10**5, 64, 10)] * 3)
-    limit = float(tables.total_bytes) / 3 / 0.6
-    for gpus in (2, 3):
-        evaluator = Evaluator.on(MACHINE, tables, 16, gpus, gpus_per_node=gpus)
-        o = options_of(evaluator, limit)
-        option = np.array([o.find(t, Scheme(Exchange.RB)) for t in range(3)])
-        state = pack(evaluator, o, option, limit)
-        assert (state is None) == (gpus == 2)
 
 
 def assert_books_are_right(state: Packing) -> None:
@@ -211,13 +174,6 @@ def test_annealing_keeps_its_books_and_never_makes_a_plan_slower(heat: float, do
     assert state.fits
 
 
-def test_annealing_stays_within_memory() -> None:
-    rows = 10**5 * 64 * 4
-    state, _ = whole_tables([1, 2, 3, 4], 2, limit_bytes=2.5 * rows)
-    annealed(state, np.ones(state.options.group.size, dtype=bool))
-    assert state.needs().max() <= 2.5 * rows
-
-
 @pytest.mark.parametrize(("training", "together"), [(False, 1), (True, 2)])
 def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: bool, together: int) -> None:
     tables = tables_of((10**5, 64, 10), (10**6, 16, 40))
@@ -238,41 +194,6 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
             expected[waited(step)] += float(taken.get(step.name, [0.0])[0])
         found = curves.between(np.arange(len(waits)), np.full(len(waits), size))
         np.testing.assert_allclose(found, list(expected.values()), rtol=2e-3, atol=1e-12)
-
-
-@pytest.mark.parametrize("domains", [False, True])
-def test_annealing_knows_its_loads_after_every_change(domains: bool) -> None:
-    state = packed()
-    every = np.ones(state.options.group.size, dtype=bool)
-    random, curves = np.random.default_rng(1), StepCurves.of(state.evaluator)
-    annealing = Annealing(state, curves, random, every, domains=domains)
-    annealing._price()
-    changed = 0
-    for turn in range(60):
-        now, before = annealing.time(), annealing.option.copy()
-        said = annealing._recut(now, now) if turn % 2 else annealing._move(now, now)
-        assert said == pytest.approx(annealing.time(), rel=1e-12)
-        changed += bool((annealing.option != before).any())
-        other = state.copy()
-        for table, ranks in enumerate(annealing._placed(*annealing._state())):
-            other.clear(table)
-            put_back(other, table, int(annealing.option[table]), ranks)
-        np.testing.assert_allclose(annealing.memory, other.memory, rtol=1e-9)
-        for mine, theirs in ((annealing.base, other.base), (annealing.held, other.held)):
-            np.testing.assert_allclose(
-                mine, theirs[..., annealing.resource] / annealing.scale, rtol=1e-9, atol=1
-            )
-        afresh = Annealing(other, curves, random, every, domains=domains)
-        np.testing.assert_array_equal(annealing.holds, afresh.holds)
-        assert sorted(shards_of(annealing)) == sorted(shards_of(afresh))
-    assert changed > 5
-
-
-def shards_of(annealing: Annealing) -> Iterator[tuple[int, int, bytes, float]]:
-    """What may move: table, place, size and memory."""
-    parts = annealing.table, annealing.place, annealing.size, annealing.weight
-    for table, place, size, weight in zip(*parts, strict=True):
-        yield int(table), int(place), size.tobytes(), float(weight)
 
 
 def test_annealing_never_puts_two_shards_of_a_table_on_one_rank() -> None:

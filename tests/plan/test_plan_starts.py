@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
 
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.steps import Resource
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.local_search import put_back
 from perfmodel.plan.searching.packing import Packing, in_domains, pack
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.schema.workload import Table, TableSet
@@ -77,40 +74,6 @@ def test_equal_tables_are_chosen_apart_where_memory_has_room_for_some_copies() -
     assert max(of_kind) == 2
 
 
-def test_shards_are_no_larger_than_they_may_be() -> None:
-    tables = distinct(60)
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
-    o = options_of(evaluator, 80e9)
-    choosing = Choosing(evaluator, o, o.exchange == Exchange.RB)
-    largest = []
-    for shard in (np.inf, 0.5, 0.1):
-        choice = choosing.run(80e9, shard, None, lambda: False)
-        assert choice is not None
-        sent = o.own[choice.option, Resource.BAGS_SENT]
-        largest.append(float(sent.max() / o.average[choice.option, Resource.BAGS_SENT].sum()))
-    assert largest[0] > largest[1] > 2 * largest[2]
-
-
-def test_one_whole_table_takes_as_long_as_on_its_rank_alone() -> None:
-    """Not as long as a sixteenth of it: the choice's time is that of the plan with the table on a rank."""
-    tables = distinct(1)
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
-    o = options_of(evaluator, 80e9)
-    mask = np.arange(o.group.size) == o.find(0, Scheme(Exchange.RB))
-    choice = Choosing(evaluator, o, mask).run(80e9, np.inf, None, lambda: False)
-    plan = Plan(tables, (Placement.of(Scheme(Exchange.RB), [0]),), 16, o.domain)
-    assert choice is not None
-    assert choice.time_s == pytest.approx(evaluator.cost(plan).time_s, rel=1e-3)
-
-
-def test_what_does_not_fit_is_not_chosen() -> None:
-    tables = distinct(20)
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
-    o = options_of(evaluator, 80e9)
-    choosing = Choosing(evaluator, o, np.ones(o.group.size, dtype=bool))
-    assert choosing.run(tables.total_bytes / 17, np.inf, None, lambda: False) is None
-
-
 def heaped(kind: Exchange, ranks: int) -> Packing:
     """Tables of one scheme, all of them on the first ranks; in NVLink domains of 4."""
     tables = distinct(24, seed=1)
@@ -169,66 +132,3 @@ def test_plans_to_begin_with_fit_and_every_kind_of_exchange_was_tried() -> None:
     alone = {of[0]: time_s for time_s, of, _ in sorted(starts.found, reverse=True) if len(of) == 1}
     assert min(alone, key=lambda kind: alone[kind]) in (Exchange.RB, Exchange.SPARSE, Exchange.TWO_LEVEL)
     assert min(found) <= min(alone.values())
-
-
-def test_families_are_compared_by_their_fastest_plans() -> None:
-    """One plan of the first kind is slow, another one the fastest of all; the third kind is far behind."""
-    starts = Starts.__new__(Starts)
-    state = heaped(Exchange.RB, 1)
-    starts.found = [(9.0, (1,), state), (1.6, (2,), state), (1.5, (1,), state), (90.0, (3,), state)]
-    assert starts._best([(2,), (3,), (1,)]) == [(1,), (2,)]
-
-
-def test_evening_ends_in_the_fastest_state_that_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds that make a plan slower are taken back: all tables on one rank once more."""
-    state = heaped(Exchange.RB, 1)
-    evening, real, met = Evening(state, np.random.default_rng(0)), Evening._round, []
-
-    def then_heaped(self: Evening, *of: Any) -> int:
-        if len(met) < 3:
-            made = real(self, *of)
-        else:
-            for table in range(24):
-                option = int(state.option[table])
-                state.clear(table)
-                put_back(state, table, option, np.array([0]))
-            made = 24
-        met.append(state.time_s)
-        return made
-
-    monkeypatch.setattr(Evening, "_round", then_heaped)
-    assert evening.run(lambda: len(met) > 4)
-    assert state.time_s == pytest.approx(min(met), rel=1e-9) and met[-1] > 1.2 * min(met)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
-    """By the evaluator, a resource at a time: no byte makes a step faster, and some cost something."""
-    tables = distinct(30)
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 16, training=training)
-    o = options_of(evaluator, 80e9)
-    choosing = Choosing(evaluator, o, np.ones(o.group.size, dtype=bool))
-    loads = choosing._loads(choosing.leanest) * np.array([[1.0], [0.0]])
-    loads[0] = np.maximum(loads[0], loads[0].max() / 3)  # no resource is idle
-    prices = choosing._slopes(loads)
-    before = float(evaluator.estimate_times(choosing._all(loads[:1]))[0])
-    for at, price in enumerate(prices):
-        more = loads[:1].copy()
-        more[0, at] *= 1.05
-        taken = float(evaluator.estimate_times(choosing._all(more))[0]) - before
-        assert price * 0.05 * loads[0, at] == pytest.approx(taken, rel=0.02, abs=1e-12)
-    assert prices.min() >= 0 and np.sum(prices > 0) > 3
-
-
-def test_a_plan_that_was_not_made_even_in_time_is_made_even_later() -> None:
-    state = heaped(Exchange.RB, 1)
-    kept: list[float] = []
-    starts = Starts(
-        state.evaluator, state.options, 80e9, lambda state: kept.append(state.time_s), lambda: False
-    )
-    starts.uniform([state])
-    looks = iter([False])
-    starts._even(1, lambda: next(looks, True))
-    packed_s = min(kept)
-    starts._even(1, lambda: False)
-    assert min(kept) < packed_s

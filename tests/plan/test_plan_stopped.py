@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from cli_calls import planned as asked
 
 from perfmodel.cli.stopping import ctrl_c
-from perfmodel.plan import outcome, scaling
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
 
@@ -43,22 +41,6 @@ def test_the_first_press_is_told_of_and_the_plan_is_printed(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_second_press_prints_the_plan_too(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_anneal", press)
-    monkeypatch.setattr(outcome, "find_next_best", press)
-    code, out, err = asked(*words)
-    assert code == 130 and "per forward pass of" in out and err.split() == ["stopping…", "stopped."]
-
-
-def test_a_press_in_the_last_pricing_does_not_say_that_there_was_no_plan(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Search, "_answer", press)
-    code, out, err = asked(*words)
-    assert (code, out) == (130, "") and "stopped while the answer was being written." in err
-    assert "before there was a plan" not in err
-
-
 def test_a_press_while_changes_are_searched_for_keeps_the_plan(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,25 +69,6 @@ def test_several_numbers_of_gpus_are_stopped_as_one_is(
     code, out, err = asked(*several)
     assert (code, out) == (130, "") and err.strip().startswith("stopping…\n\nstopped before there was a plan")
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def caught(*_: object) -> None:
-        with suppress(KeyboardInterrupt):  # as a library may
-            press()
-
-    monkeypatch.setattr(scaling, "knee_of", caught)
-    code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:])
-    assert code == 130 and "16" in out and err.split() == ["stopping…", "stopped."]
-
-
-def test_stopped_after_one_number_of_gpus_does_not_say_that_tables_do_not_fit(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Search, "_anneal", press)
-    _, out, _ = asked(*words[:2], "--gpus", "8,16,64", *words[4:])
-    said = " ".join(out.split())
-    assert "Knee: not known, because the search was stopped" in said and "tables fit" not in said
 
 
 def test_ctrl_c_that_is_ignored_from_the_start_stays_ignored() -> None:

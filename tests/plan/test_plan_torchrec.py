@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, unifo
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
-from perfmodel.schema.torchrec_plan import read_torchrec_plan, write_torchrec_plan
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = PlanTables.of(TableSet("mine", (Table("users", 10, 16, 4.0), Table("items", 100, 24, 1.0))))
@@ -94,13 +92,6 @@ def test_copies_have_no_shards() -> None:
     assert (users.ranks, users.shard_sizes) == ([0, 1, 2, 3], [])
 
 
-def test_a_domain_that_is_no_whole_node_holds_no_row_parts() -> None:
-    """GPUs that NVLink joins in sixes, in nodes of four: TorchRec knows no group of six."""
-    plan = Plan(TABLES, (Placement.of(Scheme(Exchange.TWO_LEVEL, 6), range(6)), _copy()), 12, 6)
-    with pytest.raises(BadInputError, match=r"whole nodes of 4 GPUs, not in domains of 6"):
-        torchrec._kind(plan, 0, 4)
-
-
 def _copy() -> Placement:
     return Placement.of(Scheme(Exchange.DP))
 
@@ -113,42 +104,6 @@ def test_topology_is_si_and_of_one_gpu() -> None:
     assert (rates.intra_bytes_per_s, rates.inter_bytes_per_s) == (450e9, 50e9)
     assert (found.gpus, found.gpus_per_node, found.domain_gpus, found.batch) == (4, 2, 2, 5)
     assert torchrec.torchrec_plan(EVALUATOR, placed(_copy()), 6e10).topology.hbm_bytes == 60 * 10**9
-
-
-def test_files_come_back(tmp_path: Path) -> None:
-    plan = torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(Scheme(Exchange.TWO_LEVEL, 2), [1, 0])))
-    path = tmp_path / "plan.json"
-    write_torchrec_plan(plan, path)
-    assert read_torchrec_plan(path) == plan
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"gpus": 2}, r"table 'items' has a rank above 1"),
-        ({"kind": "plan"}, r"kind: must be one of 'torchrec-plan'"),
-        ({"tables.0.shard_sizes": [[10, 15]]}, r"150 elements do not make up a table of 10 x 16"),
-        ({"tables.0.ranks": [0, 1]}, r"1 shard_sizes and 1 shard_offsets for 2 shards"),
-        ({"tables.0.table": "items"}, r"two tables have one name"),
-        ({"tables.0.sharding_type": "sparse"}, r"sharding_type: must be one of"),
-    ],
-)
-def test_broken_files_are_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    torchrec.write(EVALUATOR, placed(Placement.of(Scheme(Exchange.RB), [0])), path)
-    document = json.loads(path.read_text())
-    for where, value in change.items():
-        *outer, last = [int(step) if step.isdigit() else step for step in where.split(".")]
-        inner = document
-        for step in outer:
-            inner = inner[step]
-        inner[last] = value
-    path.write_text(json.dumps(document))
-    with pytest.raises(BadInputError, match=reason):
-        read_torchrec_plan(path)
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(BadInputError, match=r"not valid JSON"):
-        read_torchrec_plan(path)
 
 
 def test_options_that_torchrec_can_run() -> None:
@@ -176,15 +131,6 @@ def test_a_table_that_fits_in_no_sharding_of_torchrec() -> None:
     assert {options.scheme(at).row_parts for at in range(options.group.size)} == {2}
     with pytest.raises(BadInputError, match=r"'users' fits in no sharding that TorchRec has"):
         torchrec.runnable(options, evaluator)
-
-
-def test_no_option_has_rows_in_a_domain_that_is_no_whole_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Domains of two GPUs in nodes of four: copies, whole tables, columns and rows over all are left."""
-    options = options_of(EVALUATOR, 80e9)
-    monkeypatch.setattr(torchrec, "_node", lambda evaluator: 4)
-    mask = torchrec.runnable(options, EVALUATOR)
-    kept = {options.scheme(at).kind for at in range(mask.size) if mask[at]}
-    assert kept == {Exchange.DP, Exchange.RB, Exchange.RS}
 
 
 @pytest.mark.parametrize(

@@ -42,55 +42,6 @@ def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: N
     assert len(set(each)) > 4 and evaluator.cost(plan).time_s == min(each)
 
 
-@pytest.mark.usefixtures("beside")
-def test_all_cases_in_both_passes() -> None:
-    """Many different tables on 128 GPUs, colossal on 512, MLPerf's and EMBark's on 8, 64 and 128."""
-    from planner_cases import questions, tables_of
-
-    names = {question.name for question in questions(None, None, None, None, [""])}
-    sets = [(f"distinct-{count}", 128) for count in (100, 400, 700, 1000)] + [("distemb-colossal", 512)]
-    sets += [(f"embark-t{n}", gpus) for n in (180, 510) for gpus in (8, 64, 128)]
-    sets += [("mlperf-dlrm-dcnv2", gpus) for gpus in (8, 64, 128)]
-    for name, gpus in sets:
-        assert {f"{name} x {gpus} {each}" for each in ("forward", "training")} <= names
-    shapes = tables_of("distinct-100")
-    assert len({*zip(shapes.rows, shapes.dim, shapes.pooling, strict=True)}) == 100
-
-
-@pytest.mark.usefixtures("beside")
-def test_lost_cases_are_named(tmp_path: Path) -> None:
-    """By hand: ours soon is beaten in b, and there is none in d, where another planner has a plan."""
-    from planner_report import EMBARK, OURS, OURS_SOON, PER_BYTE, WIDTH, Row, compared, into_readme
-
-    def rows(soon: float, ours: float, other: float, gap: float) -> list[Row]:
-        plans = [Row(OURS, 9.6, step_ms=ours, gap=gap), Row(OURS_SOON, 1.94, step_ms=soon)]
-        return [*plans, Row(EMBARK, step_ms=other), Row(PER_BYTE, why="no plan fits")]
-
-    none = [Row(OURS, why="does not fit"), Row(OURS_SOON, why="does not fit")]
-    cases = {
-        "a x 128 forward": rows(2.0, 1.9, 2.2, 0.04),
-        "b x 64 training": rows(2.0, 1.5, 1.9, 0.05),
-        "distemb-colossal-larger x 512 training": rows(1234.5, 1234.5, 2000.0, 0.09),
-        "d x 8 forward": [*none, Row(EMBARK, step_ms=3.0)],
-        "e x 8 forward": none,
-    }
-    text = compared(cases, 2.0, 10.0)
-    said = " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= WIDTH
-    assert "faster than ours soon: 2 of 4 cases: b (training 64), d (forward 8)." in said
-    assert "No plan fits in 1 of 5 cases: e (forward 8)." in said
-    lines = {line.split()[0]: line.split()[4:] for line in text.splitlines()[1:6]}
-    assert lines["a"] == ["2.000", "1.9", "1.900", "4.0", "-", "2.200", "-", "-", "1.10"]
-    assert lines["d"] == ["-", "-", "-", "-", "-", "3.000", "-", "-", "-"]
-    alone = compared({name: of[:2] for name, of in cases.items()}, 2.0, 10.0)
-    assert "Lost" not in alone and "lead" not in alone and "EMBark" not in alone
-    assert alone.splitlines()[1].split()[4:] == ["2.000", "1.9", "1.900", "4.0"]
-    page = tmp_path / "README.md"
-    page.write_text("A\n<!-- table planners -->\n```text\nold\n```\n<!-- end -->\nB\n")
-    into_readme("$ new\\n", page)
-    assert page.read_text() == "A\n<!-- table planners -->\n```text\n$ new\\n\n```\n<!-- end -->\nB\n"
-
-
 def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
     return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
 
@@ -155,19 +106,6 @@ def test_embark_by_hand() -> None:
     first, second = plan.placements
     assert first.scheme == Scheme(Exchange.RB, 1, 2) and sorted(first.ranks) == [0, 1]
     assert second.scheme == Scheme(Exchange.RB) and second.ranks.size == 1
-
-
-@pytest.mark.usefixtures("beside")
-def test_embark_puts_one_part_of_a_table_on_a_rank() -> None:
-    """t0 fills rank 0; both parts of t1 together are cheaper than t0, and yet one joins it."""
-    from planner_baselines import Embark
-
-    tables = tables_of((1000, 64, 100.0), (1000, 64, 1.0))
-    greedy = Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 80e9, 0.0)
-    greedy.shapes[1].columns = 2
-    ranks, failed, cost = greedy._place()
-    assert failed is None and ranks == {0: [0], 1: [1, 0]}
-    assert cost == pytest.approx(64 * (400 + 3350 / 450) + 32 * (4 + 3350 / 450))
 
 
 @pytest.mark.usefixtures("beside")
@@ -238,26 +176,3 @@ def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
     assert theirs["ms"] == pytest.approx(found["ms"], rel=1e-9)
     assert theirs["bytes"] == pytest.approx(found["bytes"], rel=1e-9)
     assert found["ms"] < rating.score(file)["ms"]  # better than row-wise
-
-
-@pytest.mark.usefixtures("beside")
-def test_a_worker_that_is_late_is_ended_and_started_anew() -> None:
-    from planner_worker import Worker
-
-    tables = tables_of((1000, 64, 8.0), (1000, 64, 8.0), (1000, 64, 8.0))
-    base = uniform_plan(tables, "row-wise", 2, 2)
-    script = (
-        "import json, sys\n"
-        "for line in sys.stdin:\n"
-        "    if json.loads(line)['ask'] == 'plan': continue\n"
-        "    print(json.dumps({'ms': 1.0}), flush=True)\n"
-    )
-    with Worker(Evaluator.on("h100-sxm-ib", tables, 16, 2), base, 80e9, True) as worker:
-        worker.command = [sys.executable, "-c", script]
-        assert worker.score(base) == {"ms": 1.0}
-        first = worker.process
-        assert worker.planned(-60.0 + 0.2) is None
-        assert first is not None and first.returncode is not None
-        worker.command = [sys.executable, "-c", "raise SystemExit('no such plan')"]
-        with pytest.raises(RuntimeError, match=r"no such plan"):
-            worker.score(base)

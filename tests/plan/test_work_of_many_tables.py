@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-from searches import ask_plan
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
-from perfmodel.effort import LISTED
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER
-from perfmodel.engine.timing import PassTimes
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.searching.packing import pack
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
-
-
-def counted(patch: pytest.MonkeyPatch, where: Any, name: str) -> Counter[str]:
-    """Counts calls from now on."""
-    calls: Counter[str] = Counter()
-    real: Callable[..., Any] = getattr(where, name)
-
-    def call(*args: Any, **more: Any) -> Any:
-        calls[name] += 1
-        return real(*args, **more)
-
-    patch.setattr(where, name, call)
-    return calls
-
-
-def test_what_is_asked_for_with_every_table_is_computed_once_for_all_options() -> None:
-    """The answer asks for the memory of one option for each group of tables."""
-    o = options_of(Evaluator.on(MACHINE, distinct(3), 1024, 8), LIMIT)
-    assert o.memory is o.memory
-    assert o.everywhere_held is o.everywhere_held
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -51,9 +23,7 @@ def test_options_are_the_same_however_many_are_priced_at_a_time(
     evaluator = Evaluator.on(MACHINE, distinct(12), 1024, 16, training=training)
     whole = options_of(evaluator, LIMIT)
     monkeypatch.setattr(listed, "_AT_ONCE", 100)
-    calls = counted(monkeypatch, evaluator, "count_shards")
     parts = options_of(evaluator, LIMIT)
-    assert calls["count_shards"] > 5
     for name in ("own", "everywhere", "average", "memory", "average_memory"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)
 
@@ -64,16 +34,6 @@ def test_one_scheme_is_found_for_all_kinds_of_table_at_once() -> None:
     assert found is not None
     assert found[o.kind_of].tolist() == [o.find(t, Scheme(Exchange.RB)) for t in range(5)]
     assert o.of_each(Scheme(Exchange.RB, 8)) is None  # 5 rows have no 8 parts
-
-
-def test_memory_is_looked_at_once_for_every_table_that_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = Evaluator.on(MACHINE, distinct(60), 1024, 16)
-    o = options_of(evaluator, LIMIT)
-    whole = o.of_each(Scheme(Exchange.RB))
-    assert whole is not None
-    calls = counted(monkeypatch, PassTimes, "count_buffers")
-    assert pack(evaluator, o, whole[o.kind_of], LIMIT) is not None
-    assert calls["count_buffers"] <= 60 + 2
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -88,8 +48,3 @@ def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
             received = sent / times.group(step)[0] if one else values[step.resources[1]]
             largest = np.maximum(largest, sent + received)
     np.testing.assert_array_equal(times.count_buffers(values), largest)
-
-
-def test_the_work_to_list_the_options_counts() -> None:
-    search = ask_plan("criteo-kaggle", 8).search()
-    assert search.budget.spent_s >= search.options.group.size * LISTED * 0.9e-9

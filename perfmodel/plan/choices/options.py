@@ -163,7 +163,8 @@ def options_of(
 ) -> Options:
     """All options of the evaluator's tables whose shards fit a rank with ``limit_bytes`` of memory.
 
-    Row parts are those of ``schemes``; column parts have a multiple of ``VECTOR`` columns. Hot rows are replicated only if that saves time, alone or for all tables.
+    Row and column parts are those of ``schemes``. Hot rows are replicated only if that saves time, alone or
+    for all tables.
     more  further schemes for each kind of equal tables, with any number of parts
     Limits: a table without an option that fits -> BadInputError: by how much;  as ``check_kinds``
     """

@@ -174,12 +174,13 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]
-    while order.size:
-        alike = int(np.argmax(np.append(option[order] != option[order[0]], True)))
-        placed = _place_first(state, order[:alike], scale)
-        if not placed:
-            return None
-        order = order[placed:]
+    for alike in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
+        begin = 0
+        while begin < alike.size:
+            count = _place_first(state, alike[begin:], scale)
+            if not count:
+                return None
+            begin += count
     return state if state.fits else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -210,56 +210,28 @@ class Search:
         starts.run()
 
     def _anneal(self, curves: StepCurves) -> None:
-        """Change the best plan, and the best with few kinds of exchange, at random: other local optima."""
+        """Change the best plan, and the best with few kinds of exchange, at random: other local optima.
+
+        In turn, until none has improved for long: every other turn the fastest, else another. The slowdown
+        that annealing allows alternates between small and large from turn to turn of a plan.
+        """
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
             families = self.starts.states()
             near = [state for state in families if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
-        Changing(curves, self.random, self._keep, self.late, cool=not self.small).run(states)
-
-    def _keep(self, state: Packing) -> None:
-        time_s = state.time_s
-        if time_s < self.best_s * (1 - _LESS):
-            self.best, self.best_s = state.copy(), time_s
-            self.watch(time_s)
-
-
-class Changing:
-    """Changes the plans of a search at random to find faster ones.
-
-    curves  times of the steps, from the bound;  keep  is called with every improved plan
-    until   returns whether to stop;  cool  whether to allow only small slowdowns, for many tables
-    """
-
-    def __init__(
-        self,
-        curves: StepCurves,
-        random: np.random.Generator,
-        keep: Callable[[Packing], None],
-        until: Callable[[], bool],
-        *,
-        cool: bool,
-    ) -> None:
-        self.curves, self.random, self.keep, self.until = curves, random, keep, until
-        self.cool, self.heats = cool, (_COOL_LOG10,) if cool else _HEATS_LOG10
-
-    def run(self, states: Sequence[Packing]) -> None:
-        """Change plans in turn until none has improved for long: every other turn the fastest, else another.
-
-        The slowdown that annealing allows alternates between small and large from turn to turn of a plan.
-        """
         turns, idle, turn = [0] * len(states), 0, 0
-        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.until():
-            at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
-            state = states[at]
-            if not turns[at] and not self.cool:  # of many tables this would take all the work
-                self._improved(state)
-            idle = 0 if self._changed(state, turns[at]) else idle + 1
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.late():
+            at = min(range(len(states)), key=lambda at: states[at].time_s)
+            if turn % 2 and len(states) > 1:
+                at = 1 + turn // 2 % (len(states) - 1)
+            if not turns[at] and self.small:  # of many tables this would take all the work
+                self._improve(states[at])
+            idle = 0 if self._change(states[at], turns[at], curves) else idle + 1
             turns[at] += 1
             turn += 1
 
-    def _changed(self, state: Packing, turn: int) -> bool:
+    def _change(self, state: Packing, turn: int, curves: StepCurves) -> bool:
         """Anneal in a plan's turn with this number; returns whether the plan became faster.
 
         Shards move between domains where some tables' row parts fill domains, else between ranks; by turns if
@@ -268,31 +240,32 @@ class Changing:
         o = state.options
         by_domain = o.by_domain[state.option[~o.everywhere_held[state.option]]]
         ways = [False] * (not by_domain.size or not by_domain.all()) + [True] * bool(by_domain.any())
-        better = self._annealed(state, turn // len(ways), domains=ways[turn % len(ways)])
-        if better:
-            self._improved(state)
-        return better
-
-    def _annealed(self, state: Packing, again: int, *, domains: bool) -> bool:
+        again = turn // len(ways)
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
-        heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else self.heats[again % len(self.heats)]))
-        o = state.options
+        heats = _HEATS_LOG10 if self.small else (_COOL_LOG10,)
+        heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats[again % len(heats)]))
         of_any = hot or again % _OTHERS == _OTHERS - 1
         mask = o.exchanged_by(o.kinds if of_any else np.unique(o.exchange[state.option]).tolist())
-        annealing = Annealing(state, self.curves, self.random, mask, domains=domains, cool=self.cool)
-        return annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.until, heat)
+        domains = ways[turn % len(ways)]
+        annealing = Annealing(state, curves, self.random, mask, domains=domains, cool=not self.small)
+        better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.late, heat)
+        if better:
+            self._improve(state)
+        return better
 
-    def _improved(self, state: Packing) -> None:
+    def _improve(self, state: Packing) -> None:
         """Rebalance a plan's ranks, improve its schemes, and repeat while rebalancing helps; keep the best.
 
         Better schemes may unbalance the ranks, and balanced ranks leave room for other schemes.
         """
-        while not self.until():
-            better = Evening(state, self.random).run(self.until)
-            self.keep(improve(state, self.until))
+        while not self.late():
+            better = Evening(state, self.random).run(self.late)
+            self._keep(improve(state, self.late))
             if not better:
                 break
 
-
-def _fastest(states: Sequence[Packing]) -> int:
-    return min(range(len(states)), key=lambda at: states[at].time_s)
+    def _keep(self, state: Packing) -> None:
+        time_s = state.time_s
+        if time_s < self.best_s * (1 - _LESS):
+            self.best, self.best_s = state.copy(), time_s
+            self.watch(time_s)

@@ -45,7 +45,7 @@ _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many,
 class Starts:
     """Makes all starting plans of a search.
 
-    keep   is called with every plan;  until  returns whether to stop;  evened  whether to stop rebalancing
+    keep   is called with every plan;  until  returns whether to stop
     tried  number of plans whose tables were placed on ranks
     """
 
@@ -56,10 +56,9 @@ class Starts:
         limit_bytes: float,
         keep: Keep,
         until: Until,
-        evened: Until | None = None,
     ) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
-        self.keep, self.until, self.until_even = keep, until, evened or until
+        self.keep, self.until, self.until_even = keep, until, until
         self.tried = 0
         self.choosing: dict[tuple[int, ...], Choosing | None] = {}
         self.start: dict[tuple[int, ...], Choice] = {}
@@ -87,6 +86,9 @@ class Starts:
             self._try(family, _FIRST[0], _never, improved=False)
             if self.options.count.size > _IMPROVED:  # it would give the same plan again
                 self.done.add((family, _FIRST[0]))
+        if not self.found:  # rules may want another exchange for each table, and memory smaller shards
+            for shard in (_FIRST[0], *_SOON):
+                self._try(tuple(self.options.kinds), shard, _never, improved=False)
         if few:
             for shard, family in product(_SOON, self._best(self._singles())[:_SOON_BEST]):
                 if self.options.count.size > _IMPROVED and self.until():
