@@ -268,18 +268,18 @@ def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
     Limits: an unknown name, a name twice, no rows or no dim -> BadInputError
     """
     small = [name.strip().casefold() for name in names]
-    names_known = FIELDS if MARK in small else _TableEntry.model_fields
+    foreign = bool({MARK, "embedding_dim"} & set(small))
+    names_known = FIELDS if foreign else _TableEntry.model_fields
     for name, typed in zip(small, names, strict=True):
         if name not in names_known:
             error = unknown_name(kind, typed, names_known)
             raise BadInputError(f"{where}: {error.message}", error.next_step)
         if small.count(name) > 1:
             raise BadInputError(f"{where}: {kind} {name} stands twice.", "leave out one of them.")
-    missing = [name for name in ("rows", "dim") if name not in small and names_known is not FIELDS]
-    if missing and kind == "column":
-        raise BadInputError(
-            f"{where}: missing column {', '.join(missing)}.", f"columns: {', '.join(sorted(names_known))}."
-        )
+    required = (MARK, "embedding_dim") if foreign else ("rows", "dim")
+    if missing := [name for name in required if name not in small and (foreign or kind == "column")]:
+        words = ", ".join(sorted(names_known))
+        raise BadInputError(f"{where}: missing {kind} {', '.join(missing)}.", f"known: {words}.")
     return small
 
 
@@ -317,7 +317,7 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         use, why = FIELDS[field]
         if use == "refused" and value not in _OFF:
             raise BadInputError(f"{where}: {field} {shown(value)} is not modelled: {why}.", "leave it out.")
-    if _strip_name(config.get("config_class", "EmbeddingBagConfig")) != "EMBEDDINGBAGCONFIG":
+    if _strip_name(config.get("config_class") or "EmbeddingBagConfig") != "EMBEDDINGBAGCONFIG":
         raise BadInputError(f"{where} is {shown(config['config_class'])}: {_SEQUENCE}.", _OF_SEQUENCES)
     features = config.get("feature_names") or []
     if isinstance(features, str):  # as in a CSV field
@@ -330,7 +330,7 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
             "the nearest: one feature with the ids of all of them; it leaves out "
             f"{len(features) - 1} bags a sample.",
         )
-    dtype = _strip_name(config.get("data_type", "FP32")).lower()
+    dtype = _strip_name(config.get("data_type") or "FP32").lower()
     if dtype not in _DTYPES:
         packed = "is not modelled: FBGEMM packs several elements into a byte, and no such look-up was timed"
         reason = packed if dtype in ("int4", "int2") else "is not known"

@@ -223,13 +223,18 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, name: str, text: str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("a.csv", "rowz,dim\n9,4\n"), ("a.json", '[{"rowz": 9, "dim": 4}]')]
+    ("name", "text", "meant"),
+    [
+        ("a.csv", "rowz,dim\n9,4\n", "rows"),
+        ("a.json", '[{"rowz": 9, "dim": 4}]', "rows"),
+        ("a.json", '[{"num_embedings": 9, "embedding_dim": 4}]', "num_embeddings"),
+    ],
 )
-def test_a_name_with_a_typing_error_has_its_nearest(tmp_path: Path, name: str, text: str) -> None:
+def test_a_name_with_a_typing_error_has_its_nearest(tmp_path: Path, name: str, text: str, meant: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInputError) as caught:
         load_tables(tmp_path / name)
-    assert caught.value.next_step.startswith("did you mean rows?")
+    assert caught.value.next_step.startswith(f"did you mean {meant}?")
 
 
 def test_tables_without_their_ids_per_bag_are_asked_about(tmp_path: Path) -> None:
@@ -352,6 +357,7 @@ def test_what_is_wrong_in_a_torchrec_config_is_named(
         ("pooling_factors", "20", {"pooling": "20"}),
         ("data_type", "DataType.NFP8", {"dtype": "fp8"}),
         ("data_type", "torch.bfloat16", {"dtype": "bf16"}),
+        ("data_type", None, {"dtype": "fp32"}),
         ("need_pos", True, {"weighted": True}),
         ("total_num_buckets", None, {"pooling": 2.5}),
     ],
