@@ -89,18 +89,6 @@ plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --
 plan --model two.csv --gpus 8 --batch 8192 --effort quick --set optimizer=adam --objective throughput --json
 project --model two.csv --gpus 4 --batch 512 --objective training --json
 """
-PYTHON = {
-    "predict_collectives": (
-        "perfmodel.predict_collectives(pandas.DataFrame({'collective': ['all_to_all', 'reduce_scatter'],"
-        " 'payload_bytes': [2**30, 2**14], 'gpus': [128, 8]}), machine='h100-sxm-ib')"
-    ),
-    "plan_tables": (
-        "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').tables"
-    ),
-}
-"""Expressions of the Python interface, each a frame."""
-MEASURED = "calibrate --quick --only gloo --ranks 2 --machine mine --out runs --json"
-"""A calibration of ranks that do nothing, by a clock of their own."""
 _WIDTHS = "80", "100"
 _DATA = "--json", "--out", "--toml"
 _TABLES = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,60\n"
@@ -110,7 +98,7 @@ _SAMPLES = "collective,gpus,payload_bytes,time_s\n" + "".join(
 _PLANS = {"two.json": ("rb", "rb"), "ub.json": ("ub", "sparse")}
 
 
-def _plan(exchanges: tuple[str, str]) -> dict[str, object]:
+def make_plan(exchanges: tuple[str, str]) -> dict[str, object]:
     """Two tables, each in three parts by rows."""
     return {
         "schema_version": 1,
@@ -130,7 +118,7 @@ _SAME = 1e-13
 _MOST_SHOWN = 12
 
 
-def answer(words: list[str], folder: Path) -> str:
+def run_command(words: list[str], folder: Path) -> str:
     """What a command prints and writes, with its exit code."""
     from perfmodel.cli import run
 
@@ -143,76 +131,41 @@ def answer(words: list[str], folder: Path) -> str:
     for name in files:
         path = folder / name
         text += f"\n--- {name}\n" + (path.read_text(encoding="utf-8") if path.exists() else "not written")
-    text = re.sub(r"(mine)-[0-9a-f]{8}", r"\1-RUN", text)  # a run's folder has an id of its own
     return re.sub(r'"(git|fingerprint)": "\w+"', "", text.replace(str(folder), "FOLDER"))
 
 
-def _of_command(typed: str, width: str) -> str:
+def run_in_folder(typed: str, width: str) -> str:
     os.environ["COLUMNS"] = width
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "two.csv").write_text(_TABLES, encoding="utf-8")
         for plan, exchanges in _PLANS.items():
-            (folder / plan).write_text(json.dumps(_plan(exchanges)), encoding="utf-8")
+            (folder / plan).write_text(json.dumps(make_plan(exchanges)), encoding="utf-8")
         (folder / "samples.csv").write_text(_SAMPLES, encoding="utf-8")
         write(folder, "all_gather.log", new_log([line(1 << k, 10 + 2**k / 1e5) for k in range(10, 31)]))
         os.chdir(folder)
-        return answer(shlex.split(typed), folder)
+        return run_command(shlex.split(typed), folder)
 
 
-def _of_python(name: str) -> str:
-    """A frame of the Python interface as CSV."""
-    import pandas
-
-    import perfmodel
-
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        Path("two.csv").write_text(_TABLES, encoding="utf-8")
-        return str(eval(PYTHON[name], {"perfmodel": perfmodel, "pandas": pandas}).to_csv())
-
-
-def _of_measuring() -> str:
-    """The samples and the fit of a calibration by ranks with known curves."""
-    from oracles.simulated_team import SimulatedTeam, TrueCurve
-
-    from perfmodel.cli import measuring
-
-    team = SimulatedTeam({"": TrueCurve(4e-6, 2e9)}, backends=("gloo",))
-    before, measuring.open_team = measuring.open_team, lambda _: team
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            os.chdir(name)
-            text = answer(shlex.split(MEASURED), Path(name))
-    finally:
-        measuring.open_team = before
-    return text
-
-
-def _one(asked: tuple[str, str]) -> tuple[str, str]:
+def answer_one(question: tuple[str, str]) -> tuple[str, str]:
     """The answer's file name, and the answer."""
-    typed, width = asked
+    typed, width = question
     name = re.sub(r"[^A-Za-z0-9]+", "-", typed).strip("-")[:120] + (f"-{width}" if width else "") + ".txt"
     try:
-        if typed in PYTHON:
-            return name, _of_python(typed)
-        if typed == MEASURED:
-            return name, _of_measuring()
-        return name, write_cases(typed) if typed in CASES else _of_command(typed, width or _WIDTHS[-1])
+        return name, write_cases(typed) if typed in CASES else run_in_folder(typed, width or _WIDTHS[-1])
     except Exception as error:  # what a command raises is its answer
         return name, f"raised {error!r}"
 
 
-def _asked() -> Iterator[tuple[str, str]]:
+def list_questions() -> Iterator[tuple[str, str]]:
     """What is asked, and how wide the screen is; data has no width."""
     yield from ((engine, "") for engine in CASES)
-    yield from ((name, "") for name in (*PYTHON, MEASURED))
     for typed in filter(None, LINES.splitlines()):
         data = not set(_DATA).isdisjoint(typed.split())
         yield from ((typed, width) for width in ([""] if data else _WIDTHS))
 
 
-def alike(before: str, after: str, *, data: bool) -> bool:
+def is_alike(before: str, after: str, *, data: bool) -> bool:
     """Whether two lines say the same: words to the letter, numbers of data to 13 digits."""
     if before == after:
         return True
@@ -222,27 +175,27 @@ def alike(before: str, after: str, *, data: bool) -> bool:
     return all(math.isclose(float(a), float(b), rel_tol=_SAME) for a, b in pairs)
 
 
-def _differences(before: str, after: str, *, data: bool) -> list[str]:
+def list_differences(before: str, after: str, *, data: bool) -> list[str]:
     old, new = before.splitlines(), after.splitlines()
-    if len(old) == len(new) and all(alike(a, b, data=data) for a, b in zip(old, new, strict=True)):
+    if len(old) == len(new) and all(is_alike(a, b, data=data) for a, b in zip(old, new, strict=True)):
         return []
     return list(difflib.unified_diff(old, new, "before", "after", n=0, lineterm=""))
 
 
 def main(verb: str, place: str, only: str = "") -> int:
     """Exit code; ``only`` is a pattern of the commands that are asked."""
-    folder, different, questions = Path(place).absolute(), 0, list(_asked())
+    folder, different, questions = Path(place).absolute(), 0, list(list_questions())
     if only:
         questions = [question for question in questions if re.search(only, question[0])]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(2) as pool:
-        for (typed, width), (name, text) in zip(questions, pool.map(_one, questions), strict=True):
+        for (typed, width), (name, text) in zip(questions, pool.map(answer_one, questions), strict=True):
             path = folder / name
             if verb == "keep":
                 path.write_text(text, encoding="utf-8")
                 continue
             before = path.read_text(encoding="utf-8") if path.exists() else ""
-            lines = _differences(before, text, data=not width)
+            lines = list_differences(before, text, data=not width)
             different += bool(lines)
             if lines:
                 print(f"{typed} {width}", *(row[:300] for row in lines[:_MOST_SHOWN]), sep="\n")
