@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _NCCL_ALIGNMENT_BYTES = 16
+_DECIMAL = re.compile(r"\d\s*[kKMGTP]B\b")  # a size that was typed in SI units
 
 
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
@@ -51,6 +53,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
     check_per_node(options.gpus_per_node, chosen)
     frame = questions(options.op, options.size, options.gpus, options.gpus_per_node or chosen.gpus_per_node)
     library = library_of(chosen, options.backend, calibration)
+    binary = not any(_DECIMAL.search(text) for text in options.size)
     with advice(chosen, library, options.clock):
         models, notes = models_of(chosen, library, options.clock, calibration)
         check_alignment(frame, models)
@@ -61,7 +64,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
             rows = frame.itertuples(index=False, name=None)
             gates = find_gates((models[0], name, gpus, node, [size]) for name, size, gpus, node in rows)
             as_json = {"gates": [gate._asdict() for gate in gates]}
-            emit_json("collective", **as_json) if options.as_json else emit(gates_text(gates))
+            emit_json("collective", **as_json) if options.as_json else emit(gates_text(gates, binary=binary))
             return
         answers, missing = _predict(frame, models, split_values(options.op, "--op"))
     calibrations = ", ".join(model.calibration_id for model in models)
@@ -85,7 +88,8 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
             results=results,
         )
     else:
-        emit(collective_text(answers, origin(calibrations, calibration_file(calibration)), chosen))
+        where = origin(calibrations, calibration_file(calibration))
+        emit(collective_text(answers, where, chosen, binary=binary))
 
 
 def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json: bool) -> None:

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
-    """A line for each question: time, band, bandwidths, clock and evidence."""
+def collective_text(
+    answers: pd.DataFrame, calibration_id: str, machine: Machine, *, binary: bool = True
+) -> str:
+    """A line for each question: time, band, bandwidths, clock and evidence. binary  sizes in MiB, not MB"""
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
-    columns = (*_COLUMNS[:6], *_COLUMNS[7:], _LIBRARY) if "library" in answers else _COLUMNS
+    columns = _make_columns(binary)
+    columns = (*columns[:6], *columns[7:], _LIBRARY) if "library" in answers else columns
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     notes = []
     for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
@@ -39,11 +42,15 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
     )
 
 
-def gates_text(gates: Sequence[Gate]) -> str:
-    """A line for each gate, and calls of nccl-tests, which fails a run 10 % below NCCL_TESTS_MIN_BW."""
+def gates_text(gates: Sequence[Gate], *, binary: bool = True) -> str:
+    """A line for each gate, and calls of nccl-tests, which fails a run 10 % below NCCL_TESTS_MIN_BW.
+
+    binary  sizes in MiB, not MB
+    """
+    table = columns_text(_make_gate_columns(binary), gates)
     calls, machine = [], f"Machine {gates[0].machine} · calibration {gates[0].calibration}"
     if "nvshmem" in gates[0].calibration:  # nccl-tests times NCCL and RCCL
-        return f"{columns_text(_GATES, gates)}\n\n{paragraph(machine)}"
+        return f"{table}\n\n{paragraph(machine)}"
     for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
         some = list(rows)
         call = f"NCCL_TESTS_MIN_BW={average_busbw(some) / 0.9e9:.3g} mpirun -np {ranks} "
@@ -52,7 +59,7 @@ def gates_text(gates: Sequence[Gate]) -> str:
     why = (
         "nccl-tests fails a run 10 % below NCCL_TESTS_MIN_BW, the mean of all sizes, so that is higher here:"
     )
-    parts = [columns_text(_GATES, gates), paragraph(machine), "\n".join([paragraph(why), *calls])]
+    parts = [table, paragraph(machine), "\n".join([paragraph(why), *calls])]
     return "\n\n".join(parts)
 
 
@@ -61,23 +68,31 @@ def _rate(bytes_per_s: float) -> str:
     return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
 
 
-_COLUMNS = (
-    Column("collective", lambda row: str(row["collective"]), left=True),
-    Column("GPUs", lambda row: format_count(int(row["gpus"]))),
-    Column("/node", lambda row: str(int(row["gpus_per_node"])), goes=2),
-    Column("size", lambda row: format_bytes(float(row["payload_bytes"]))),
-    Column("time", lambda row: format_time(float(row["time_s"]))),
-    Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"])), goes=1),
-    Column("algbw", lambda row: _rate(float(row["algbw_bytes_per_s"])), goes=3),
-    Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"])), goes=4),
-    Column("evidence", lambda row: row["evidence"] if isinstance(row["evidence"], str) else "-", left=True),
-)
+def _make_columns(binary: bool) -> tuple[Column, ...]:
+    return (
+        Column("collective", lambda row: str(row["collective"]), left=True),
+        Column("GPUs", lambda row: format_count(int(row["gpus"]))),
+        Column("/node", lambda row: str(int(row["gpus_per_node"])), goes=2),
+        Column("size", lambda row: format_bytes(float(row["payload_bytes"]), binary=binary)),
+        Column("time", lambda row: format_time(float(row["time_s"]))),
+        Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"])), goes=1),
+        Column("algbw", lambda row: _rate(float(row["algbw_bytes_per_s"])), goes=3),
+        Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"])), goes=4),
+        Column(
+            "evidence", lambda row: row["evidence"] if isinstance(row["evidence"], str) else "-", left=True
+        ),
+    )
+
+
 _LIBRARY = Column("library", lambda row: str(row["library"]), left=True)
-_GATES = (
-    Column("collective", lambda gate: gate.collective, left=True),
-    Column("GPUs", lambda gate: format_count(gate.gpus)),
-    Column("size", lambda gate: format_bytes(gate.payload_bytes)),
-    Column("time at most", lambda gate: format_time(gate.longest_time_s)),
-    Column("busbw at least", lambda gate: format_rate(gate.lowest_busbw_bytes_per_s)),
-    Column("evidence", lambda gate: gate.evidence, left=True),
-)
+
+
+def _make_gate_columns(binary: bool) -> tuple[Column, ...]:
+    return (
+        Column("collective", lambda gate: gate.collective, left=True),
+        Column("GPUs", lambda gate: format_count(gate.gpus)),
+        Column("size", lambda gate: format_bytes(gate.payload_bytes, binary=binary)),
+        Column("time at most", lambda gate: format_time(gate.longest_time_s)),
+        Column("busbw at least", lambda gate: format_rate(gate.lowest_busbw_bytes_per_s)),
+        Column("evidence", lambda gate: gate.evidence, left=True),
+    )

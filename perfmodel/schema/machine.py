@@ -304,11 +304,19 @@ def _find_shipped(kind: str, name: str) -> Path:
 def load_machine(name_or_path: str | Path) -> Machine:
     """A shipped machine by name, or a user's own TOML file by path.
 
-    Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
+    Limits: unknown name -> BadInputError listing the known ones; a GPU that is not modelled -> with the
+    nearest; a bad file -> with its field
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
+    gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
+    if gpu := gpus.get(text.casefold().partition("-")[0]):
+        values = " ".join(f"--set {value}" for value in gpu["values"])
+        raise BadInputError(
+            f"machine {text} is known and not modelled: nobody has published its collectives.",
+            f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
+        )
     return _load_shipped(text)
 
 

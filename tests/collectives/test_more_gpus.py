@@ -15,7 +15,7 @@ from perfmodel.collectives.link_laws import inside_rate, step_constants
 from perfmodel.model.collectives import rendezvous_share
 from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
 from perfmodel.model.unknowns import Group
-from perfmodel.schema.evidence import COLLECTIVES, Evidence
+from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_priors
 
@@ -68,9 +68,8 @@ def more_cards(pair: Pair) -> bool:
 def measured_so(pair: Pair) -> bool:
     """A time is that of a measured group, or lies between two: other runs, other settings."""
     model = model_of(pair.machine)
-    ranks = [int(model.estimate(pair.collective, pair.payload_bytes, gpus).evidence) for gpus in pair.counts]
-    cells = [model.calibration.curve(pair.collective, g.gpus, g.domain_gpus) for g in pair.groups]
-    return min(ranks) <= Evidence.INTERPOLATED.rank or any(cells)
+    tables = [model.table(pair.collective, gpus, model.machine.gpus_per_node) for gpus in pair.counts]
+    return any(table.basis.startswith(("measured on", "between")) for table in tables)
 
 
 def another_algorithm(pair: Pair) -> bool:
@@ -156,3 +155,9 @@ def test_a_node_that_is_filled_in_part_is_said() -> None:
         called(*words, "--gpus", "9").out.split()
     )
     assert "in the last node" not in called(*words, "--gpus", "16").out
+
+
+def test_sizes_typed_in_si_units_come_back_in_them() -> None:
+    words = ("collective", "--op", "all_gather", "--gpus", "16")
+    assert "1 GB" in called(*words, "--size", "1GB").out and "1 GiB" in called(*words, "--size", "1GiB").out
+    assert " 2 GB " in called(*words, "--size", "1GB..2GB", "--gates").out

@@ -33,6 +33,9 @@ DATASHEETS = {
     "b200-sxm-ib": (7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
     "b200-sxm-roce": (7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
     "gb200-nvl72": (8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 64 * GB, 50 * GB, 4),
+    # NVIDIA B300 and GB300: 288 GB at 7.75 and 8 TB/s, cards of 800 Gbit/s behind PCIe 6
+    "b300-sxm-ib": (7.75 * TB, 126 * MB, 148, 8, 8, 900 * GB, 128 * GB, 100 * GB, 8),
+    "gb300-nvl72": (8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 128 * GB, 100 * GB, 4),
     # AMD MI355X: 288 GiB at 8 TB/s, 256 MiB of Infinity Cache, 256 compute units, PCIe 5,
     # 7 links of 76.8 GB/s
     "mi355x-roce": (8 * TB, 256 * 2**20, 256, 8, 8, 537.6 * GB, 64 * GB, 50 * GB, 8),
@@ -45,7 +48,7 @@ DENSE_FLOPS_PER_S = {
     "a100-sxm-ib": 312e12, "a100-slingshot": 312e12, "h100-sxm-ib": 989.4e12, "h100-sxm-efa": 989.4e12,
     "h200-sxm-ib": 989.4e12, "gh200-slingshot": 989.4e12, "b200-sxm-ib": 2.25e15, "gb200-nvl72": 2.5e15,
     "h200-sxm-roce": 989.4e12, "b200-sxm-roce": 2.25e15, "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
-    "mi355x-roce": 2.5e15,
+    "mi355x-roce": 2.5e15, "b300-sxm-ib": 2.25e15, "gb300-nvl72": 2.5e15,
 }  # fmt: skip
 
 
@@ -57,7 +60,8 @@ MEMORY = {
     "gh200-slingshot": (94.50 * GIB, None), "gb200-nvl72": (184.31 * GIB, None),
     "b200-sxm-ib": (178.35 * GIB, 183359), "b200-sxm-roce": (178.35 * GIB, 183359),
     "l40s-pcie": (44.40 * GIB, 46068), "rtx-pro-6000-pcie": (94.97 * GIB, 97887),
-    "mi355x-roce": (288 * GIB, None),
+    "mi355x-roce": (288 * GIB, None), "b300-sxm-ib": (286.1 * GB, 275040),
+    "gb300-nvl72": (295.6 * GB, 284208),
 }  # fmt: skip
 
 
