@@ -12,16 +12,16 @@ import sys
 from perfmodel.plan import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.resources import data_path
-from perfmodel.validate.claims import load_claims
 from perfmodel.validate.embark import evaluator_of, plan_name, usable_bytes
+from perfmodel.validate.verdicts import load_claims, load_embark
 
 _BATCH = 65536
 
 
 def main(effort_s: float) -> None:
     """Plans of every workload, one file each."""
-    run = load_claims().embark
-    questions = [claim.ask for claim in load_claims().claim]
+    run = load_embark()
+    questions = [claim.ask for claim in load_claims()]
     models = dict.fromkeys([*run.models, *(ask["model"] for ask in questions if ask["what"] == "throughput")])
     for model in models:
         evaluator = evaluator_of(model, run.gpus, _BATCH)

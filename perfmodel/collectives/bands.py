@@ -60,34 +60,36 @@ def build_band(
         return np.array([ends.below, ends.above])[:, classes]
 
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
-    same = [c for c in cells if c.collective == collective]
-    own = calibration.this_cluster and bool(cells)
-    row = table.find(links, this_cluster=own, law=True)
-    what = (
+    alike = [c for c in cells if c.collective == collective]
+    of_cluster = calibration.this_cluster and bool(cells)
+    row = table.find(links, this_cluster=of_cluster, law=True)
+    reason = (
         "a law, on more GPUs of a measured cluster"
-        if own
+        if of_cluster
         else f"a law, on clusters of {len(row.operators)} operators"
     )
     ends = read(row)
     if measured.any():
         near = table.find(links, this_cluster=False, law=False)
-        known, why = read(near), f"measured, on clusters of {len(near.operators)} operators"
+        measured_ends, cause = read(near), f"measured, on clusters of {len(near.operators)} operators"
         if calibration.this_cluster:
             curve = calibration.curve(collective, group.gpus, group.domain_gpus)
-            known = np.max([curve_errors(c) for c in ([curve] if curve else same)], axis=0)
-            why = "a size left out of its measured curve"
-        ends = np.where(measured, known, ends)
-        what = why if measured.all() else f"{why}; beyond its sizes {what}"
+            measured_ends = np.max([curve_errors(c) for c in ([curve] if curve else alike)], axis=0)
+            cause = "a size left out of its measured curve"
+        ends = np.where(measured, measured_ends, ends)
+        reason = cause if measured.all() else f"{cause}; beyond its sizes {reason}"
     law = calibration.law(collective)
     learned = priors.learned_of(law.law, machine.network_priors) if law and across else None
     shared = learned.domains if learned and not calibration.this_cluster else [1.0]
-    counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in same]
-    most = np.maximum(shared, max([*counts, 2])) * np.ones(len(table.classes))
-    doublings = np.log2(np.maximum((group.domains if across else group.gpus) / most, 1))[classes] * ~measured
-    parts = [BandPart(what, *ends)]
+    counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in alike]
+    farthest = np.maximum(shared, max([*counts, 2])) * np.ones(len(table.classes))
+    doublings = (
+        np.log2(np.maximum((group.domains if across else group.gpus) / farthest, 1))[classes] * ~measured
+    )
+    parts = [BandPart(reason, *ends)]
     if doublings.any():
-        what = f"more {'domains' if across else 'GPUs'} than were measured, for each doubling"
-        parts.append(BandPart(what, *(doublings * read(table.growth))))
+        reason = f"more {'domains' if across else 'GPUs'} than were measured, for each doubling"
+        parts.append(BandPart(reason, *(doublings * read(table.growth))))
     return parts
 
 
@@ -108,9 +110,9 @@ def widen_band(
     """
     noise, parts = load_priors().uncertainty, []
     if borrowed or changed:
-        what = "links that nobody measured" if changed else f"links of {calibration.machine} for these"
-        parts.append((what, noise.unseen_log_sd))
+        reason = "links that nobody measured" if changed else f"links of {calibration.machine} for these"
+        parts.append((reason, noise.unseen_log_sd))
     if borrowed and calibration.backend in RING_BACKENDS and calibration.backend is not machine.ring_backend:
         parts.append(("another library's measurements", noise.other_library_log_sd))
     flat = np.ones(GRID_BYTES.size)
-    return [BandPart(what, _Z95 * log_sd * flat, _Z95 * log_sd * flat) for what, log_sd in parts]
+    return [BandPart(reason, _Z95 * log_sd * flat, _Z95 * log_sd * flat) for reason, log_sd in parts]

@@ -10,7 +10,7 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 def version_key(version: str) -> tuple[int, ...]:
     """Sort key of a dotted version; parts that are words do not count. Limits: "2.29.2" > "2.9" > "2"."""
-    return tuple(int(part) if part.isdigit() else 0 for part in version.replace("-", ".").split("."))
+    return tuple(int(piece) if piece.isdigit() else 0 for piece in version.replace("-", ".").split("."))
 
 
 def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> Calibration:
@@ -19,28 +19,28 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
-    own = _matching(machine.name, backend, clock)
-    if own:
-        return own[0]
+    matching = _list_matching(machine.name, backend, clock)
+    if matching:
+        return matching[0]
     seen = {machine.name}
     like = machine.links.like
     while like and like not in seen and like in list_machines():
         seen.add(like)
         vendors = backend is machine.ring_backend
-        borrowed = _matching(like, load_machine(like).ring_backend if vendors else backend, clock)
+        borrowed = _list_matching(like, load_machine(like).ring_backend if vendors else backend, clock)
         if borrowed:
             return borrowed[0]
         like = load_machine(like).links.like
-    known = list_calibrations(machine.name)
-    own_run = "measure it (perfmodel calibrate) and use --calibration latest."
-    asked = f"{backend}{f' at clock {clock}' if clock else ''}"
+    names = list_calibrations(machine.name)
+    remedy = "measure it (perfmodel calibrate) and use --calibration latest."
+    request = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
-        f"nothing of any evidence class for {asked} on {machine.name}; "
-        f"calibrations: {', '.join(known) or 'none'}.",
+        f"nothing of any evidence class for {request} on {machine.name}; "
+        f"calibrations: {', '.join(names) or 'none'}.",
         f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
         "perfmodel import LOG…"
         if backend in LAW_BACKENDS
-        else own_run,
+        else remedy,
     )
 
 
@@ -49,10 +49,11 @@ def nearest_calibration(machine: Machine, backend: Backend, clock: Clock, versio
 
     Limits: version "" or a machine without its own -> ``choose_calibration``
     """
-    own = _matching(machine.name, backend, clock) or _matching(machine.name, backend, None)
-    if not own or not version:
-        return choose_calibration(machine, backend, clock if own and own[0].clock is clock else None)
-    return min(own, key=lambda one: abs(_place(one.library_version) - _place(version)))
+    matching = _list_matching(machine.name, backend, clock) or _list_matching(machine.name, backend, None)
+    if not matching or not version:
+        usable = clock if matching and matching[0].clock is clock else None
+        return choose_calibration(machine, backend, usable)
+    return min(matching, key=lambda item: abs(_place(item.library_version) - _place(version)))
 
 
 def _place(version: str) -> int:
@@ -64,10 +65,10 @@ def _place(version: str) -> int:
     return (major * 100 + minor) * 100 + patch
 
 
-def _matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
-    found = []
+def _list_matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
+    matching = []
     for name in list_calibrations(machine):
         stem = name.split("/", 1)[1]
         if stem.startswith(f"{backend}-") and (clock is None or stem.endswith(f"-{clock}")):
-            found.append(shipped_calibration(name))
-    return sorted(found, key=lambda c: (c.preferred, version_key(c.library_version)), reverse=True)
+            matching.append(shipped_calibration(name))
+    return sorted(matching, key=lambda c: (c.preferred, version_key(c.library_version)), reverse=True)

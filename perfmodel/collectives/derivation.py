@@ -52,10 +52,10 @@ class Calibrated:
         measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
         objects = calibration, measured_on.links, measured_on.defaults, *measured_on.values.values()
         key = (measured_on.name, *map(id, objects))
-        _cache[key] = calibrated = _cache.pop(key, None) or Calibrated(measured_on, calibration)
+        _cache[key] = base = _cache.pop(key, None) or Calibrated(measured_on, calibration)
         for oldest in [*_cache][:-_MOST]:
             _cache.pop(oldest, None)
-        return calibrated
+        return base
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Derivation:
     correction: Correction | None = None
 
 
-def derive_time(own: Calibrated, collective: str, group: Group) -> Derivation:
+def derive_time(base: Calibrated, collective: str, group: Group) -> Derivation:
     """ln t of a group of ranks on the machine that was measured.
 
     A measured cell of these ranks if there is one; else, inside one domain, between measured cells with fewer
@@ -117,19 +117,19 @@ def derive_time(own: Calibrated, collective: str, group: Group) -> Derivation:
     Limits: neither measured cells nor a law -> NoCalibrationError
     """
     key = collective, group
-    if key not in own.derived:
-        law = own.calibration.law(collective)
-        curve = own.calibration.curve(collective, group.gpus, group.domain_gpus)
+    if key not in base.derived:
+        law = base.calibration.law(collective)
+        curve = base.calibration.curve(collective, group.gpus, group.domain_gpus)
         # What was measured comes before what lies between two measurements, and the law comes last.
         if curve is None:
-            derived = between_cells(own, collective, group) or from_law(own, law, collective, group)
+            derived = interpolate_cells(base, collective, group) or from_law(base, law, collective, group)
         elif law is None:
-            derived = from_curve(own.calibration, curve)
+            derived = from_curve(base.calibration, curve)
         else:
-            cell = from_curve(own.calibration, curve)
-            derived = extend_by_law(cell, curve, from_law(own, law, collective, group))
-        own.derived[key] = derived
-    return own.derived[key]
+            cell = from_curve(base.calibration, curve)
+            derived = extend_by_law(cell, curve, from_law(base, law, collective, group))
+        base.derived[key] = derived
+    return base.derived[key]
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
@@ -146,15 +146,15 @@ def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
 
 def stack_rank(curve: Curve, calibration: Calibration) -> int:
     """Least rank of a curve's evidence: transferred if version or clock are not the calibration's; else 0."""
-    own = curve.library_version == calibration.library_version and curve.clock == calibration.clock
-    return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
+    alike = curve.library_version == calibration.library_version and curve.clock == calibration.clock
+    return 0 if alike or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
 def from_curve(calibration: Calibration, curve: Curve) -> Derivation:
     """The times of a measured cell: its anchors, and its curve beyond them."""
-    first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    lowest, highest = curve.anchor_bytes[0], curve.anchor_bytes[-1]
     # Logs round sizes: a per mille keeps a size that was measured from counting as beyond the measured ones.
-    inside = (first * 0.999 <= GRID_BYTES) & (last * 1.001 >= GRID_BYTES)
+    inside = (lowest * 0.999 <= GRID_BYTES) & (highest * 1.001 >= GRID_BYTES)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
     return Derivation(
@@ -176,14 +176,14 @@ def extend_by_law(cell: Derivation, curve: Curve, law: Derivation) -> Derivation
     """
     steepest, sizes, times = load_priors().shape.floor_slope, curve.anchor_bytes, curve.anchor_times_s
     slopes = np.diff(np.log(times)) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the bandwidth
-    first = int(np.searchsorted(GRID_BYTES, sizes[0] * 0.999))
-    last = int(np.searchsorted(GRID_BYTES, sizes[-1] * 1.001)) - 1
-    flat_law = law.log_time[first] - law.log_time[0] < steepest
+    lowest = int(np.searchsorted(GRID_BYTES, sizes[0] * 0.999))
+    highest = int(np.searchsorted(GRID_BYTES, sizes[-1] * 1.001)) - 1
+    flat_law = law.log_time[lowest] - law.log_time[0] < steepest
     shows_floor = slopes.size > 0 and slopes[0] < steepest and bool(flat_law)
     shows_bandwidth = slopes.size > 0 and slopes[-1] > 1 - steepest
     for edge, outside, shown in (
-        (first, sizes[0] * 0.999 > GRID_BYTES, shows_floor),
-        (last, sizes[-1] * 1.001 < GRID_BYTES, shows_bandwidth),
+        (lowest, sizes[0] * 0.999 > GRID_BYTES, shows_floor),
+        (highest, sizes[-1] * 1.001 < GRID_BYTES, shows_bandwidth),
     ):
         if not shown:
             shifted = law.log_time + (cell.log_time[edge] - law.log_time[edge])
@@ -210,15 +210,15 @@ def find_cells_around(calibration: Calibration, collective: str, group: Group) -
     return (below[-1], above[0]) if group.domains == 1 and below and above else None
 
 
-def between_cells(own: Calibrated, collective: str, group: Group) -> Derivation | None:
+def interpolate_cells(base: Calibrated, collective: str, group: Group) -> Derivation | None:
     """Interpolation between cells with fewer and with more ranks in one domain: ln t linear in G.
 
     Source: docs/model.md#how-a-time-is-found
     """
-    cells = find_cells_around(own.calibration, collective, group)
+    cells = find_cells_around(base.calibration, collective, group)
     if cells is None:
         return None
-    low, high = (derive_time(own, collective, Group.of(cell.gpus, cell.domain_gpus)) for cell in cells)
+    low, high = (derive_time(base, collective, Group.of(cell.gpus, cell.domain_gpus)) for cell in cells)
     times = np.exp(low.log_time), np.exp(high.log_time)
     log_time = np.log(time_between_counts(*times, group.gpus, *(cell.gpus for cell in cells)))
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
@@ -227,12 +227,12 @@ def between_cells(own: Calibrated, collective: str, group: Group) -> Derivation 
     return Derivation(log_time, measured, evidence.astype(np.int8), basis, stages)
 
 
-def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) -> Derivation:
+def from_law(base: Calibrated, law: Law | None, collective: str, group: Group) -> Derivation:
     """The law on the machine that was measured, corrected by the nearest cell of this very cluster.
 
     What another cluster is off the law by says nothing of this one (docs/accuracy.md).
     """
-    machine, calibration = own.machine, own.calibration
+    machine, calibration = base.machine, base.calibration
     if law is None:
         anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(
@@ -247,7 +247,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
     stages = [Stage("law of the links", log_time)]
     nearest = _find_nearest_cell(calibration, collective, group)
     if nearest and calibration.this_cluster:  # another cluster's error says nothing of this one
-        correction = _correct(own, law, nearest, group)
+        correction = _correct(base, law, nearest, group)
         log_time = log_time + correction.fade * (correction.log_measured - correction.log_law)
         basis = f"{basis}, corrected by measured cells"
         stages.append(Stage("corrected by measured cells", log_time))
@@ -271,12 +271,12 @@ def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) 
     return min(cells, key=compare, default=None)
 
 
-def _correct(own: Calibrated, law: Law, cell: Curve, group: Group) -> Correction:
+def _correct(base: Calibrated, law: Law, cell: Curve, group: Group) -> Correction:
     """The correction of the law's times of a group by a measured cell of the same cluster."""
     ring = cell.collective in ("all_gather", "reduce_scatter")
     wanted = GRID_LOG2 - (np.log2(group.gpus / cell.gpus) if ring else 0.0)
     near = np.clip(wanted, *np.log2([cell.anchor_bytes[0], cell.anchor_bytes[-1]]))
-    where = own.machine, own.machine, cell.collective, Group.of(cell.gpus, cell.domain_gpus)
+    where = base.machine, base.machine, cell.collective, Group.of(cell.gpus, cell.domain_gpus)
     return Correction(
         cell,
         near,

@@ -62,9 +62,9 @@ class CollectiveModel:
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
         """
-        asked = backend or str(machine.defaults.backend)
-        library = Backend(_member([str(item) for item in Backend], asked, "backend"))
-        wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
+        name = backend or str(machine.defaults.backend)
+        library = Backend(_check_member([*map(str, Backend)], name, "backend"))
+        wanted = None if clock is None else Clock(_check_member([*map(str, Clock)], clock, "clock"))
         if calibration is None:
             return CollectiveModel(machine, choose_calibration(machine, library, wanted))
         chosen = load_calibration(calibration)
@@ -102,8 +102,8 @@ class CollectiveModel:
         key = (collective, gpus, gpus_per_node)
         if key not in self._tables:
             group = Group.of(gpus, self.machine.domain_gpus_of(gpus_per_node))
-            own = Calibrated.of(self.machine, self.calibration)
-            self._tables[key] = build_table(own, self.machine, collective, group)
+            calibrated = Calibrated.of(self.machine, self.calibration)
+            self._tables[key] = build_table(calibrated, self.machine, collective, group)
         return self._tables[key]
 
     def estimate(
@@ -193,7 +193,7 @@ def predict_collectives(
     )
 
 
-def _member(known: list[str], text: str, what: str) -> str:
+def _check_member(known: list[str], text: str, what: str) -> str:
     if str(text) not in known:
         raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
     return str(text)
@@ -202,41 +202,30 @@ def _member(known: list[str], text: str, what: str) -> str:
 def _check_laws(calibration: Calibration, name: str | Path) -> None:
     """Refuse laws whose unknowns are not the unknowns of this version of the program."""
     for law in calibration.laws:
-        known = LINK_LAWS[law.law].names
-        if tuple(law.names) == known:
-            continue
-        parts = {
-            "without": [each for each in known if each not in law.names],
-            "with": [each for each in law.names if each not in known],
-        }
-        apart = "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
-        raise BadInputError(
-            f"calibration {name}: the unknowns of law {law.law} are not those of this version of the program "
-            f"({apart or 'in another order'}).",
-            "fit it again from its samples: perfmodel import LOG… --out FILE, or perfmodel calibrate.",
-        )
+        names = LINK_LAWS[law.law].names
+        if tuple(law.names) != names:
+            lacking = [unknown for unknown in names if unknown not in law.names]
+            raise BadInputError(
+                f"calibration {name}: the unknowns of law {law.law} are not those of this version of the "
+                f"program (without {', '.join(lacking) or 'nothing, in another order'}).",
+                "fit it again from its samples: perfmodel import LOG… --out FILE, or perfmodel calibrate.",
+            )
 
 
 def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
     """Refuse sizes and numbers of GPUs that no call has. Limits: not above 0, or too many -> BadInputError"""
-    for name, values in (("payload_bytes", size), ("gpus", ranks), ("gpus_per_node", node)):
-        whole = name != "payload_bytes"
-        bad = ~(np.isfinite(values) & (values > 0)) | (whole & (values != np.floor(values)))
+    for name, values, largest, limit in (
+        ("payload_bytes", size, LARGEST_BYTES, "256 TiB: no GPU holds more"),
+        ("gpus", ranks, MOST_GPUS, f"{MOST_GPUS} GPUs"),
+        ("gpus_per_node", node, MOST_GPUS, f"{MOST_GPUS} GPUs"),
+    ):
+        counted = name != "payload_bytes"
+        bad = ~(np.isfinite(values) & (values > 0) & (values <= largest))
+        bad |= counted & (values != np.floor(values))
         if bad.any():
-            value = f"{values[bad][0]:g}{'' if whole else ' bytes'}"
             raise BadInputError(
-                f"{name} must be {'a whole number ' if whole else ''}above 0, not {value}.",
-                "give a positive value.",
-            )
-        most = MOST_GPUS if whole else LARGEST_BYTES
-        if (values > most).any() and whole:
-            raise BadInputError(
-                f"{values.max():,.0f} GPUs are more than this model covers.", f"use at most {MOST_GPUS}."
-            )
-        if (values > most).any():
-            raise BadInputError(
-                f"payload_bytes of {size.max():g} is more than any GPU holds.",
-                f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
+                f"{name} must be {'a whole number ' if counted else ''}above 0, not {values[bad][0]:g}.",
+                f"give at most {limit}.",
             )
 
 
@@ -250,16 +239,11 @@ def _check_frame(given: Any) -> pd.DataFrame:
         raise BadInputError(
             f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
         ) from None
-    for name in ("collective", "payload_bytes", "gpus"):
-        if name not in frame.columns:
-            raise BadInputError(
-                f"the frame lacks the column {name!r}.",
-                "it needs collective, payload_bytes and gpus; gpus_per_node is optional.",
-            )
-    if frame["collective"].isna().any():
+    lacking = [name for name in ("collective", "payload_bytes", "gpus") if name not in frame.columns]
+    if lacking or frame["collective"].isna().any():
+        fault = f"the frame lacks the column {lacking[0]!r}" if lacking else "a row names no collective"
         raise BadInputError(
-            f"row {int(np.argmax(frame['collective'].isna()))} names no collective.",
-            f"known collectives: {', '.join(COLLECTIVES)}.",
+            f"{fault}.", f"it needs payload_bytes, gpus and collective: {', '.join(COLLECTIVES)}."
         )
     return frame
 

@@ -47,6 +47,6 @@ def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[f
     return list(dict.fromkeys(gates))
 
 
-def average_busbw(gates: Sequence[Gate]) -> float:
+def compute_average_busbw(gates: Sequence[Gate]) -> float:
     """Mean of the lowest bus bandwidths of some sizes, as nccl-tests prints it in its last line [bytes/s]."""
     return float(np.mean([gate.lowest_busbw_bytes_per_s for gate in gates]))

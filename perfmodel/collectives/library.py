@@ -138,15 +138,15 @@ class Faster:
 
         Limits: neither library knows the collective -> NoCalibrationError of the first library
         """
-        known, refused = [], []
+        timings, refused = [], []
         for library in (self.first, self.second):
             try:
-                known.append(library.timing(collective, payload, gpus, gpus_per_node))
+                timings.append(library.timing(collective, payload, gpus, gpus_per_node))
             except NoCalibrationError as error:
                 refused.append(error)
-        if not known:
+        if not timings:
             raise refused[0]
-        a, b = known[0], known[-1]
+        a, b = timings[0], timings[-1]
         return select(a.time_s <= b.time_s, a, b)
 
 

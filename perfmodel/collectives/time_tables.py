@@ -84,12 +84,12 @@ class TimeTable:
         """(time_s, low_s, high_s, floor_s, evidence, limit) of each size."""
         place = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
         left = np.minimum(place.astype(np.int64), GRID_LOG2.size - 2)
-        part = place - left
+        weight = place - left
         time, low, high, share = (
-            column[left] + part * (column[left + 1] - column[left])
+            column[left] + weight * (column[left + 1] - column[left])
             for column in (self.log_time, self.log_low, self.log_high, self.floor_share)
         )
-        evidence = np.maximum(self.evidence[left], self.evidence[left + (part > 0)])  # the weaker of both
+        evidence = np.maximum(self.evidence[left], self.evidence[left + (weight > 0)])  # the weaker of both
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
@@ -115,7 +115,7 @@ def build_table(own: Calibrated, machine: Machine, collective: str, group: Group
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     band = build_band(own.machine, calibration, collective, group, derived.measured)
     band += widen_band(machine, calibration, borrowed=borrowed, changed=changed and moved)
-    below, above = (np.sum([getattr(part, end) for part in band], axis=0) for end in ("below", "above"))
+    below, above = (np.sum([getattr(piece, end) for piece in band], axis=0) for end in ("below", "above"))
     low = np.maximum.accumulate(np.maximum(log_time - below, log_least))
     share, limit = find_latency_share(machine, calibration.law(collective), collective, group, log_time)
     return TimeTable(

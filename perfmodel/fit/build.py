@@ -76,7 +76,7 @@ def fit_calibration(
             f"no sample of a collective for {identity.calibration_id}.",
             f"known collectives: {', '.join(COLLECTIVES)}.",
         )
-    own = {name: value for name, value in vars(identity).items() if name != "environment"}
+    identifiers = {name: value for name, value in vars(identity).items() if name != "environment"}
     return Calibration(
         schema_version=2,
         calibration_id=identity.calibration_id,
@@ -86,7 +86,7 @@ def fit_calibration(
         environment=dict(identity.environment),
         curves=[_fit_cell(cell, rows, identity) for cell, rows in cells if not cell.algorithm],
         laws=_fit_laws([cell for cell, _ in cells], machine, identity, like, priors or load_priors()),
-        **own,
+        **identifiers,
     )
 
 
@@ -103,10 +103,10 @@ def select_usable(samples: pd.DataFrame) -> pd.DataFrame:
     their times were measured, with a wider spread.
     """
     reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
-    whole = samples["datatype"].isin(_INTEGER_TYPES)
-    floating = bool((reduction & ~whole).any())
+    integer = samples["datatype"].isin(_INTEGER_TYPES)
+    floating = bool((reduction & ~integer).any())
     keep = samples["collective"].isin(COLLECTIVES) & samples["flag"].isin(["", "ok", "noisy"])
-    usable = samples[keep & ~(reduction & whole)] if floating else samples[keep]
+    usable = samples[keep & ~(reduction & integer)] if floating else samples[keep]
     in_place = usable["in_place"].astype(bool)
     cells = [usable[name] for name in ("collective", "gpus", "gpus_per_node")]
     return usable[~in_place | in_place.groupby(cells).transform("all")]
@@ -129,7 +129,7 @@ def _group_cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd
     )
     cells = []
     for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"], observed=True):
-        collective, gpus, domain, algorithm = (str(part) for part in key)
+        collective, gpus, domain, algorithm = (str(piece) for piece in key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
         cell = Cell(
             collective,
@@ -199,14 +199,14 @@ def _fit_laws(
     """
     if identity.backend not in LAW_BACKENDS:
         return []
-    same = (machine.name, identity.backend, identity.clock)
-    like = like if like and (like.machine, like.backend, like.clock) == same else None
+    stack = (machine.name, identity.backend, identity.clock)
+    like = like if like and (like.machine, like.backend, like.clock) == stack else None
     if identity.backend in RING_BACKENDS:
         rests_on_others = identity.backend is Backend.NCCL and not identity.this_cluster
-        known = split_by_law([c for c in cells if not rests_on_others or c.group.domains == 1])
+        by_law = split_by_law([c for c in cells if not rests_on_others or c.group.domains == 1])
         start = {name: like.law(name) if like else None for name in ("all_to_all", "all_gather")}
-        pairwise = fit_law("pairwise", known["pairwise"], machine, priors, start["all_to_all"])
-        rings = fit_law("ring_tree", known["ring_tree"], machine, priors, start["all_gather"], pairwise)
+        pairwise = fit_law("pairwise", by_law["pairwise"], machine, priors, start["all_to_all"])
+        rings = fit_law("ring_tree", by_law["ring_tree"], machine, priors, start["all_gather"], pairwise)
         return [
             pairwise.model_copy(update={"collectives": ["all_to_all"]}),
             rings.model_copy(update={"collectives": sorted(RING_TREE_COLLECTIVES)}),
@@ -214,8 +214,8 @@ def _fit_laws(
     unlike_nccl = priors.model_copy(update={"learned": {}})
     laws = []
     for name in sorted({cell.collective for cell in cells}):
-        own = [cell for cell in cells if cell.collective == name]
-        laws.append(fit_law("pairwise", own, machine, unlike_nccl, like.law(name) if like else None))
+        alike = [cell for cell in cells if cell.collective == name]
+        laws.append(fit_law("pairwise", alike, machine, unlike_nccl, like.law(name) if like else None))
     return laws
 
 

@@ -75,11 +75,11 @@ def fit_curve(
         return np.asarray(np.log(hockney_time(sizes, alpha, beta, p)) - logs)
 
     rates = np.log(sizes) - logs
-    first = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
-    bounds = [(at.min() - _FARTHEST_LOG, at.max() + _FARTHEST_LOG) for at in (logs, rates)]
+    start = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
+    bounds = [(values.min() - _FARTHEST_LOG, values.max() + _FARTHEST_LOG) for values in (logs, rates)]
     free = 3 - len(fixed)
     solution = solve(
-        residual, first[:free], [*bounds, (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))][:free]
+        residual, start[:free], [*bounds, (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))][:free]
     )
     wide = [*half_widths(solution), *[0.0 for _ in fixed]]
     centres = [*solution.x, *fixed]
@@ -114,7 +114,7 @@ def leave_one_out(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> Floats
     if sizes.size <= _FEWEST_POINTS:
         return np.empty(0)
     rests = [np.arange(sizes.size) != i for i in range(sizes.size)]
-    fits = [fit_curve(sizes[rest], medians[rest]) for rest in rests]
+    fits = [fit_curve(sizes[remaining], medians[remaining]) for remaining in rests]
     times = np.array([float(fit.time(size)) for fit, size in zip(fits, sizes, strict=True)])
     return np.abs(times / medians - 1)
 
@@ -147,9 +147,9 @@ def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[
             f"sample {i}: {sizes[i]:g} bytes in {times[i]:g} s cannot be fitted.",
             "sizes and times must be finite and above 0.",
         )
-    unique, first, where = np.unique(sizes, return_index=True, return_inverse=True)
+    unique, places, where = np.unique(sizes, return_index=True, return_inverse=True)
     if unique.size == sizes.size:
-        return unique, times[first]
+        return unique, times[places]
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
 

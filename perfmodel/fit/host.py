@@ -136,9 +136,9 @@ def _measure_kernels(run: Run, kernels: pd.DataFrame, draft: Machine) -> dict[st
     """Constants of the kernels that were timed; the first clock that has some counts."""
     for clock in (Clock.EAGER, Clock.STREAM, Clock.GRAPH):
         for constants in fit_kernels(kernels, draft, clock)[:1]:
-            what = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
+            why = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
             return {
-                key: _Value(interval.value, f"run {run.run_id}", what, Evidence.MEASURED)
+                key: _Value(interval.value, f"run {run.run_id}", why, Evidence.MEASURED)
                 for key, interval in constants.values.items()
                 if interval.known
             }

@@ -143,17 +143,17 @@ def _fit_implementation(
             continue
         fixed, solution = _determine(kernel, machine)
         free = [key for key in kernel.start if key not in fixed]
-        found = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
-        there = _fit_in_pass(step, passes, machine, fixed | found, kernel) or known_in_pass.get(step)
+        fitted = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
+        in_pass_fit = _fit_in_pass(step, passes, machine, fixed | fitted, kernel) or known_in_pass.get(step)
         for key, q, wide in zip(free, solution.x, half_widths(solution), strict=True):
-            values[key] = _scale(key, q, wide, there)
+            values[key] = _scale(key, q, wide, in_pass_fit)
             if min(abs(q - np.log(limit)) for limit in kernel.bounds[key]) < _AT_BOUND:
                 at_bound.append(key)
-        in_pass |= {step: there} if there else {}
+        in_pass |= {step: in_pass_fit} if in_pass_fit else {}
         untold += fixed
-        alone |= found
-        errors.append(_leave_out(kernel, fixed, found))
-        fits[step] = _summarize(kernel.moved_bytes(fixed | found), errors[-1], there)
+        alone |= fitted
+        errors.append(_leave_out(kernel, fixed, fitted))
+        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], in_pass_fit)
     if not fits:
         return None
     together = np.concatenate(errors)
@@ -189,8 +189,8 @@ def predict_gathers(cells: pd.DataFrame, machine: Machine, constants: KernelCons
     cells  timed gathers: rows of ``Run.kernel_samples``;  constants  fitted without passes
     """
     kernel = _model_gather(cells, machine, load_kernel_constants())
-    own = {key: interval.value for key, interval in constants.values.items()}
-    return kernel.time({key: own[key] if key in own else machine.value(key) for key in kernel.start})
+    fitted = {key: interval.value for key, interval in constants.values.items()}
+    return kernel.time({key: fitted[key] if key in fitted else machine.value(key) for key in kernel.start})
 
 
 def _model_kernel(step: str, cells: pd.DataFrame, machine: Machine, alone: Values) -> _Kernel | None:
@@ -231,9 +231,11 @@ def _model_stream(cells: pd.DataFrame, moved: Floats, name: str, floor_s: float 
 
 def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], dict[str, Any]]:
     """First guesses and bounds for a floor and a rate."""
-    least, fastest = float(times.min()), float((moved / times).max())
-    bounds = {key: (at / _FARTHEST, at * _FARTHEST) for key, at in ((floor, least), (rate, fastest))}
-    return {floor: least / 2, rate: fastest}, bounds
+    shortest, fastest = float(times.min()), float((moved / times).max())
+    bounds = {
+        key: (centre / _FARTHEST, centre * _FARTHEST) for key, centre in ((floor, shortest), (rate, fastest))
+    }
+    return {floor: shortest / 2, rate: fastest}, bounds
 
 
 def _model_gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Kernel:
@@ -302,8 +304,8 @@ def _determine(kernel: _Kernel, machine: Machine) -> tuple[dict[str, float], Any
     wide = zip(kernel.start, half_widths(solution), strict=True)
     unseen = {key: machine.value(key) for key, half in wide if np.sinh(half) >= 1.0}
     if 0 < len(unseen) < len(kernel.start):
-        found = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
-        again = _solve(kernel, found, unseen)
+        fitted = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
+        again = _solve(kernel, fitted, unseen)
         if again.cost <= _CLEARLY_WORSE * solution.cost:
             return unseen, again
     return {}, solution
@@ -330,26 +332,26 @@ def _fit_in_pass(
         return None
     times = read_times(passes, step)
     passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
-    there = _model_kernel(step, passes.assign(shards=passes["gpus"]), machine, {})
-    if there is None or there.time_s.size < _FEWEST_PASSES:
+    modelled = _model_kernel(step, passes.assign(shards=passes["gpus"]), machine, {})
+    if modelled is None or modelled.time_s.size < _FEWEST_PASSES:
         return None
-    alone = there.time({key: known[key] if key in known else machine.value(key) for key in there.start})
-    logs = np.log(there.time_s)
+    alone = modelled.time({key: known[key] if key in known else machine.value(key) for key in modelled.start})
+    logs = np.log(modelled.time_s)
 
     def residual(x: Floats) -> Floats:
-        more = np.exp(x[1]) if x.size > 1 else 0.0
-        return np.asarray(np.log(np.exp(x[0]) * alone + more) - logs)
+        added = np.exp(x[1]) if x.size > 1 else 0.0
+        return np.asarray(np.log(np.exp(x[0]) * alone + added) - logs)
 
-    shifts = (float(np.log(_SHORTEST_S)), float(np.log(there.time_s.max())))
-    start, bounds = [0.0, float(np.log(there.time_s.min() / 10))], [_FACTORS, shifts]
-    free = 1 if there.time_s.size <= _FEWEST_PASSES else 2
+    shifts = (float(np.log(_SHORTEST_S)), float(np.log(modelled.time_s.max())))
+    start, bounds = [0.0, float(np.log(modelled.time_s.min() / 10))], [_FACTORS, shifts]
+    free = 1 if modelled.time_s.size <= _FEWEST_PASSES else 2
     best = solve(residual, start[:free], bounds[:free])
     more_s = float(np.exp(best.x[1])) if free > 1 else 0.0
     return InPass(
         factor=rounded(float(np.exp(best.x[0]))),
         more_s=rounded(more_s) if more_s > 2 * _SHORTEST_S else 0.0,
         log_sd=_log_sd(np.asarray(best.fun)),
-        passes=there.time_s.size,
+        passes=modelled.time_s.size,
     )
 
 

@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.float64]
 
 RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
 _CARD = "nic_bytes_per_s"
+_FEWEST_OF_MEDIAN = 3
+_LEAST_WEIGHT = 0.05
 _STEP = 1e-5
 """Step of a logarithm, up and down, in the difference quotient of a law: exact to about 1e-10."""
 
@@ -182,37 +184,56 @@ def fit_law(
 def learn_networks(clusters: Sequence[ClusterCells], priors: Priors) -> dict[str, dict[str, Learned]]:
     """A law's unknowns across domains for a further cluster, by network and law, from measured clusters.
 
-        ln x = sum_c w_c ln x_c / (1 + sum_c w_c),   w_c = 1 - (s_c / s_0)^2
+        ln x = median of 0 with weight w_0 and of all ln x_c with weights w_c
+        ln x_c = ln y_c / w_c,   w_c = 1 - (s_c / s_0)^2
 
-    x_c   an unknown of cluster c, fitted alone, over its prior [-]
-    s_c   standard deviation of ln x_c;  s_0  of the prior: a cluster that does not determine x has no weight
-    The prior counts as one more cluster. It is in data/priors/collectives.toml; for networks other than
-    InfiniBand it is what was learned of InfiniBand, but for priors of the network's own.
-    Limits: no cluster -> the prior;  one that determines it -> halfway to it
+    y_c   an unknown of cluster c, fitted alone under the prior, over it;  x_c  by its samples alone [-]
+    s_c   standard deviation of ln y_c;  s_0  of the prior: a cluster that does not determine x has no weight
+    w_0   clusters that the prior counts as. It is in data/priors/collectives.toml; for networks other than
+          InfiniBand it is what was learned of InfiniBand, but for priors of the network's own.
+    A median leaves out what one odd cluster says; of fewer than three clusters it is their mean.
+    Limits: no cluster -> the prior;  one that determines it, w_0 = 1 -> halfway to it
     """
     learned: dict[str, dict[str, Learned]] = {}
     names = {cluster.machine.network_priors for cluster in clusters}
     for network, law in product(sorted(names, key=lambda name: (name != BEST_KNOWN, name)), LINK_LAWS):
-        known = priors.model_copy(update={"learned": learned})
-        own = [c for c in clusters if c.machine.network_priors == network and law in c.cells]
-        apart, weights = np.zeros(len(LINK_LAWS[law].names)), np.ones(len(LINK_LAWS[law].names))
-        for cluster in own:
-            prior = prior_of(law, cluster.machine, known)
+        believed = priors.model_copy(update={"learned": learned})
+        measured = [c for c in clusters if c.machine.network_priors == network and law in c.cells]
+        if not measured:
+            continue
+        section, unknowns = priors.network.get(network), LINK_LAWS[law].unknowns
+        logs, weights = np.zeros((2, len(measured) + 1, len(unknowns)))
+        weights[0] = section.prior_weight if section else 1.0
+        for row, cluster in enumerate(measured, start=1):
+            prior = prior_of(law, cluster.machine, believed)
             fitted = fit_logs(law, cluster.cells[law], cluster.machine, priors, prior)
-            weight = np.clip(1 - (fitted.log_sd / prior.log_sd) ** 2, 0, 1)
-            apart, weights = apart + weight * (fitted.logs - prior.centre), weights + weight
-        if own:
-            beliefs, factors = known.known_of(law, network), np.exp(apart / weights)
-            learned.setdefault(network, {})[law] = Learned(
-                clusters=sorted(cluster.name for cluster in own),
-                domains=[_count_domains(law, own, *ends) for ends in priors.bands.classes],
-                unknowns={
-                    unknown.name: rounded(beliefs[unknown.name].value * float(factor))
-                    for unknown, factor in zip(LINK_LAWS[law].unknowns, factors, strict=True)
-                    if unknown.network
-                },
-            )
+            weights[row] = np.clip(1 - (fitted.log_sd / prior.log_sd) ** 2, 0, 1)
+            logs[row] = (fitted.logs - prior.centre) / np.maximum(weights[row], _LEAST_WEIGHT)
+        mean = np.sum(weights * logs, axis=0) / np.sum(weights, axis=0)
+        factors = np.exp(mean if len(measured) < _FEWEST_OF_MEDIAN else find_weighted_median(logs, weights))
+        beliefs = believed.known_of(law, network)
+        learned.setdefault(network, {})[law] = Learned(
+            clusters=sorted(cluster.name for cluster in measured),
+            domains=[_count_domains(law, measured, *ends) for ends in priors.bands.classes],
+            unknowns={
+                unknown.name: rounded(beliefs[unknown.name].value * float(factor))
+                for unknown, factor in zip(unknowns, factors, strict=True)
+                if unknown.network
+            },
+        )
     return learned
+
+
+def find_weighted_median(values: Floats, weights: Floats) -> Floats:
+    """Weighted median of each column, linear between two values.
+
+    values, weights  arrays [values, columns];  weights  0 or more, not all 0
+    Limits: equal weights of three -> the middle value;  of two -> their mean
+    """
+    order = np.argsort(values, axis=0, kind="stable")
+    values, weights = (np.take_along_axis(array, order, axis=0) for array in (values, weights))
+    places = (np.cumsum(weights, axis=0) - weights / 2) / np.sum(weights, axis=0)
+    return np.array([np.interp(0.5, *column) for column in zip(places.T, values.T, strict=True)])
 
 
 def _count_domains(law: str, clusters: Sequence[ClusterCells], low_bytes: float, high_bytes: float) -> int:

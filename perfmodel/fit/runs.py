@@ -36,8 +36,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             "measure on a GPU, or without --oversubscribe.",
         )
     samples = run.collective_samples()
-    known = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
-    timed = known[known["variant"] == DEFAULT_VARIANT]
+    timed_rows = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
+    timed = timed_rows[timed_rows["variant"] == DEFAULT_VARIANT]
     pairs = {
         (Backend(name), Clock(clock)) for name, clock in zip(timed["backend"], timed["clock"], strict=True)
     }
@@ -57,17 +57,17 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             note=f"measured by run {run.run_id}, started {run.header.started_at}",
             environment=dict(run.header.environment),
         )
-        rows = known[(known["backend"] == backend) & (known["clock"] == clock)]
-        own, after = (rows[rows["variant"] == variant] for variant in (DEFAULT_VARIANT, AFTER_KERNEL))
-        calibration = fit_calibration(own, machine, identity, like=_find_shipped(machine, backend))
+        rows = timed_rows[(timed_rows["backend"] == backend) & (timed_rows["clock"] == clock)]
+        plain, after = (rows[rows["variant"] == variant] for variant in (DEFAULT_VARIANT, AFTER_KERNEL))
+        calibration = fit_calibration(plain, machine, identity, like=_find_shipped(machine, backend))
         curves = fit_curves(after, machine, identity)
         calibration = calibration.model_copy(update={"after_kernel": curves})
         passes = select_passes(run.composed_samples(), str(backend), str(clock))
         handovers = {"handover_s": fit_handovers(calibration, passes, machine)}
         kernels = _fit_kernels(run, machine, backend, clock)
         calibrations.append(calibration.model_copy(update=handovers | kernels))
-    first, *others = sorted(calibrations, key=preference)
-    return [first.model_copy(update={"preferred": True}), *others]
+    preferred, *alternatives = sorted(calibrations, key=preference)
+    return [preferred.model_copy(update={"preferred": True}), *alternatives]
 
 
 def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
@@ -99,8 +99,10 @@ def calibration_file_name(calibration: Calibration) -> str:
 def _is_checked(run: Run, backend: Backend, clock: Clock) -> bool:
     """Whether every visit behind the curves checked its results, and none was wrong."""
     points = run.usable(PointKind.COLLECTIVE)
-    own = [visits for point, visits, _ in points if (point.backend, point.clock) == (str(backend), clock)]
-    return all(visit.checked > 0 for visits in own for visit in visits)
+    visits_of = [
+        visits for point, visits, _ in points if (point.backend, point.clock) == (str(backend), clock)
+    ]
+    return all(visit.checked > 0 for visits in visits_of for visit in visits)
 
 
 def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:
@@ -112,15 +114,19 @@ def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> 
     samples, composed, reported = run.kernel_samples(), run.composed_samples(), {}
     size = float(run.header.stack.get(GPU_L2) or 0)
     if size:
-        known = {"value": size, "source": f"the GPU of run {run.run_id}", "evidence": Evidence.MEASURED}
-        quantity = machine.quantity("l2_bytes").model_copy(update=known)
+        update = {
+            "value": size,
+            "source": f"the GPU of run {run.run_id}",
+            "evidence": Evidence.MEASURED,
+        }
+        quantity = machine.quantity("l2_bytes").model_copy(update=update)
         machine = machine.model_copy(update={"values": {**machine.values, "l2_bytes": quantity}})
         reported = {"l2_bytes": Interval(value=size, low=size, high=size)}
-    for at in dict.fromkeys((clock, *CLOCK_ORDER)):
-        fits = fit_kernels(samples, machine, at, select_passes(composed, str(backend), str(at)))
+    for tick in dict.fromkeys((clock, *CLOCK_ORDER)):
+        fits = fit_kernels(samples, machine, tick, select_passes(composed, str(backend), str(tick)))
         if fits:
-            first, *others = (fit.model_copy(update={"values": {**fit.values, **reported}}) for fit in fits)
-            return {"kernels": first, "more_kernels": others}
+            fits = [fit.model_copy(update={"values": {**fit.values, **reported}}) for fit in fits]
+            return {"kernels": fits[0], "more_kernels": fits[1:]}
     return {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,16 +49,34 @@ class Selection(Strict):
         return samples[keep & ((samples["nodes"] == self.nodes) | (self.nodes is None))]
 
 
-class Entry(Strict):
-    """One calibration in the plan of shipped calibrations."""
+class Chosen(Strict):
+    """Samples of one machine. cells  selections; each cell comes from the lowest-ranked one that has any"""
 
     machine: str
+    cells: list[Selection]
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Sources of its samples."""
+        return frozenset(source for selection in self.cells for source in selection.sources)
+
+    def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """The samples of its cells: of each (collective, gpus, GPUs per node)."""
+        import pandas as pd
+
+        frame = pd.concat([s.rows(samples).assign(_rank=s.rank) for s in self.cells])
+        cells = frame.groupby(["collective", "gpus", "gpus_per_node"], observed=True)
+        return frame[frame["_rank"] == cells["_rank"].transform("min")].drop(columns="_rank")
+
+
+class Entry(Chosen):
+    """One calibration in the plan of shipped calibrations."""
+
     backend: Backend
     library_version: str
     clock: Clock
     preferred: bool = False
     note: str = ""
-    cells: list[Selection]
 
     @property
     def is_first(self) -> bool:
@@ -70,43 +88,22 @@ class Entry(Strict):
         """Name of the shipped calibration that it makes."""
         return f"{self.machine}/{self.backend}-{self.library_version}-{self.clock}"
 
-    @property
-    def sources(self) -> frozenset[str]:
-        """Sources of its samples."""
-        return frozenset(source for selection in self.cells for source in selection.sources)
 
-    def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """The samples of its measured curves."""
-        return _select_first_of_each_cell(self.cells, samples)
-
-
-class ClusterEntry(Strict):
+class ClusterEntry(Chosen):
     """A measured cluster from which the prior of its kind of network is learned.
 
-    machine  its machine;  values  values that replace the machine's
-    network  its kind of network, if it is not the machine's
+    values  values that replace the machine's;  network  its kind of network, if it is not the machine's
     """
 
     name: str
-    machine: str
     network: str = ""
     values: Mapping[str, float] = {}
-    cells: list[Selection]
 
     def built(self) -> Machine:
         """The machine of this cluster."""
         machine = load_machine(self.machine).with_overrides(dict(self.values))
         links = {"network": self.network or machine.links.network}
         return machine.model_copy(update={"links": machine.links.model_copy(update=links)})
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """Sources of its samples."""
-        return frozenset(source for selection in self.cells for source in selection.sources)
-
-    def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """The samples of its cells."""
-        return _select_first_of_each_cell(self.cells, samples)
 
 
 class ShippedFits(Strict):
@@ -136,10 +133,10 @@ def find_cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> 
             (gpus,) = (e for e in load_plan().calibration if e.machine == entry.machine and e.is_first)
             cells = find_cells(gpus.rows(rows), machine)
             inside[entry.machine] = [cell for cell in cells if cell.group.domains == 1]
-        own = find_cells(entry.rows(rows), machine)
-        mine = {(cell.collective, cell.group) for cell in own}
-        more = [cell for cell in inside[entry.machine] if (cell.collective, cell.group) not in mine]
-        laws = split_by_law([*more, *own])
+        cells_of = find_cells(entry.rows(rows), machine)
+        groups = {(cell.collective, cell.group) for cell in cells_of}
+        borrowed = [cell for cell in inside[entry.machine] if (cell.collective, cell.group) not in groups]
+        laws = split_by_law([*borrowed, *cells_of])
         across = {law: cells for law, cells in laws.items() if any(c.group.domains > 1 for c in cells)}
         if across:
             clusters.append(ClusterCells(entry.name, machine, across))
@@ -161,10 +158,10 @@ def fit_entry(
     priors         prior knowledge, instead of the shipped priors
     this_cluster   fits as the operator of this very cluster would
     """
-    own = samples[samples["backend"] == str(entry.backend)]
+    samples_of = samples[samples["backend"] == str(entry.backend)]
     if without_nodes is not None:
-        own = own[own["nodes"] < without_nodes]
-    rows = entry.rows(own)
+        samples_of = samples_of[samples_of["nodes"] < without_nodes]
+    rows = entry.rows(samples_of)
     if rows.empty:
         raise BadInputError(
             f"calibration {entry.calibration_id} selects no samples.", "see data/calibrations/plan.toml."
@@ -183,22 +180,13 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
     learned = learn_networks(find_cluster_cells(samples), load_priors().model_copy(update={"learned": {}}))
     save_learned(learned, folder.parent / "priors" / LEARNED)
     priors = load_priors().model_copy(update={"learned": learned})
-    first: dict[str, Calibration] = {}
+    starts: dict[str, Calibration] = {}
     for entry in load_plan().calibration:
-        calibration = fit_entry(entry, samples, like=first.get(entry.machine), priors=priors)
+        calibration = fit_entry(entry, samples, like=starts.get(entry.machine), priors=priors)
         if entry.is_first:
-            first[entry.machine] = calibration
+            starts[entry.machine] = calibration
         save_calibration(calibration, folder / f"{calibration.calibration_id}.json")
         yield calibration.calibration_id, calibration
-
-
-def _select_first_of_each_cell(selections: Iterable[Selection], samples: pd.DataFrame) -> pd.DataFrame:
-    """Rows of each (collective, gpus, GPUs per node), from the lowest-ranked selection that has any."""
-    import pandas as pd
-
-    frame = pd.concat([selection.rows(samples).assign(_rank=selection.rank) for selection in selections])
-    cells = frame.groupby(["collective", "gpus", "gpus_per_node"], observed=True)
-    return frame[frame["_rank"] == cells["_rank"].transform("min")].drop(columns="_rank")
 
 
 if __name__ == "__main__":  # python -m perfmodel.fit.shipped data/calibrations

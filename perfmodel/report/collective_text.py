@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from perfmodel.collectives.gates import Gate, average_busbw
+from perfmodel.collectives.gates import Gate, compute_average_busbw
 from perfmodel.model.unknowns import Group
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
@@ -53,7 +53,7 @@ def gates_text(gates: Sequence[Gate], *, binary: bool = True) -> str:
         return f"{table}\n\n{paragraph(machine)}"
     for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
         some = list(rows)
-        call = f"NCCL_TESTS_MIN_BW={average_busbw(some) / 0.9e9:.3g} mpirun -np {ranks} "
+        call = f"NCCL_TESTS_MIN_BW={compute_average_busbw(some) / 0.9e9:.3g} mpirun -np {ranks} "
         ends = f"-b {some[0].payload_bytes:.0f} -e {some[-1].payload_bytes:.0f} -f 2"
         calls.append(command_lines(f"{call}{name.replace('all_to_all', 'alltoall')}_perf {ends}"))
     why = (

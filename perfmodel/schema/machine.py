@@ -27,6 +27,7 @@ from perfmodel.schema.fields import (
     read_as,
 )
 from perfmodel.schema.files import looks_like_path, unknown_name
+from perfmodel.schema.gate import read_toml
 
 FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
 """Kernel rates that are a share of the memory's rate."""
@@ -297,6 +298,13 @@ def chip_file(name: str) -> str:
 def _find_shipped(kind: str, name: str) -> Path:
     shipped = resources.data_names(f"{kind}s", _SUFFIX)
     if name not in shipped:
+        gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
+        if gpu := gpus.get(name.casefold().partition("-")[0]):
+            values = " ".join(f"--set {value}" for value in gpu["values"])
+            raise BadInputError(
+                f"machine {name} is known and not modelled: nobody has published its collectives.",
+                f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
+            )
         raise unknown_name(kind, name, shipped, resources.DEFAULT_MACHINE)
     return resources.data_path(f"{kind}s", name + _SUFFIX)
 
@@ -310,13 +318,6 @@ def load_machine(name_or_path: str | Path) -> Machine:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
-    gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
-    if gpu := gpus.get(text.casefold().partition("-")[0]):
-        values = " ".join(f"--set {value}" for value in gpu["values"])
-        raise BadInputError(
-            f"machine {text} is known and not modelled: nobody has published its collectives.",
-            f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
-        )
     return _load_shipped(text)
 
 

@@ -74,6 +74,7 @@ class Network(Strict):
 
     ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
     ring_step_s, tree_step_s, tree_sharpness  in place of the constants across nodes
+    prior_weight  clusters that a prior counts as, beside those of this network
     """
 
     source: str
@@ -81,6 +82,7 @@ class Network(Strict):
     ring_step_s: Triple | None = None
     tree_step_s: Triple | None = None
     tree_sharpness: Triple | None = None
+    prior_weight: Positive = 1.0
     ring_tree: Mapping[str, Belief] = {}
     pairwise: Mapping[str, Belief] = {}
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.effort import each_of
-from perfmodel.validate.claims import load_claims
-from perfmodel.validate.verdicts import Outcome, Verdict, load_bands
+from perfmodel.validate.verdicts import Outcome, Verdict, load_claims
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
@@ -17,11 +16,11 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     if paper:
         from perfmodel.validate.questions import answer
 
-        return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims().claim, "claims")]
+        return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims(), "claims")]
     from perfmodel.validate.accuracy import judge_left_out
 
-    asked = [band for band in load_bands() if held_out or not band.held_out]
-    return [band.verdict(judge_left_out(**band.ask)) for band in each_of(asked, "bands")]
+    bands = [band for band in load_claims("bands") if held_out or not band.held_out]
+    return [band.verdict(judge_left_out(**band.ask), own=True) for band in each_of(bands, "bands")]
 
 
 __all__ = ["Outcome", "Verdict", "validate"]

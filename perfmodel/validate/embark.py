@@ -16,8 +16,7 @@ from perfmodel.plan import Evaluator, PlanTables, read_plan
 from perfmodel.schema.priors import load_dense, load_rates
 from perfmodel.schema.workload import zipf
 from perfmodel.units import format_count, format_fraction, format_number, format_ratio
-from perfmodel.validate.claims import load_claims
-from perfmodel.validate.verdicts import Finding
+from perfmodel.validate.verdicts import Finding, load_embark
 
 _MILLION = 1e6
 _NODE_GPUS = 8
@@ -25,7 +24,7 @@ _NODE_GPUS = 8
 
 def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
     """The evaluator of a workload on EMBark's machine, forward and backward. batch  samples of all GPUs"""
-    run, tables = load_claims().embark, PlanTables.load(model)
+    run, tables = load_embark(), PlanTables.load(model)
     return Evaluator.on(
         run.machine,
         tables.replace_ids((zipf(run.alpha),) * len(tables)),
@@ -41,12 +40,12 @@ def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
 
 def usable_bytes(evaluator: Evaluator) -> float:
     """Memory of a GPU for tables and their exchange [bytes]."""
-    return evaluator.setting.machine.value("hbm_bytes") * (1 - load_claims().embark.reserve)
+    return evaluator.setting.machine.value("hbm_bytes") * (1 - load_embark().reserve)
 
 
 def plan_name(model: str, gpus: int) -> str:
     """Name of the file of the stored plan, which ``benchmarks/embark_plans.py`` writes."""
-    return f"{model}_{load_claims().embark.machine}_{gpus}_by_{_NODE_GPUS}.json"
+    return f"{model}_{load_embark().machine}_{gpus}_by_{_NODE_GPUS}.json"
 
 
 @lru_cache(maxsize=32)
@@ -107,7 +106,7 @@ def share(gpus: int, batches: Sequence[int]) -> Finding:
     batches  of all GPUs together. The tables and the batch are not published: the band covers all workloads
              and all ``batches``
     """
-    run, shares = load_claims().embark, []
+    run, shares = load_embark(), []
     models = sorted(run.models, key=lambda model: model != run.figure_model)
     for batch in batches:
         for model in models:
@@ -121,7 +120,7 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
     answer  "mean" or "max" over the workloads
     """
-    run, ratios = load_claims().embark, []
+    run, ratios = load_embark(), []
     for batch in batches:
         before = [_ends(_table_row_wise(model, run.gpus, batch)) for model in run.models]
         after = [_ends(planned(model, run.gpus, batch)) for model in run.models]
@@ -136,4 +135,4 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 def _ends(plan: CostedPlan) -> tuple[StepParts, ...]:
     """The parts of a step, then with each cause of error at either end, others central."""
-    return plan.collect_ends(Dense.compute(load_dense(load_claims().embark.dense), plan.evaluator))
+    return plan.collect_ends(Dense.compute(load_dense(load_embark().dense), plan.evaluator))

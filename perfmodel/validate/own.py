@@ -16,7 +16,7 @@ from perfmodel.schema.run_files import Run, calibrate_line, calibrations_of, no_
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
 from perfmodel.validate.accuracy import summarize
-from perfmodel.validate.verdicts import Finding, Verdict, load_run_bands
+from perfmodel.validate.verdicts import Finding, Verdict, load_claims
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,9 +106,9 @@ def judge_run(passes: pd.DataFrame) -> list[Verdict]:
     own = judged(passes)
     many = counted(len(own), "pass", "passes")
     verdicts = []
-    for band in load_run_bands():
+    for band in load_claims("run"):
         found = summarize(own, many=many, **band.ask) if len(own) else _NOTHING
-        verdicts.append(band.verdict(found))
+        verdicts.append(band.verdict(found, own=True))
     return verdicts
 
 

@@ -1,15 +1,18 @@
-"""A verdict on a claim or a band, and the bands: ``data/paper/bands.toml`` and ``run.toml``."""
+"""Verdicts on claims of papers and on the program's own bands: files of ``data/paper``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
 from typing import Any
 
+from pydantic import Field
+
 from perfmodel import resources
+from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Strict, read_as
 
 _FOLDER = "paper"
@@ -74,45 +77,79 @@ class Finding:
         return cls(value, write(value) + apart, low, high)
 
 
-class Band(Strict):
-    """A band in which an error of predictions must be: from ``low`` to ``high``.
+class Claim(Strict):
+    """A claim of a paper, or a band of the program's own in which an error of its predictions must be.
 
-    ask  the question that gives the error (``questions.answer``), and so its unit
-    held_out  whether it needs a new fit without a part of the samples
-    why   why the band has these ends
+    expected   what is published, in words;  published  the number itself; None: a range, or no number
+    ask        the question whose answer is compared (``questions.answer``, ``judge_left_out``)
+    low, high  what the words of the paper allow (``band_why``), or the band; without them two numbers stand
+               beside each other, not judged
+    held_out   whether it needs a new fit without a part of the samples
+    why        what a reader should know about the verdict, or why the band has these ends
     """
 
     id: str
     claim: str
+    expected: str = ""
+    published: float | None = None
     ask: dict[str, Any]
-    low: float = 0.0
-    high: float
+    low: float | None = None
+    high: float | None = None
     held_out: bool = False
+    band_why: str = ""
     why: str
 
-    def verdict(self, found: Finding) -> Verdict:
-        """The verdict for a value: outside the band is a regression; None: nothing to judge."""
-        said, band = outcome(found, self.low, self.high), between(self.low, self.high)
-        failed = said is Outcome.FAILS
-        return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
+    def verdict(self, finding: Finding, *, own: bool = False) -> Verdict:
+        """The verdict for an answer; ``own``: outside the band is a regression."""
+        verdict = outcome(finding, self.low, self.high, self.published)
+        band = between(self.low, self.high)
+        failed = own and verdict is Outcome.FAILS
+        return Verdict(
+            self.id, self.claim, self.expected or band, finding.words, band, verdict, self.why, failed
+        )
 
 
-class ClaimBands(Strict):
-    """All bands."""
+class EmbarkRun(Strict):
+    """How EMBark trained, and what its paper leaves open (``why``).
 
-    band: list[Band]
+    models  sets of tables of its figures;  figure_model  of the figure of shares
+    gpus    of its largest runs;  alpha  exponent of the ids' power law;  dense  names the dense layers
+    """
+
+    models: tuple[str, ...]
+    figure_model: str
+    machine: str
+    gpus: int
+    alpha: float = Field(ge=0)
+    dense: str
+    optimizer: str
+    payload: str
+    id_dtype: str
+    reserve: float = Field(ge=0, lt=1)
+    why: str
+
+
+class Claims(Strict):
+    """A file of claims. embark  how EMBark trained, for its claims"""
+
+    source: Mapping[str, str] = Field(default_factory=dict)
+    embark: EmbarkRun | None = None
+    claim: tuple[Claim, ...]
+
+
+@lru_cache(maxsize=3)
+def load_claims(name: str = "claims") -> tuple[Claim, ...]:
+    """The claims of papers, the program's own ``bands``, or those of a user's own ``run``."""
+    return read_as(Claims, resources.data_path(_FOLDER, f"{name}.toml"), "claims file").claim
 
 
 @lru_cache(maxsize=1)
-def load_bands() -> list[Band]:
-    """Reads the bands in ``data/paper/bands.toml``."""
-    return read_as(ClaimBands, resources.data_path(_FOLDER, "bands.toml"), "bands file").band
-
-
-@lru_cache(maxsize=1)
-def load_run_bands() -> list[Band]:
-    """Reads the bands for a user's own run."""
-    return read_as(ClaimBands, resources.data_path(_FOLDER, "run.toml"), "bands file").band
+def load_embark() -> EmbarkRun:
+    """How EMBark trained. Limits: the shipped file does not say it -> BadInputError"""
+    run = read_as(Claims, resources.data_path(_FOLDER, "claims.toml"), "claims file").embark
+    if run is None:
+        raise BadInputError("claims.toml has no section embark.", "restore the shipped file.")
+    return run
 
 
 def outcome(found: Finding, low: float | None, high: float | None, published: float | None = None) -> Outcome:

@@ -16,7 +16,7 @@ from perfmodel import effort
 from perfmodel.cli import output, validate, waiting_line
 from perfmodel.cli.waiting_line import WaitingLine
 from perfmodel.validate import Verdict, accuracy
-from perfmodel.validate.verdicts import Finding, load_bands
+from perfmodel.validate.verdicts import Finding, load_claims
 
 DRAWN, GONE = re.compile(r"validate   \d+ s"), "\x1b[2K"
 
@@ -55,7 +55,7 @@ def test_the_line_says_how_much_is_done(terminal: io.StringIO, monkeypatch: pyte
 
     monkeypatch.setattr(accuracy, "judge_left_out", slow)
     found = called("validate")
-    many = sum(not band.held_out for band in load_bands())
+    many = sum(not band.held_out for band in load_claims("bands"))
     said = re.findall(r"\d s   (\d+) of (\d+) bands", found.err)
     assert {(str(done), str(many)) for done in range(many)} == set(said) - {(str(many), str(many))}
     assert effort.listeners == []

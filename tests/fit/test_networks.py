@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from perfmodel.collectives.link_laws import step_constants
-from perfmodel.fit.laws import Cell, ClusterCells, fit_law, learn_networks, prior_of
+from perfmodel.fit.laws import (
+    Cell,
+    ClusterCells,
+    find_weighted_median,
+    fit_law,
+    learn_networks,
+    prior_of,
+)
 from perfmodel.fit.shipped import find_cluster_cells, load_plan
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
@@ -67,13 +74,26 @@ def test_a_cluster_that_does_not_determine_an_unknown_has_no_weight() -> None:
     assert values[1] == pytest.approx(values[0], rel=0.02)
 
 
-def test_a_cluster_more_is_predicted_better_than_by_what_was_believed_before() -> None:
-    """The opponent is NCCL's constants and the datasheet."""
-    three = [cluster(f"c{i}", 2e-6) for i in range(3)]
-    priors = nothing_learned()
-    known = priors.model_copy(update={"learned": learn_networks(three, priors)})
-    mean = (2**3 * 0.5) ** (1 / 4) * 1e-6  # the belief counts as one cluster
-    assert np.exp(prior_of("pairwise", H100, known).centre[PEER]) == pytest.approx(mean, rel=0.05)
+def test_three_clusters_and_more_have_a_median_which_one_odd_cluster_does_not_move() -> None:
+    """Two at 2 µs, one at 2 and at 20, the belief of 0.5 µs as one more."""
+    values = [
+        learn_networks([cluster("a", 2e-6), cluster("b", 2e-6), cluster("c", odd)], nothing_learned())
+        for odd in (2e-6, 2e-5)
+    ]
+    even, odd = (found["infiniband"]["pairwise"].unknowns["remote_peer_s"] for found in values)
+    assert even == pytest.approx(2e-6, rel=0.05) and odd == pytest.approx(even, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "weights", "median"),
+    [([3, 1, 2], [1, 1, 1], 2), ([4, 1], [1, 1], 2.5), ([0, 5], [0.25, 1], 4), ([0, 7, 9], [1, 0, 0], 0)],
+)
+def test_a_weighted_median_is_linear_between_two_values(
+    values: list[float], weights: list[float], median: float
+) -> None:
+    """0 and 5 of weights 1/4 and 1 lie at 1/10 and 6/10 of all weight: half is 4/5 of the way."""
+    columns = (np.array(column, float)[:, np.newaxis] for column in (values, weights))
+    assert find_weighted_median(*columns).tolist() == pytest.approx([median])
 
 
 def test_a_network_without_clusters_is_believed_like_infiniband() -> None:

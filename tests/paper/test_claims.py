@@ -13,9 +13,8 @@ from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import UNIFORM
 from perfmodel.validate import Verdict, questions, validate
-from perfmodel.validate.claims import Claim, load_claims
 from perfmodel.validate.embark import evaluator_of, planned, usable_bytes
-from perfmodel.validate.verdicts import Finding, Outcome
+from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims, load_embark
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +23,11 @@ def today() -> dict[str, Verdict]:
 
 
 def claim(identifier: str) -> Claim:
-    return next(claim for claim in load_claims().claim if claim.id == identifier)
+    return next(claim for claim in load_claims() if claim.id == identifier)
 
 
 def test_every_claim_has_a_name_and_every_question_is_asked() -> None:
-    claims = load_claims().claim
+    claims = load_claims()
     assert len({claim.id for claim in claims}) == len(claims)
     assert {claim.ask["what"] for claim in claims} == set(questions.QUESTIONS)
 
@@ -45,7 +44,7 @@ def test_a_band_that_holds_what_is_published_cannot_say(today: dict[str, Verdict
     assert all("(" in today[name].got for name in open_ - {"3c", "9b"})  # the band is printed
 
 
-@pytest.mark.parametrize("identifier", [claim.id for claim in load_claims().claim if claim.low is not None])
+@pytest.mark.parametrize("identifier", [claim.id for claim in load_claims() if claim.low is not None])
 def test_every_claim_can_hold_and_can_fail(identifier: str) -> None:
     """By a number inside what its words allow, and by one outside."""
     row = claim(identifier)
@@ -104,7 +103,7 @@ def test_without_a_reduce_scatter_an_exchange_sends_every_bag_to_every_gpu() -> 
 
 
 def test_stored_plans_are_of_their_tables_and_fit() -> None:
-    run = load_claims().embark
+    run = load_embark()
     for model in run.models:
         evaluator = evaluator_of(model, run.gpus, 65536)
         held = evaluator.memory(planned(model, run.gpus, 65536).plan).total_bytes

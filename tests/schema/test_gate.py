@@ -136,13 +136,13 @@ SHIPPED = {
     *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
     *(
         "load_claims",
-        "load_bands",
-        "load_run_bands",
         "read_table",
         "parse_samples",
         "_machine",
         "load_reasons",
         "_describe_host",
+        "load_embark",
+        "_find_shipped",
     ),
     *("_read_token", "write_reply"),  # of the live page, which its own tests try
 }

@@ -18,8 +18,8 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.fields import FAR, limits_of
 from perfmodel.schema.machine import KEYS, list_machines, load_machine, read_machine
-from perfmodel.validate.claims import load_claims
 from perfmodel.validate.measured import shipped_samples
+from perfmodel.validate.verdicts import load_claims
 
 SHIPPED = {
     "a100-slingshot",
@@ -209,7 +209,7 @@ def middle_and_spread(key: str) -> tuple[float, float]:
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_no_value_has_a_source_that_is_judged(name: str) -> None:
-    ids = {claim.id for claim in load_claims().claim}
+    ids = {claim.id for claim in load_claims()}
     for key, quantity in load_machine(name).values.items():
         if (name, key) == ("h100-paper", "nvlink_domain_gpus"):  # the paper's question, not its result
             continue

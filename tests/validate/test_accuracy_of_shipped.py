@@ -15,7 +15,7 @@ import rival
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.resources import data_path
 from perfmodel.validate import accuracy, measured, validate
-from perfmodel.validate.verdicts import load_bands
+from perfmodel.validate.verdicts import load_claims
 
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
@@ -51,8 +51,6 @@ def test_two_node_points_are_held_out_of_the_fit() -> None:
     alone = accuracy.one_node_fit(measured.preferred_entries()["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
-    held_out = accuracy.one_node_to_two(machines=("gh200-slingshot",))
-    assert set(held_out["nodes"]) == {2}
 
 
 def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
@@ -130,7 +128,7 @@ def test_own_bands_hold_on_the_shipped_data() -> None:
 
 
 def test_held_out_bands_are_asked_for() -> None:
-    slow = {band.id for band in load_bands() if band.held_out}
+    slow = {band.id for band in load_claims("bands") if band.held_out}
     assert slow
     assert not slow & {v.identifier for v in validate()}
 
@@ -147,12 +145,6 @@ def same_within_rounding(shown: str, fresh: str) -> bool:
         return False
     pairs = zip(_NUMBER.findall(shown), _NUMBER.findall(fresh), strict=True)
     return all(abs(float(a) - float(b)) <= max(0.11, 0.02 * abs(float(b))) for a, b in pairs)
-
-
-def test_rounding_is_told_from_change() -> None:
-    assert same_within_rounding("a  1.0  x2.00", "a 1.1 x2.00")
-    assert not same_within_rounding("a 1.0", "a 1.3")
-    assert not same_within_rounding("a 1.0", "b 1.0")
 
 
 @pytest.mark.parametrize("name", ["in-node", "other-clusters", "networks", "crossovers"])

@@ -23,7 +23,7 @@ from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_count, format_number, format_ratio, format_time
-from perfmodel.validate.claims import load_claims
+from perfmodel.validate.verdicts import load_claims
 
 Row = Mapping[str, Any]
 _LARGEST_BYTES = 100e12
@@ -148,7 +148,7 @@ def _list_published(subject: Subject) -> list[float]:
     question = subject.base.question
     if question.training or question.machine.name not in _PAPER_MACHINES:
         return []
-    claims = {claim.id: claim.published for claim in load_claims().claim}
+    claims = {claim.id: claim.published for claim in load_claims()}
     return [ratio for name in _PAPER_CLAIMS if (ratio := claims[name])]
 
 

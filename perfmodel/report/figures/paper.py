@@ -27,9 +27,8 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import PointKind
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
-from perfmodel.validate.claims import load_claims
 from perfmodel.validate.crossover import GPUS, MACHINE
-from perfmodel.validate.verdicts import Finding
+from perfmodel.validate.verdicts import Finding, load_claims
 
 Row = dict[str, Any]
 STAGES = {
@@ -300,7 +299,7 @@ _PAPERS_GPUS = 128
 def draw_ends(_: Subject) -> Block | Missing:
     """Figure 9: the least and the most slowdown of both grids on 128 GPUs, the paper's and projected ones."""
     rows: list[Row] = []
-    claims = {claim.id: claim.published for claim in load_claims().claim}
+    claims = {claim.id: claim.published for claim in load_claims()}
     for end, (claim, _choose) in _ENDS.items():
         rows.append({"line": "the paper", "end": end, "slowdown": claims[claim], "evidence": "published"})
     findings: dict[str, Finding] = {}

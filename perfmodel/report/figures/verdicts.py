@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfmodel.units import counted
-from perfmodel.validate.claims import load_claims
 from perfmodel.validate.questions import answer
-from perfmodel.validate.verdicts import Finding, Outcome, Verdict
+from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_claims
 
 _WORDS = {
     Outcome.HOLDS: "it holds",
@@ -20,7 +19,7 @@ _WORDS = {
 
 def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) -> list[Verdict]:
     """The verdicts on claims, by their ids. findings  that the figure has already; else they are computed"""
-    rows = {claim.id: claim for claim in load_claims().claim}
+    rows = {claim.id: claim for claim in load_claims()}
     computed = findings or {}
     return [rows[name].verdict(computed.get(name) or answer(rows[name].ask)) for name in claims]
 
