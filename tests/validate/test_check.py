@@ -167,17 +167,16 @@ def test_four_a100_without_p2p() -> None:
     assert [reason.name for reason in find_reasons(off, [off])] == ["P2P disabled"]
 
 
-def test_rings_that_were_forced_on_a_cluster_whose_own_choice_is_normal() -> None:
-    """MareNostrum 5, 25 GB/s a GPU, NCCL_ALGO=Ring, Tree and NCCL's own choice (PICO)."""
+@pytest.mark.parametrize("source", ["auto_a", "tree", "ring"])
+def test_a_cluster_with_other_cards_is_normal_and_a_forced_algorithm_is_a_fact(source: str) -> None:
+    """MareNostrum 5, 25 GB/s a GPU, NCCL_ALGO=Ring, Tree and NCCL's own choice: rings are in the band."""
     cards = load_machine("h100-sxm-ib").with_overrides({"nic_bytes_per_s": 25e9})
-    for source, verdicts in (
-        ("auto_a", ["normal"] * 2), ("tree", ["normal"] * 2), ("ring", ["normal", "slow"]),
-    ):  # fmt: skip
-        rows = shipped_samples().query(f"source_id == 'pico_mn5_h100_{source}'").assign(flag="ok")
-        curves = build_series(rows, CollectiveModel.load(cards), "", same_clock=True)
-        assert [series.verdict for series in curves] == verdicts
-        names = [[reason.name for reason in find_reasons(series, [series])] for series in curves]
-        assert ["rings at all sizes" in few for few in names] == [v == "slow" for v in verdicts], names
+    rows = shipped_samples().query(f"source_id == 'pico_mn5_h100_{source}'").assign(flag="ok")
+    said = f"NCCL INFO NCCL_ALGO set by environment to {source.title()}"
+    curves = build_series(rows, CollectiveModel.load(cards), said, same_clock=True)
+    assert [series.verdict for series in curves] == ["normal"] * 2
+    facts = {rule.name for _, rule in find_facts(curves)}
+    assert facts == ({"rings at all sizes"} if source == "ring" else set())
 
 
 def test_pxn_slows_an_all_to_all_alone() -> None:
