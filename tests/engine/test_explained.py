@@ -215,7 +215,7 @@ def test_one_collective_is_explained(cli: Cli) -> None:
     assert said["step"]["time_s"] == shown["time_s"] and said["step"]["high_s"] == shown["high_s"]
     assert [part["symbol"] for part in said["time"]] == ["t", "alpha", "rho", "moved"]
     text = cli(*words, "--explain").out
-    assert text.startswith("all-to-all of 1 GiB on 128 GPUs of h100-sxm-ib: 23.0 ms")
+    assert text.startswith("all-to-all of 1 GiB on 128 GPUs of h100-sxm-ib: 22.8 ms")
     assert "= alpha + r rho + moved" in text and "a law, on clusters of 13 operators" in text
 
 

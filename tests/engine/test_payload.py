@@ -77,9 +77,9 @@ def test_a_sparse_exchange_keeps_its_positions() -> None:
 
 
 def test_of_two_exchanges_the_faster_with_its_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``best``: with 15/16 more bags to convert back, 91.8 us of the reduce-scatter win against 88.2."""
+    """``best``: with 15/16 more bags to convert back, 86.3 us of the reduce-scatter win against 85.6."""
     asked: dict[str, Any] = {"machine": "h200-sxm-ib", "gpus": 16, "dim": 128, "payload": "fp8"}
-    asked |= {"overrides": {"local_sum_bytes_per_s": 3e11}, "backend": "best"}
+    asked |= {"overrides": {"local_sum_bytes_per_s": 3.3e11}, "backend": "best"}
     both = []
     for kind in (Exchange.RS, Exchange.RB):
         with monkeypatch.context() as patch:
