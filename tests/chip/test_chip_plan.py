@@ -25,8 +25,8 @@ def planned(chip: str, ids: str, model: str = "criteo-kaggle") -> ChipPlan:
 
 @pytest.fixture(scope="module")
 def plans() -> dict[tuple[str, str], ChipPlan]:
-    asked = [("ascend-910", ids) for ids in ("uniform", "zipf:1.05", "one-row")] + [("h200-sxm", "uniform")]
-    return {(chip, ids): planned(chip, ids) for chip, ids in asked}
+    cases = [("ascend-910", ids) for ids in ("uniform", "zipf:1.05", "one-row")]
+    return {(chip, ids): planned(chip, ids) for chip, ids in cases}
 
 
 def test_a_plan_is_between_the_bound_and_symmetric_mappings(plans: dict[tuple[str, str], ChipPlan]) -> None:
