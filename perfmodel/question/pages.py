@@ -23,7 +23,6 @@ class ReportOptions(QuestionOptions):
       perfmodel report
       perfmodel report --table-size 20TB --batch 4096 --machine h200-sxm-ib --out h200.html
       perfmodel report --calibration latest
-      perfmodel report --table-size 10TB --out answer.md
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
       perfmodel report --paper --out paper.html
     """

@@ -160,7 +160,7 @@ def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         listener.progress(second, 9, A2A, SUMMARY, 60)
     listener.clear()
     written = screen.getvalue()
-    assert written.count("nccl all_to_all") == 3 and "\n" not in written.rpartition("nccl")[0]
+    assert written.count("nccl all_to_all") >= 3 and "\n" not in written.rpartition("nccl")[0]
     assert "\x1b[2K" in written.rpartition("nccl all_to_all")[2], "the line is taken away"
 
 
