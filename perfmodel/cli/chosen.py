@@ -16,7 +16,6 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.run_files import (
     calibration_in,
@@ -25,7 +24,6 @@ from perfmodel.schema.run_files import (
     no_machine_file,
     run_folder,
 )
-from perfmodel.units import format_bytes, format_count
 
 _ACCEPTED = "accepted"
 _FAR = 100
@@ -161,21 +159,6 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
             choose_calibration(machine, Backend(library), clock)
             found.append(str(clock))
     return found
-
-
-def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
-    """Raise BadInputError if the tables need more GPUs than the model covers.
-
-    reserve  share of the HBM that tables may not use;  what  the option that the message names
-    """
-    usable = machine.value("hbm_bytes") * (1 - reserve)
-    if table_bytes > MOST_GPUS * usable:
-        size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
-        raise BadInputError(
-            f"{what} {size} needs {format_count(table_bytes / usable)} GPUs of {room}: "
-            "more than this model covers.",
-            f"at most {format_count(MOST_GPUS)} GPUs.",
-        )
 
 
 def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:

@@ -11,8 +11,14 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
 
 _MOST_VALUES = 4096
+_EXAMPLES = {
+    **dict.fromkeys(("--size", "--sizes"), "1MiB,16MiB"),
+    "--table-size": "10TB,20TB",
+    "--machine": "h100-sxm-ib,h200-sxm-ib",
+    "--backend": "nccl,nvshmem",
+}
+"""Example values of options that take lists, for messages; all others take numbers."""
 LEAVE_ONE = "leave one of them out."
-PLACED = "a plan says where its rows are: leave out {other} or --plan."
 
 
 def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
@@ -59,7 +65,7 @@ def split_values(texts: list[str], option: str) -> list[str]:
     if not values or any(not value for value in values):
         raise BadInputError(
             f"{option} {','.join(texts)}: an empty value.",
-            f"for example {option} {_EXAMPLES.get(option, '1MiB,16MiB')}",
+            f"for example {option} {_EXAMPLES.get(option, '8,64')}",
         )
     return values
 
@@ -73,77 +79,53 @@ def check_distinct(names: Sequence[str], option: str) -> None:
         )
 
 
-_EXAMPLES = {
-    "--table-size": "10TB,20TB",
-    "--machine": "h100-sxm-ib,h200-sxm-ib",
-    "--backend": "nccl,nvshmem",
-    "--clock": "stream,graph",
-    **dict.fromkeys(("--batch", "--pooling", "--dim", "--gpus", "--ranks"), "8,64"),
-}
-"""Example values of options that take lists, for messages; all others take sizes."""
-
-
 def size_values(texts: list[str], option: str = "--size") -> list[int]:
     """Sizes [byte] in the texts of an option: lists, ``64KiB,1MiB``, and ranges by powers of two.
 
     ``1MiB..1GiB`` is 1, 2, 4 … 1024 MiB.
     """
-    return _ranges(texts, option, lambda text: _whole_bytes(parse_bytes(text, option), text, option))
+
+    def read(text: str) -> int:
+        size = parse_bytes(text, option)
+        if abs(size - round(size)) > 1e-9 * size:
+            raise BadInputError(f"{option} {text} is not a whole number of bytes ({size:.3f}).")
+        return round(size)
+
+    return _read_ranges(texts, option, read)
 
 
 def count_values(texts: list[str], option: str) -> list[int]:
     """Whole numbers in an option's texts: lists, ``8,16``, and ranges by powers of two, ``8..1024``."""
-    return _ranges(texts, option, lambda text: parse_count(text, option))
+    return _read_ranges(texts, option, lambda text: parse_count(text, option))
 
 
-def _ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[int]:
-    values: list[int] = []
+def _read_ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[int]:
+    values: set[int] = set()
     for text in split_values(texts, option):
-        low, dots, high = (part.strip() for part in text.partition(".."))
-        if high.startswith("."):
+        start, dots, end = (part.strip() for part in text.partition(".."))
+        if end.startswith("."):
             ends = re.split(r"\.{3,}", text, maxsplit=1)
             raise BadInputError(f"{option} {text}: a range has two dots.", f"{option} {'..'.join(ends)}")
-        if dots and not (low and high):
-            raise BadInputError(
-                f"{option} {text}: a range has two ends.",
-                f"write the {'last' if low else 'first'} value, too: {option} {low or '…'}..{high or '…'}",
-            )
-        units = [re.sub(r"^[\d_. ]+", "", end) for end in (low, high)]
+        if dots and not (start and end):
+            missing = f"write the {'last' if start else 'first'} value, too"
+            step = f"{missing}: {option} {start or '…'}..{end or '…'}"
+            raise BadInputError(f"{option} {text}: a range has two ends.", step)
+        units = [re.sub(r"^[\d_. ]+", "", number) for number in (start, end)]
         if dots and bool(units[0]) != bool(units[1]):
-            both = "..".join(
-                f"{end}{'' if own else max(units)}" for end, own in zip((low, high), units, strict=True)
-            )
-            raise BadInputError(
-                f"{option} {text}: {low if units[1] else high} has no unit.", f"{option} {both}"
-            )
-        first = read(low)
-        last = read(high) if dots else first
-        if last < first:
-            raise BadInputError(
-                f"{option} {text} runs downwards.", f"the smaller number comes first: {option} {high}..{low}."
-            )
-        values += _doubling(first, last)
-    return _not_too_many(values, option)
-
-
-def _whole_bytes(value: float, text: str, option: str) -> int:
-    if abs(value - round(value)) > 1e-9 * value:
-        raise BadInputError(f"{option} {text} is not a whole number of bytes ({value:.3f}).")
-    return round(value)
-
-
-def _doubling(first: int, last: int) -> list[int]:
-    values = [first]
-    while 2 * values[-1] <= last:
-        values.append(2 * values[-1])
-    return values if values[-1] == last else [*values, last]
-
-
-def _not_too_many(values: list[int], option: str) -> list[int]:
-    unique = sorted(set(values))
-    if len(unique) > _MOST_VALUES:
-        raise BadInputError(f"{option}: {len(unique)} values; at most {_MOST_VALUES}.")
-    return unique
+            bare, unit = (start, units[1]) if units[1] else (end, units[0])
+            step = f"{option} {start}{unit}..{end}" if units[1] else f"{option} {start}..{end}{unit}"
+            raise BadInputError(f"{option} {text}: {bare} has no unit.", step)
+        value, most = read(start), read(end if dots else start)
+        if most < value:
+            step = f"the smaller number comes first: {option} {end}..{start}."
+            raise BadInputError(f"{option} {text} runs downwards.", step)
+        values.add(most)
+        while value < most:
+            values.add(value)
+            value *= 2
+    if len(values) > _MOST_VALUES:
+        raise BadInputError(f"{option}: {len(values)} values; at most {_MOST_VALUES}.")
+    return sorted(values)
 
 
 def collective_name(text: str) -> str:

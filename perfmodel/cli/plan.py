@@ -29,7 +29,7 @@ from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_question import read_counts, read_question, take_options
 from perfmodel.cli.plan_scaling import PlanProgress, print_replicas, print_scaling
 from perfmodel.cli.question import advised
-from perfmodel.cli.stopping import acknowledge, ctrl_c
+from perfmodel.cli.signals import ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.engine.explained import ExplainedPass
@@ -155,7 +155,7 @@ def _answer(
     progress = PlanProgress()
     changes: tuple[Sensitivity, ...] = ()
     try:
-        with ctrl_c(acknowledge) as stopped:
+        with ctrl_c() as stopped:
             answer = question.answer(progress)
             if saved and not stopped() and answer.found.stopped != "interrupt":
                 tell("what would help")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, warn, warn_stopped
-from perfmodel.cli.stopping import acknowledge, ctrl_c
+from perfmodel.cli.signals import ctrl_c
 from perfmodel.effort import tell
 from perfmodel.plan.replicas import find_fastest, plan_replicas
 from perfmodel.plan.scaling import scale
@@ -53,7 +53,7 @@ def print_scaling(
     """
     from perfmodel.report.scaling_text import scaling_text
 
-    with ctrl_c(acknowledge) as stopped:
+    with ctrl_c() as stopped:
         found = scale(question, gpus, PlanProgress().of_gpus)
     if stopped():
         found = replace(found, stopped=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import typer
 
 from perfmodel.answer.answer import Answer, answer_row_wise, note_idle
@@ -27,9 +28,9 @@ from perfmodel.answer.ranking import (
     place_row_wise,
     rank,
 )
+from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.cli.chosen import calibration_file
-from perfmodel.cli.latency import within_latency
 from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, warn
 from perfmodel.cli.question import advised, check_size, question_of
@@ -41,7 +42,8 @@ from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.columns import columns_record
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
-from perfmodel.units import counted, format_count
+from perfmodel.report.terminal import paragraph
+from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 _IN_STEPS = (*_BESIDE[:-1], "evidence")
@@ -71,7 +73,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     file = calibration_file(question.calibration)
     with advised(question), _advise_enough(question):
         if options.max_latency is not None:
-            question, line = within_latency(question, options.max_latency)
+            question, line = _choose_batch(question, options.max_latency)
             if not (options.as_json or options.explain):
                 emit(line)
         if every:
@@ -102,6 +104,35 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         )
         for note in ranking.answer.notes:
             warn(note)
+
+
+def _choose_batch(question: Question, text: str) -> tuple[Question, str]:
+    """(the question with the largest batch within a latency, a line about that batch).
+
+    text  of ``--max-latency``
+    Limits: nothing fits -> the question itself, "";  one sample takes longer -> BadInputError with that time
+    """
+    limit_s = parse_time(text, "--max-latency")
+    columns = {name: np.array([value]) for name, value in question.given.items() if name != "batch"}
+    without: dict[str, Any] = dict.fromkeys([*columns, "batch"])
+    free = replace(question, **without)
+    rows = sweep_within(free, columns, lambda number: None, limit_s)
+    if rows.empty:
+        rows = sweep_columns(free, {**columns, "batch": np.ones(1)})
+        if rows.empty or not rows["fits"].all():
+            return question, ""
+    row = rows.iloc[0]
+    batch, gpus = int(row["batch"]), int(row["gpus"])
+    end, limit = format_time(row["high_s"]), format_time(limit_s)
+    if row["high_s"] > limit_s:
+        where = f"one sample on each of {counted(gpus, 'GPU')}"
+        raise BadInputError(f"--max-latency {limit}: {where} takes up to {end}.", "allow more than that.")
+    rate = format_per_second(batch * gpus / row["time_s"], "samples")
+    samples = f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
+    line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}."
+    alone = sweep_columns(free, {**columns, "batch": np.array([batch])})
+    count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus
+    return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), paragraph(line)
 
 
 def _rank(question: Question, typed: TypedNames) -> Ranking:

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_sharding
-from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
+from perfmodel.cli.chosen import advice, calibration_of, library_of, machine_of
 from perfmodel.cli.options import check_distinct, split_values
 from perfmodel.engine.basis import HostRows
 from perfmodel.errors import BadInputError
@@ -24,9 +24,10 @@ from perfmodel.question.groups import (
     is_training,
     read_share,
 )
+from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
-from perfmodel.units import parse_count
+from perfmodel.units import format_bytes, format_count, parse_count
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine")
 """Options that take several values in a sweep; a question has the first value of each."""
@@ -42,7 +43,14 @@ def advised(question: Question) -> AbstractContextManager[None]:
 def check_size(question: Question, *table_bytes: float) -> None:
     """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
     largest = max(table_bytes, default=question.table_bytes or 0.0)
-    check_gpus(largest, question.machine_of_rows, question.reserve)
+    room_bytes = question.machine_of_rows.value("hbm_bytes") * (1 - question.reserve)
+    if largest > MOST_GPUS * room_bytes:
+        size, room = (format_bytes(number, binary=False) for number in (largest, room_bytes))
+        raise BadInputError(
+            f"--table-size {size} needs {format_count(largest / room_bytes)} GPUs of {room}: more than this "
+            "model covers.",
+            f"at most {format_count(MOST_GPUS)} GPUs.",
+        )
 
 
 def question_of(typed: Mapping[str, Any]) -> Question:

@@ -1,10 +1,12 @@
-"""Makes SIGINT, SIGTERM and SIGHUP act as Ctrl-C from the start, until a run handles them itself."""
+"""Signals: SIGTERM and SIGHUP act as Ctrl-C from the start; Ctrl-C in a search gives the best so far."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -38,3 +40,33 @@ def was_asked_to_end() -> bool:
 def _stop(number: int, frame: FrameType | None) -> None:
     _seen.append(number)
     raise KeyboardInterrupt
+
+
+@contextmanager
+def ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Context in which each Ctrl-C raises KeyboardInterrupt, and the first says that the command is stopping.
+
+    Yields a function: has any come?
+    Limits: not the main thread, which gets no signals, or Ctrl-C is ignored -> never
+    """
+    from perfmodel.cli.output import note
+
+    presses = 0
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            with suppress(RuntimeError):  # raised while another line is written
+                note("\nstopping…")
+        raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: presses > 0
+    finally:
+        signal.signal(signal.SIGINT, before)

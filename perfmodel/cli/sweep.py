@@ -148,11 +148,12 @@ def _compare_machines(
 
 
 def _read_criterion(options: SweepOptions, columns: Columns, many: int) -> str:
-    """The criterion of ``--by``; without it the cost if there are prices. many  table sets, types, shardings
+    """The criterion of ``--by``, else cost if there are prices. many  table sets, types, shardings
 
     Limits: another word, more than one question -> BadInputError
     """
-    by = options.by or ("cost" if options.price else "time")
+    best = "throughput" if options.max_latency is not None else "time"
+    by = options.by or ("cost" if options.price else best)
     if by not in CRITERIA:
         raise unknown_name("--by", by, CRITERIA)
     apart("--by", by, LEAVE_ONE, grid=options.grid)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.files import LATEST
 from perfmodel.schema.run_files import latest_run
 
@@ -47,12 +46,6 @@ class TypedLine:
             for name, words in self.options
         )
         return replace(self, options=options)
-
-    def to(self, command: str, asks: type[CommandOptions]) -> TypedLine:
-        """The line with another command, and its options in the order in which that command declares them."""
-        order = [each.name for each in asks.declared()]
-        options = sorted(self.options, key=lambda each: order.index(each[0]) if each[0] in order else -1)
-        return TypedLine(("perfmodel", command), tuple(options))
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
         """The line to paste: the command, ``more`` words, then all options except ``without``."""
