@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -300,5 +301,6 @@ def _name_source(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
 
 
 def _whole(what: str, row: StepRow) -> tuple[tuple[str, float, float], ...]:
-    """The band of a step as one part."""
-    return ((what, math.log(row.time_s / row.low_s), math.log(row.high_s / row.time_s)),)
+    """The band of a step as one part. Limits: it reaches to 0 s -> the least ratio of a float"""
+    low_s = max(row.low_s, sys.float_info.epsilon * row.time_s)
+    return ((what, math.log(row.time_s / low_s), math.log(row.high_s / row.time_s)),)

@@ -9,6 +9,7 @@ import math
 import pkgutil
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from perfmodel.answer.ranking import answer_shardings, build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
 from perfmodel.engine.schemes import WAYS, Exchange
+from perfmodel.engine.steps import HANDOVER
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges
 from perfmodel.model.recording import (
@@ -280,3 +282,12 @@ def test_numbers_remember_their_equations_while_a_recording_is_on() -> None:
         assert np.where(True, rows_sent, lookups).equations == rows_sent.equations
         assert np.where(False, rows_sent, lookups)[:1].equations == lookups.equations
     assert to_float(rows_sent) == 16.0
+
+
+def test_a_hand_over_whose_band_reaches_to_zero_has_its_part_too() -> None:
+    """As in a noisy run of one's own: the low end is 0 s."""
+    answer = project_one(table_bytes=1e12)
+    step = replace(answer.steps[0], name=HANDOVER, low_s=0.0)
+    explained = replace(build_explained_pass(answer), rows=(step, *answer.steps[1:]))
+    ((_, below, _),) = explained.explain(HANDOVER).band
+    assert math.isfinite(below) and below > 1

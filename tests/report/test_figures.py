@@ -420,6 +420,8 @@ def test_look_ups_that_were_timed_stand_on_lines_of_their_shapes(folder: Path, t
     assert projected[1]["time_s"] == pytest.approx(own_subject(own, **asked).answer.time_s)
     marks = [trace for trace in traces(block, "markers") if trace.name == "exchange (eager)"]
     assert any(list(trace.y) == [6e-4, 12e-4, 24e-4] for trace in marks)
+    assert {trace.name for trace in block.figure.data if trace.showlegend} == {"MPI", "exchange (eager)"}
+    assert all(trace.x for trace in block.figure.data)
 
 
 def test_nvlink_is_measured_beside_pcie_that_is_assumed() -> None:
@@ -533,6 +535,10 @@ def test_the_points_are_sizes_of_the_machine_and_clusters_where_the_answer_leave
     kinds = [row["kind"] for row in read_held_out("h100-sxm-ib", across=True)]
     assert kinds.count("a cluster left out of the fit") == len(accuracy.other_clusters())
     assert max(row["gpus"] for row in across.data) == 2160
+    nobodys = drawn(
+        draw_validation(alone(machine="gb200-nvl72"))
+    )  # in one domain, of which no size is stored
+    assert len(nobodys.data) > 900
 
 
 def test_passes_of_an_own_run(folder: Path) -> None:

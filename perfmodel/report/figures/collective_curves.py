@@ -87,9 +87,12 @@ def draw_collectives(subject: Subject) -> Block | Missing:
     Limits: no library has measured them here -> Missing
     """
     models = list_measured(subject)
-    curves = [curve for model in models[:1] for curve in model.calibration.curves]
-    gpus = max((c.gpus for c in curves if c.domain_gpus >= c.gpus), default=GPUS)
-    columns = {name: list_series(models, name, gpus) for name in ("all_to_all", "reduce_scatter")}
+    names = ("all_to_all", "reduce_scatter")
+    curves = [
+        curve for model in models[:1] for curve in model.calibration.curves if curve.collective in names
+    ]
+    gpus = max((curve.gpus for curve in curves if curve.domain_gpus >= curve.gpus), default=GPUS)
+    columns = {name: list_series(models, name, gpus) for name in names}
     columns = {name: series for name, series in columns.items() if series}
     if not columns:
         only = sorted({str(model.calibration.backend) for model in models}) or ["nccl"]

@@ -175,6 +175,8 @@ def _draw_stages(rows: Sequence[Row]) -> Any:
             line = [row for row in rows if row["axis"] == axis and row["line"] == name]
             for place, stage in enumerate(stages if line else ()):
                 points = [row for row in line if row[stage]]
+                if not points:
+                    continue
                 marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 7}
                 dash = style.DASHES[Evidence(line[0]["evidence"])]
                 timed = line[0]["kind"] == "timed"

@@ -32,12 +32,15 @@ _PASSES = "whole passes of this run"
 def draw_validation(subject: Subject) -> Block | Missing:
     """Predicted against measured: the passes of the answer's run if it has any, else public measurements.
 
-    Of these, sizes of the answer's machine; where the answer leaves a scale-up domain, also clusters.
+    Of these, sizes of the answer's machine; clusters where it has none, or the answer leaves a scale-up
+    domain.
     """
     answer = subject.answer
     rows = list(_read_run(subject.run)) if subject.run is not None else []
     if not rows:
-        rows = list(read_held_out(answer.setting.machine.name, across=answer.domain < answer.gpus))
+        name = answer.setting.machine.name
+        rows = list(read_held_out(name, across=answer.domain < answer.gpus))
+        rows = rows or list(read_held_out(name, across=True))
     return compare_points(rows)
 
 
