@@ -56,7 +56,7 @@ MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
 _TOO_DEEP = "nested too deeply"
 _TOO_MANY = f"more than {format_count(MOST_VALUES)} values"
 _LONG_KEY = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}""")
-_QUOTED_PART = re.compile(r"""["'][ \t]*+\.""")
+_QUOTED_PART = re.compile(r"""[^\s\[=,{]["'][ \t]*+\.""")  # a quote that ends a part, and a point
 _DECIMAL = re.compile(r"[-+]?(?:(?:0|[1-9][0-9_]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 """Plain words of YAML that are no text."""

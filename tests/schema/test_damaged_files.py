@@ -18,13 +18,6 @@ READERS = all_readers()
 TRIES = 500
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_whole_files_are_read(reader: object, tmp_path: Path) -> None:
-    """Else nothing is tried but the first check of each reader."""
-    for content in reader.whole:  # type: ignore[attr-defined]
-        reader.read(reader.written(content, tmp_path))  # type: ignore[attr-defined]
-
-
 def test_damaged_files_end_in_words(tmp_path: Path) -> None:
     found = [(name, wrong) for name, wrong, _ in failures(READERS, TRIES, 0, tmp_path)]
     assert not found, found[:5]
