@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from perfmodel.answer.uniform_plans import (
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.collectives.library import Timing
 from perfmodel.engine.cost import cost_passes
-from perfmodel.engine.cut import TableCut
-from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.row_wise import build_times, choose_exchanges, count_loads, cut_group
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
@@ -33,6 +31,9 @@ from perfmodel.engine.steps import STEPS, Step, StepRow, sum_by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import capacity
 from perfmodel.model.bands import shared_difference_band
+
+if TYPE_CHECKING:
+    from perfmodel.engine.explained import ExplainedPass
 
 T = TypeVar("T")
 
@@ -359,27 +360,27 @@ def compare_sizes(ask: Callable[[float], Answer], sizes: tuple[float, ...] = SIZ
 
 
 def build_explained_pass(answer: Answer) -> ExplainedPass:
-    """The pass of an answer, to explain its steps."""
-    if answer.sharding == ROW_WISE or answer.plan is None:
-        return _build_row_wise_pass(answer)
-    return ExplainedPass.from_plan(plan_shardings(answer).evaluator, answer.plan.plan, answer.steps)
+    """The pass of an answer, to explain its steps; in a row-wise one all ranks have the same loads."""
+    from perfmodel.engine.explained import ExplainedPass  # which an answer alone does not load
 
-
-def _build_row_wise_pass(answer: Answer) -> ExplainedPass:
-    """The pass of a row-wise answer, in which all ranks have the same loads."""
+    if answer.sharding != ROW_WISE and answer.plan is not None:
+        return ExplainedPass.from_plan(plan_shardings(answer).evaluator, answer.plan.plan, answer.steps)
     basis, work = answer.basis, answer.work
     kind, times = choose_exchanges(basis, work), build_times(basis, work)
     loads = count_loads(basis, work, kind)
-
-    def cut(table: int) -> TableCut:
-        return cut_group(basis, work, work.groups[table], kind)[0]
 
     def timing(step: Step) -> Timing:
         return next(timed.timing for timed in cost_passes(times, loads).steps if timed.name == step.name)
 
     cuts = [cut_group(basis, work, group, kind) for group in work.groups]
     counts = np.array([float(count.flat[0]) for _, count in cuts])
-    names = [f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts]
     by_table = np.concatenate([sum_even_loads(table, count) for table, count in cuts])
-    tables = names, counts, cut, lambda _: (np.ones(counts.size), by_table)
-    return ExplainedPass(times, answer.steps, timing, *tables)
+    return ExplainedPass(
+        times=times,
+        rows=answer.steps,
+        timing=timing,
+        names=[f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts],
+        counts=counts,
+        cut=lambda table: cut_group(basis, work, work.groups[table], kind)[0],
+        on_rank=lambda _: (np.ones(counts.size), by_table),
+    )

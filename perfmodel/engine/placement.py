@@ -167,7 +167,7 @@ class Plan:
             raise BadInputError(
                 f"table {name!r}: rank {wrong} does not exist.", f"ranks are 0 to {self.gpus - 1}."
             )
-        if np.unique(ranks).size < ranks.size:
+        if np.bincount(ranks).max() > 1:
             raise BadInputError(
                 f"table {name!r}: one rank holds two of its shards.", "give every shard a rank of its own."
             )

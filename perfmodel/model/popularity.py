@@ -179,6 +179,8 @@ def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Po
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """
     p, rows = popularity_bins(ids, E)
+    if not heads:
+        return Popularity(p, rows)
     ends, at = np.cumsum(rows), np.array(heads, dtype=np.float64)
     edges = np.union1d(ends, at[at < ends[-1]])
     starts = np.searchsorted(edges, np.minimum(at, ends[-1])) + 1

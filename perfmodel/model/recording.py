@@ -48,14 +48,13 @@ def record_equations() -> Iterator[None]:
 
 def equation(function: Function) -> Function:
     """Decorator of a function that computes one formula; its parameters are the formula's letters."""
-    parameters = inspect.signature(function)
 
     @wraps(function)
     def evaluate(*values: Number, **options: Number) -> Number:
         value = function(*values, **options)
         if not _ON.get():
             return value
-        bound = parameters.bind(*values, **options)
+        bound = inspect.signature(function).bind(*values, **options)
         bound.apply_defaults()
         traced = np.asarray(value, dtype=np.float64).view(Traced)
         traced.equations = (Evaluation(function, dict(bound.arguments), value),)
