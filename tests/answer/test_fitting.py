@@ -20,7 +20,6 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.model import capacity
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.workload import Table, TableSet
 
 TABLES = Path(__file__).parents[1] / "cases" / "400-tables.csv"
 H200 = load_machine("h200-sxm-ib").with_overrides({"hbm_bytes": 141e9})
@@ -41,14 +40,6 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
     memory = evaluator.memory(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain))
     assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
     assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)
-
-
-def test_tables_with_as_many_rows_as_gpus_are_cut_and_shorter_tables_are_whole() -> None:
-    """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes."""
-    tables = TableSet("short", (Table("even", 16, 32, 4), Table("short", 3, 32, 4)))
-    basis, work = prepare(None, H200, tables=tables, gpus=16, batch=64)
-    memory = count_memory(basis, work)
-    assert memory.rows_bytes.tolist() == [4 * 128]
 
 
 @pytest.mark.parametrize("batch", [256, 4096, 8192])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,6 @@ def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
     assert f"1 024 samples on each GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
     refused = cli("project", "--table-size", "10TB", "--set", f"global_batch={total + 1}")
     assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
-
-
-def test_large_buffers_take_more_gpus_and_each_part_is_still_whole(cli: Any) -> None:
-    """The GPUs that hold the rows alone have no room for the buffers of their parts of 2²⁴ samples."""
-    words = ("project", "--table-size", "10TB", "--dim", "128", "--sharding", "row-wise", "--json")
-    few = json.loads(cli(*words, "--batch", "1").out)["gpus"]
-    refused = cli(*words[:-1], "--set", f"global_batch={2**24}")
-    gpus, nearest = re.search(r"each of (\d+) GPUs\.\s+the nearest: (\d+)", refused.err).groups()  # type: ignore[union-attr]
-    assert int(gpus) > few
-    found = json.loads(cli(*words, "--set", f"global_batch={nearest}").out)
-    assert found["fits"] and found["batch"] * found["gpus"] == int(nearest)
 
 
 def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:

@@ -44,14 +44,6 @@ def test_one_sample_more_takes_longer(cli: Any, limit: str, where: tuple[str, ..
     assert found["high_s"] <= found["max_latency_s"]
 
 
-def test_memory_ends_the_batch_where_the_latency_does_not(cli: Any) -> None:
-    words = ("--table-size", "10TB", "--gpus", "144", "--sharding", "row-wise")
-    found = json.loads(cli("project", *words, "--max-latency", "1h", "--json").out)
-    assert found["fits"] and found["high_s"] < 3600
-    (row,) = json.loads(cli("sweep", *words, "--batch", str(found["batch"] + 1), "--json").out)["rows"]
-    assert not row["fits"]
-
-
 def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli: Any) -> None:
     words = (
         "--table-size",

@@ -42,13 +42,3 @@ def test_shardings_that_project_compares(question: tuple[str, ...]) -> None:
         assert time_of(*on, "--sharding", row["sharding"]) == pytest.approx(row["time_s"])
     for name in {row["sharding"] for row in rows if not row["time_s"]}:
         is_an_error(called("project", *on, "--sharding", name), 2, f"{name} is not possible: ")
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=NAMES)
-def test_the_sharding_that_leads_is_the_one_that_explain_and_the_words_below_name(
-    question: tuple[str, ...],
-) -> None:
-    lead = answer("project", *question)
-    assert time_of(*question, "--sharding", lead["sharding"]) == lead["time_s"]
-    step = lead["steps"][0]["name"].replace("_", "-")
-    assert answer("project", *question, "--explain", step)["sharding"] == lead["sharding"]

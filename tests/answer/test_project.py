@@ -72,15 +72,6 @@ def test_how_the_gpus_came_about(values: dict[str, Any], gpus: int, rule: str) -
     assert (p.gpus, p.gpu_count.rule) == (gpus, rule)
 
 
-def test_bytes_alone_reach_the_published_limit() -> None:
-    """1 + (G - 1)(beta + r) / (L + beta), with r = gather rate / bus rate."""
-    quick = load_machine("h100-sxm-ib").with_overrides(
-        {"launch_floor_s": 1e-15, "bucketize_floor_s": 1e-15, "l2_bytes_per_s": 1e15}
-    )
-    p = one(AlphaBeta(alpha=0.0, beta=300e9), quick, gpus=64, dim=8192, pooling=16)
-    assert p.slowdown == pytest.approx(1 + 63 * (1.2 + 2.077e12 / 300e9) / 17.2, rel=0.005)
-
-
 def test_best_takes_the_faster_library_at_each_size() -> None:
     large = Library("nccl", AlphaBeta(alpha=20e-6, beta=400e9))
     small = Library("nvshmem", AlphaBeta(alpha=2e-6, beta=50e9, clock=Clock.DEVICE))
@@ -116,15 +107,6 @@ def test_band_of_communication_alone() -> None:
     links = sum(step.time_s for step in p.steps if step.collective)
     assert p.totals["high_s"] - p.time_s == pytest.approx(0.3 * links)
     assert p.band[1] - p.slowdown == pytest.approx(0.3 * links / p.baseline_time_s)
-
-
-def test_a_set_of_equal_tables_is_the_uniform_workload() -> None:
-    tables = TableSet("four", tuple(Table(f"t{i}", 10**9, 64, 8.0) for i in range(4)), "made up")
-    chosen = setting()
-    p = project_one(tables, chosen.machine, setting=chosen)
-    q = one(table_bytes=4 * 10**9 * 256, table_count=4, dim=64, pooling=8)
-    assert p.gpus == q.gpus == 16
-    assert p.time_s == pytest.approx(q.time_s, rel=1e-12)
 
 
 def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:

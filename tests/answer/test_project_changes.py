@@ -13,13 +13,6 @@ from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_expe
 from perfmodel.schema.evidence import Evidence
 
 
-def test_a_change_that_no_calibration_covers_is_left_out() -> None:
-    """NVSHMEM inside a kernel was never timed in a reduce-scatter, which a two-level exchange needs."""
-    p = project_one(gpus=16, machine="h200-sxm-ib", backend="nvshmem", clock="device")
-    labels = [s.label for s in list_helping(p.pinned, answer_question)]
-    assert labels and not any("two-level" in label for label in labels)
-
-
 def test_what_does_not_help_is_left_out() -> None:
     cards = one(AlphaBeta(alpha=0.0, beta=1e15), gpus=16)  # nothing to gain from links
     helping = [s for s in list_helping(cards.pinned, answer_question) if s.group != MACHINES]

@@ -11,7 +11,6 @@ import pytest
 from perfmodel.answer import project_one, project_row_wise
 from perfmodel.answer.ranking import plan_shardings, rank_shardings
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.quick import plan_quickly
 
@@ -36,17 +35,6 @@ def test_the_local_step_is_the_plan_on_one_gpu() -> None:
     low, high = (answer.totals[f"baseline_{end}_s"] for end in ("low", "high"))
     assert (answer.baseline_time_s, low, high) == pytest.approx((alone.time_s, alone.low_s, alone.high_s))
     assert set(answer.local) == {"kernels", "sorts"}
-
-
-def test_a_grid_is_its_configurations_one_by_one() -> None:
-    """Tables of other sizes sort other digits of an id, each configuration its own."""
-    sizes, batches = [1e12, 4e12, 20e12], [256, 1024, 4096]
-    found = project_row_wise(table_bytes=sizes, batch=batches, table_count=4, **TRAINING)
-    for at, (size, batch) in enumerate(zip(sizes, batches, strict=True)):
-        one = project_one(table_bytes=size, batch=batch, table_count=4, **TRAINING)
-        assert found["time_s"][at] == pytest.approx(one.time_s, rel=1e-13)
-        assert found["slowdown_high"][at] == pytest.approx(one.band[1], rel=1e-13)
-        assert plan_shardings(one).evaluator.model.sort_digits == sort_digits(size / 128 / one.gpus)
 
 
 @pytest.mark.parametrize(("gpus", "digits", "rows"), [(1, 4, 2**25), (16, 3, 2**21), (4096, 2, 2**13)])

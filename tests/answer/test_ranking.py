@@ -44,16 +44,6 @@ def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
         assert found.as_good[0].time_s >= second * (1 - 1e-5)
 
 
-def test_what_torchrec_does_not_run_does_not_lead() -> None:
-    """Unique rows and non-empty bags alone are the fastest two here, and TorchRec sends neither of bags."""
-    base = project_one(table_bytes=10e12, pooling=1)
-    fitting = [each for each in answer_shardings(base) if isinstance(each, Answer) and each.fits]
-    every = sorted((each.time_s, each.sharding) for each in fitting)
-    assert {way for _, way in every[:2]} == {ROWS_ONCE, "row-wise-sparse"}
-    first = next(way for _, way in every if WAYS[way].torchrec and way != "data-parallel")
-    assert rank_shardings(base).answer.sharding == first and all(WAYS[way].torchrec for way in RUN)
-
-
 SMALL: dict[str, Any] = {"table_bytes": 20e9, "gpus": 8}
 """A copy on each GPU fits, and sends nothing."""
 

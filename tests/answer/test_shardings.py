@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from perfmodel.answer import Answer, project_one
 from perfmodel.answer.answer import answer_plan
 from perfmodel.answer.ranking import (
     answer_shardings,
-    compare_sizes,
     find_fastest,
     plan_shardings,
 )
@@ -26,7 +24,6 @@ from perfmodel.engine.placement import deal_shards, find_lightest, uniform_plan
 from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.settings import BETWEEN, Handover, load_setting
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.report.shardings_text import sizes_table
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -136,15 +133,6 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     assert isinstance(UniformPlans(evaluator, most - 1).find_best("table-wise"), Impossible)
 
 
-def test_grids_fill_whole_domains() -> None:
-    base = project_one(table_bytes=10e12, dim=64, reserve=0, overrides=ROUND)
-    (grid,) = answer_shardings(base, ["grid"])
-    assert isinstance(grid, Answer)
-    found = grid.plan
-    assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
-    assert sorted(found.plan.placements[0].ranks) == list(range(128))
-
-
 def test_small_tables_are_copied_and_said() -> None:
     found = next(answer_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
     assert isinstance(found, Answer) and "4 tables have fewer rows than 16 row parts" in str(found.notes)
@@ -157,12 +145,6 @@ def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
     best = find_fastest(found)
     assert best.time_s == pytest.approx(min(times))
     assert best.sharding == "row-wise"
-
-
-def test_one_gpu_shards_nothing() -> None:
-    base = project_one(table_bytes=40e9)
-    for each in answer_shardings(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
-        assert isinstance(each, Answer) and each.slowdown == 1.0
 
 
 @pytest.mark.parametrize(
@@ -216,14 +198,6 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, captured.out, captured.err
 
 
-def test_a_size_at_which_nothing_fits_has_no_winner() -> None:
-    """With 0.8 GB of room on each GPU, twice the GPUs that hold 640 GB of rows do not hold their buffers."""
-    asked: dict[str, Any] = {"table_count": 300, "dim": 128, "pooling": 20, "reserve": 0.99}
-    sizes = compare_sizes(lambda size: project_one(table_bytes=size, **asked), (640e9,))
-    line = sizes_table(list(sizes)).splitlines()[-1]
-    assert line.split()[:2] == ["640", "GB"] and line.split()[3:] == ["none", "fits", "none", "fits"]
-
-
 def test_json_has_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--json")
     document = json.loads(text)
@@ -233,24 +207,6 @@ def test_json_has_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
     whole = next(each for each in document["shardings"] if each["sharding"] == "table-wise")
     assert whole["time_s"] is None and "larger than a GPU" in whole["why_not"]
     assert [size["table_bytes"] for size in document["sizes"]][::10] == [80e9, 100e12]
-
-
-def advised(said: str) -> list[str]:
-    """The words of the line that an error advises."""
-    line = next(line for line in said.splitlines() if line.strip().startswith("perfmodel "))
-    return shlex.split(line)[1:]
-
-
-def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The advised line has all that was typed, and an answer."""
-    typed = ("--gpus", "16", "--tables", "2", "--dim", "64", "--set", "nic_bytes_per_s=100GB/s")
-    code, _, said = printed(capsys, *typed, "--sharding", "table-wise", "--distribution", "zipf:1.1")
-    assert code == 2 and "table-wise is not possible: one table is 578 GB" in said
-    wanted = [*typed, "--sharding", "all", "--distribution", "zipf:1.1"]
-    assert advised(said) == ["project", *wanted]
-    again = advised(printed(capsys, *typed, "--sharding", "table-wise", "--distribution", "zipf:1.1")[2])
-    assert again == ["project", *wanted]
-    assert run([*again, "--json"]) == 0
 
 
 WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"

@@ -13,7 +13,6 @@ from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -65,19 +64,6 @@ def test_sets_hold_what_all_tables_have_together(types: tuple[str, ...] | None, 
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_one_kind_beside_copies_costs_the_same_but_for_their_launches(training: bool) -> None:
-    """Copies are looked up by themselves: a launch more forward; backward one to sort and one to update."""
-    tables = tables_of(*SHAPES)
-    apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
-    for placement in PLACED[1:]:
-        plan = Plan(tables, (placement, COPY, placement, COPY), 4, 2)
-        value = apart.setting.machine.value
-        sort_s = apart.basis.sort_middle(apart.model.sort_digits, alone=True)[0]
-        more = 2 * value("launch_floor_s") + sort_s if training else value("launch_floor_s")
-        assert apart.cost(plan).time_s == pytest.approx(together.cost(plan).time_s + more, rel=1e-12)
-
-
-@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("halves", [0, 2])
 def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
     """Counted here as pairs of a sharding type and a data type; a search's times have as many."""
@@ -106,23 +92,6 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
                     assert rows[name].time_s == pytest.approx(alone[name].time_s + more)
         most = apart.loads(plan).most[np.newaxis]
         assert apart.estimate_times(most) == pytest.approx(apart.time_passes(most), rel=1e-3)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_kinds_exchange_as_if_the_others_were_not_there(training: bool) -> None:
-    """The exchanges of a mixed plan take as long as those of its kinds, each planned without the others."""
-    tables = tables_of(*SHAPES)
-    mixed = (PLACED[2], PLACED[10], COPY, PLACED[12])
-    cost = evaluator_of(tables, ExchangeSets(), training=training).cost(Plan(tables, mixed, 4, 2))
-    shares = 0.0
-    for at in (0, 1, 3):
-        alone = evaluator_of(tables_of(SHAPES[at]), None, training=training)
-        rows = alone.cost(Plan(alone.tables, (mixed[at],), 4, 2)).rows
-        shares += sum(row.time_s for row in rows if row.collective)
-    own = sum(row.time_s for row in cost.rows if row.collective and row.name != "all_reduce_copies")
-    assert own == pytest.approx(shares, rel=1e-12)
-    splits = [row for row in cost.rows if row.name.startswith("all_to_all_splits")]
-    assert len(splits) == 3 and len({row.time_s for row in splits}) == 1
 
 
 def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
@@ -216,27 +185,3 @@ def test_a_collection_is_weighted_as_a_whole(weighted: tuple[bool, ...]) -> None
     every = 512 * 4 * 4.0 * 3  # samples, look-ups and bytes of a weight, of three tables
     assert sent(weighted, ExchangeSets()) == (every if any(weighted) else 0)
     assert sent(weighted, None) == 0  # with the ids
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_the_next_best_of_a_plan_in_a_file_may_be_of_any_type(training: bool) -> None:
-    """Each is priced as TorchRec runs it, in the exchanges of its own type, against plans made by hand."""
-    tables = tables_of(*SHAPES)
-    whole = Placement.of(Scheme(Exchange.RB), [0])
-    plan = Plan(tables, (whole, PLACED[10], PLACED[10], PLACED[10]), 4, 2)
-    types = ("table_wise", "row_wise", "row_wise", "row_wise")
-    of_file = evaluator_of(tables, ExchangeSets(types), training=training)
-    made, now_s = evaluator_of(tables, ExchangeSets(), training=training), of_file.cost(plan).time_s
-    answer = given_outcome(of_file, plan, 80e9)
-    assert answer.evaluator is of_file and answer.found.cost.time_s == now_s
-    for group in answer.groups:
-        t, reason = group.tables[0], group.next_best
-        assert reason is not None
-        found = {}
-        for placed in PLACED:
-            placements = [*plan.placements[:t], placed, *plan.placements[t + 1 :]]
-            other = made.cost(Plan(tables, tuple(placements), 4, 2)).time_s
-            found.setdefault(placed.scheme, []).append(other - now_s)
-        assert any(reason.more_s == pytest.approx(more, abs=1e-12) for more in found[reason.scheme])
-        best = min(more for scheme, of in found.items() if scheme != group.scheme for more in of)
-        assert reason.more_s <= best + 0.02 * now_s

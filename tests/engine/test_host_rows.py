@@ -85,18 +85,6 @@ def test_the_holders_of_a_sharding_read_all_rows_that_are_looked_up(cli: Any, sh
     assert step["payload_bytes"] == pytest.approx(reads * 495 * (2 if sharding == "grid" else 1), rel=0.02)
 
 
-def test_the_screen_and_a_step_say_where_rows_are(cli: Any) -> None:
-    text = " ".join(cli("project", "--table-size", "10TB", "--rows", "host-cached:10%").out.split())
-    assert (
-        "of 212 GB on the fullest GPU, its share of the host memory, 10.0 % of the rows cached in HBM" in text
-    )
-    assert "read host rows" in text and "kernel times (read host rows" not in text
-    explained = cli("project", "--table-size", "10TB", "--rows", "host", "--explain", "read").out
-    assert "w 495 B" in " ".join(explained.split()) and "host_link_bytes_per_s 64 GB/s" in " ".join(
-        explained.split()
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

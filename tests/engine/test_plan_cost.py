@@ -213,20 +213,6 @@ def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     np.testing.assert_allclose(evaluator.estimate_times(most), total, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("row_parts", "rows_win"), [(2, False), (8, False), (32, True), (128, True)])
-def test_break_even_of_unique_rows_is_embarks_rule(row_parts: int, rows_win: bool) -> None:
-    """20 rows a bag, nearly all distinct (u = 1): bags win below 20 row parts, rows above."""
-    kinds = {"rb": Scheme(Exchange.RB, row_parts), "ub": Scheme(Exchange.UB, row_parts)}
-    tables = tables_of((10**9, 128, 20.0))
-    evaluator = Evaluator.on(MACHINE, tables, 8192, 128)
-    received = {}
-    for name, scheme in kinds.items():
-        plan = Plan(tables, (Placement.of(scheme, range(row_parts)),), 128, 8)
-        values = evaluator.loads(plan)
-        received[name] = values.of(Resource.BAGS_RECEIVED if name == "rb" else Resource.ROWS_RECEIVED)[0]
-    assert (received["ub"] < received["rb"]) == rows_win
-
-
 def test_memory_of_copies_and_shards() -> None:
     tables = tables_of((100, 4, 1.0), (103, 8, 1.0))
     evaluator = Evaluator.on(MACHINE, tables, 10, 4, optimizer="adam")

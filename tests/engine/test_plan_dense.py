@@ -13,8 +13,8 @@ from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import step_time
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.schema.machine import list_machines, load_machine
-from perfmodel.schema.priors import DenseFile, list_dense, load_dense, load_rates
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import DenseFile, load_dense
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
@@ -81,17 +81,6 @@ def test_a_machine_without_a_rate_takes_a_time_alone() -> None:
     with pytest.raises(BadInputError, match=r"my-box") as caught:
         parse_dense("dlrm-dcnv2", "my-box")
     assert "--dense 3ms" in caught.value.next_step
-
-
-def test_every_shipped_machine_has_a_rate_and_every_shipped_model_is_read() -> None:
-    assert {rate.machine for rate in load_rates().gpu} == set(list_machines()) - {"h100-paper"}
-    assert [load_dense(name).name for name in list_dense()] == list_dense()
-
-
-def test_the_error_of_the_dense_time_is_in_the_band() -> None:
-    exact, given = whole(True, GivenTime(0.003)), whole(True, GivenTime(0.003, 0.1))
-    assert given.low_s < exact.low_s - 1e-4 and given.high_s > exact.high_s + 1e-4
-    assert whole(True, load_dense("dlrm-dcnv2")).dense.error == load_rates().share_of("Hopper").error
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -42,18 +42,6 @@ def test_more_row_parts_than_rows_are_refused_not_nan(evaluator: Evaluator, kind
     assert np.isfinite(fits.own).all() and np.isfinite(fits.everywhere).all()
 
 
-def test_more_column_parts_than_columns_are_refused(evaluator: Evaluator) -> None:
-    with pytest.raises(BadInputError, match=r"table 't' cannot be cut so: 9 column parts of 8 columns"):
-        evaluator.count_shards(1, Exchange.RB, 1, [8, 9])
-    assert np.isfinite(evaluator.count_shards(1, Exchange.RB, 1, 8).own).all()
-
-
-def test_as_many_row_parts_as_rows_are_finite(evaluator: Evaluator) -> None:
-    one_row = evaluator.count_shards(1, Exchange.RB, 3, 1)
-    assert one_row.own[Resource.IDS_RECEIVED] == pytest.approx(8 * 10 * 1 / 3 * 8)
-    assert np.isfinite(one_row.own).all()
-
-
 @pytest.mark.parametrize("pooling", [1.0, 32.0])
 @pytest.mark.parametrize("rows", [500, 30_000, 4_000_000])
 def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, pooling: float) -> None:

@@ -39,10 +39,3 @@ def test_the_holder_is_busiest_and_the_others_wait(training: bool) -> None:
     assert len({round(float(time), 12) for time in np.delete(shares.total_s, 1)}) == 1
     gone = 1 - shares.total_s.mean() / shares.step_s.sum()
     assert 0 < shares.waiting == pytest.approx(gone)
-
-
-def test_copies_alone_are_all_of_a_pass() -> None:
-    """Nothing is exchanged: the gather is all there is, and its parts are the tables' parts of its bytes."""
-    shares = shares_of(uniform_plan(TABLES, "data-parallel", 4, 4))
-    assert shares.names == ("gather_pool",)
-    assert shares.copies_s(3).sum() == pytest.approx(shares.total_s[3]) == pytest.approx(shares.step_s[0])

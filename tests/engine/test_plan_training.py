@@ -10,9 +10,7 @@ from test_plan_cost import MACHINE, MIXED, mixed_plan, tables_of
 
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
-from perfmodel.plan import Evaluator, Placement, Plan, Scheme, uniform_plan
-from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import load_machine
+from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 
 
 def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:
@@ -69,17 +67,6 @@ def test_gradients_of_unique_rows_by_hand() -> None:
     assert loads.of(Resource.UPDATE_L2).tolist() == [0, 2 * (512 + 8) + 2 * 256]
 
 
-def test_one_gpu_updates_rows_and_exchanges_nothing() -> None:
-    tables = tables_of((1000, 32, 4.0))
-    names = {
-        row.name
-        for row in Evaluator.on(MACHINE, tables, 10, 1, training=True)
-        .cost(uniform_plan(tables, "table-wise", 1, 1))
-        .rows
-    }
-    assert names == {"gather_pool", "sort_lookups", "update_rows"}
-
-
 def test_rows_that_two_ranks_touch_are_updated_once() -> None:
     """All 10 rows are touched by each rank: 5 on each of two holders, not 10."""
     tables = tables_of((10, 128, 100.0))
@@ -93,17 +80,3 @@ def test_rows_that_two_ranks_touch_are_updated_once() -> None:
     loads = evaluator.loads(Plan(found, (Placement.of(Scheme(Exchange.RB), [0]),), 4, 4))
     rows = 1000 * (1 - (1 - 1 / 1000) ** 400)  # of all four ranks' look-ups
     assert loads.of(Resource.UPDATE_L2)[0] == pytest.approx(400 * (512 + 8) + rows * one_row)
-
-
-def test_a_kernel_that_nobody_timed_is_assumed() -> None:
-    tables = tables_of((1000, 32, 4.0))
-    box = load_machine(MACHINE)
-    measured = {
-        key: quantity.model_copy(update={"evidence": Evidence.MEASURED})
-        for key, quantity in box.values.items()
-    }
-    evaluator = Evaluator.on(box.model_copy(update={"values": measured}), tables, 10, 2, training=True)
-    rows = evaluator.cost(uniform_plan(tables, "table-wise", 2, 2)).rows
-    found = {row.name: row.evidence for row in rows if not row.collective}
-    assert found["gather_pool"] == found["bucketize"] == Evidence.MEASURED
-    assert found["update_rows"] == Evidence.ASSUMED and found["sort_lookups"] == Evidence.TRANSFERRED

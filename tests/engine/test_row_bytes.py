@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import uniform_plan
-from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.engine.tables import row_bytes
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 
 BOX = "h100-sxm-ib"
@@ -58,21 +53,3 @@ def test_a_table_size_is_filled_with_whole_rows() -> None:
     assert answer.work.groups[0].rows[0] == 1e10
     trained = project_one(table_bytes=400e9, dtype="int8", dim=32, objective="throughput")
     assert trained.work.groups[0].rows[0] == 1e10
-
-
-def loads_of(dtype: str, sharding_name: str, dim: int = 32, **more: Any) -> tuple[Evaluator, np.ndarray]:
-    plan_tables = PlanTables.of(tables(dtype, dim, 80_000_000))
-    evaluator = Evaluator.on(BOX, plan_tables, 1024, 8, **more)
-    plan = uniform_plan(plan_tables, sharding_name, 8, evaluator.domain)
-    return evaluator, np.asarray(evaluator.memory(plan).rows_bytes)
-
-
-def test_shards_hold_whole_rows() -> None:
-    """80 M rows of 32 int8 on 8 GPUs: 10 M of 48 bytes each; columns in two parts: 16 + 4 padded to 32."""
-    _, held = loads_of("int8", "row-wise")
-    assert held.max() == 10_000_000 * 48
-    _, trained = loads_of("int8", "row-wise", training=True, optimizer="sgd")
-    assert trained.max() == 10_000_000 * 40
-    evaluator, _ = loads_of("int8", "row-wise")
-    halves, _ = evaluator.memories.count_shard(0, 1, 2)
-    assert halves == 80_000_000 * 32

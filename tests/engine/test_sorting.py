@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 import sort_model
 
 from perfmodel.answer import project_one
-from perfmodel.answer.ranking import answer_shardings, find_fastest, find_ties
+from perfmodel.answer.ranking import answer_shardings
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Plan, PlanTables
+from perfmodel.engine.placement import Plan
 from perfmodel.engine.steps import STEPS
 from perfmodel.schema.priors import load_kernel_constants
 
@@ -69,20 +68,3 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     assert evaluator.basis.sort_middle(4, alone=True)[0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
     loads = evaluator.loads(plan).most
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
-
-
-def test_which_wins_cannot_be_told_at_a_large_batch() -> None:
-    found = ways(batch=16_384)
-    assert find_fastest(found).sharding == "row-wise-ub"
-    assert [each.sharding for each in find_ties(found)] == [
-        "row-wise",
-        "row-wise-sparse",
-        "row-wise-two-level",
-    ]
-
-
-def test_a_short_sort_takes_its_floor_and_a_long_sort_its_bytes() -> None:
-    basis = Evaluator.on(MACHINE, PlanTables.load("criteo-kaggle"), 64, 8).basis
-    timing = basis.time_sort(np.array([1.0, 1e12]), 8.0, alone=False)
-    assert timing.limit.tolist() == [0, 1]
-    assert timing.time_s[0] == pytest.approx(timing.floor_s[0], rel=1e-3)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
-from hugectr_planner import PlannerCall, holders, plan_of
-from mlperf_steps import fixed_bags, inputs, kinds, planned
+from hugectr_planner import holders
+from mlperf_steps import inputs, kinds, planned
 from scipy.optimize import brentq
 
-from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.model import access
-from perfmodel.model.popularity import popularity
-from perfmodel.plan import PlanTables
-from perfmodel.schema.workload import Table, TableSet
 
 SAMPLES = 4_195_197_692 + 2 * 89_137_319
 DIFFERENT = {
@@ -37,20 +30,6 @@ def test_the_largest_part_is_cut_until_no_deal_is_better() -> None:
     assert holders([3, 2], [1, 1], 1, 9, 1) == [[0], [0]]
     assert holders([1, 1], [8, 2], 3, 5, 0) == [[1, 2], [0]]  # no room for it whole
     assert holders([1, 1], [8, 4], 2, 5, 0) == [[0, 1], [0, 1]]  # nothing fits: every bucket has all
-
-
-def test_small_tables_are_copied_and_nodes_hold_whole_parts() -> None:
-    """16 bytes of a row with its state; no table of one row fills the two GPUs of a node."""
-    rows, ids = (1000, 4, 8, 1), (6, 1, 2, 1)
-    named = tuple(Table(f"t{i}", e, 2, n, "fp32") for i, (e, n) in enumerate(zip(rows, ids, strict=True)))
-    tables = PlanTables.of(TableSet("mine", named))
-    call = PlannerCall(by_node=True, part_ids=2, copied_bytes=100, capacity_bytes=1e6)
-    found = plan_of(tables, 4, 2, call).placements
-    assert [each.scheme.copied for each in found] == [False, True, False, True]
-    assert found[0].ranks.tolist() == [0, 1] and found[2].ranks.tolist() == [2, 3]
-    assert found[2].sharding(4, 2) == TABLE_ROW_WISE
-    flat = plan_of(tables, 4, 2, replace(call, by_node=False, copied_bytes=0.0)).placements
-    assert [len(each.ranks) for each in flat] == [2, 1, 1, 1]
 
 
 def test_mlperf_rows_are_planned_as_their_configurations_say() -> None:
@@ -88,15 +67,3 @@ def test_exponents_follow_from_how_many_ids_occur_fifteen_times() -> None:
     assert dict(inputs()["skew"]) == pytest.approx(
         {name: exponent(*counts) for name, counts in DIFFERENT.items()}, abs=0.006
     )
-
-
-@pytest.mark.parametrize("skew", [0.0, 1.1, 1.4])
-def test_bags_that_come_again_ask_for_the_same_rows(skew: float) -> None:
-    """Drawn: 200 000 values, each with a bag of itself and 9 others, 3000 samples."""
-    E, L, n = 200_000, 10, 3000
-    rng = np.random.default_rng(7)
-    bags = np.concatenate([np.arange(E)[:, None], rng.integers(0, E, (E, L - 1))], axis=1)
-    p = np.arange(1, E + 1) ** -skew
-    drawn = [np.unique(bags[rng.choice(E, n, p=p / p.sum())]).size for _ in range(5)]
-    law = popularity(fixed_bags(E, skew, L), E)
-    assert law.unique(n * L, slice(None)) == pytest.approx(np.mean(drawn), rel=0.04)

@@ -32,14 +32,6 @@ def test_all_look_ups_ask_for_some_row(ids: Distribution, rows: float) -> None:
     assert (p <= 1).all() and (np.diff(p) < 0).all()
 
 
-def test_few_bins_are_as_good_as_many() -> None:
-    p, rows = popularity_bins(zipf(1.05), 1e7)
-    n = [1e3, 1e6, 1e9]
-    assert access.unique_rows(p, rows, n) == pytest.approx(
-        access.unique_rows(*access.zipf_popularity(1e7, 1.05, 256), n), 5e-4
-    )
-
-
 def test_a_skew_so_large_that_rows_are_never_asked_for_is_computed() -> None:
     """Row 2 of 10^7 is asked for once in 2^46 draws, the last one less often than numbers are small."""
     p, rows = popularity_bins(zipf(46), 1e7)
@@ -135,8 +127,3 @@ def test_filled_bags_are_those_of_drawn_ids(skew: float, hot: int) -> None:
     asked = LookUps(zipf(skew), rows, L, 1, 1)
     q = float(ex.filled_share(r, asked.distinct_in_bag(hot), 1 - asked.hot_share(hot)))
     assert q == pytest.approx(np.mean(filled), rel=0.03)
-
-
-def test_parts_may_be_empty() -> None:
-    one = Popularity([1.0], [1.0], [0, 1])
-    assert one.share(slice(1, None)) == 0 and one.unique(5, slice(1, None)) == 0
