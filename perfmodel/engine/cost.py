@@ -24,16 +24,7 @@ from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
 from perfmodel.engine.settings import Setting, find_clock, load_setting
-from perfmodel.engine.steps import (
-    HANDOVER,
-    STEPS,
-    Step,
-    StepCost,
-    StepRow,
-    Times,
-    label_step,
-    sum_causes,
-)
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepCost, StepRow, Times, label_step, sum_causes
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import FastTimes, PassTimes, round_off
 from perfmodel.errors import BadInputError

@@ -22,13 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.schemes import (
-    DATA_PARALLEL,
-    ROW_WISE,
-    SHARDINGS,
-    TABLE_ROW_WISE,
-    TABLE_WISE,
-)
+from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.engine.steps import (
     BY_TYPE,
     SHARDING_TYPES,

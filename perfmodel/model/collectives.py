@@ -248,16 +248,7 @@ def small_chunks(wire_bytes: Number, growing_bytes: Number) -> Number:
 
 @equation
 def pairwise_latency(
-    a0: Number,
-    a1: Number,
-    c: Number,
-    b: Number,
-    a2: Number,
-    G: int,
-    g: int,
-    N: int,
-    C: Number,
-    P: Number,
+    a0: Number, a1: Number, c: Number, b: Number, a2: Number, G: int, g: int, N: int, C: Number, P: Number
 ) -> Number:
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 

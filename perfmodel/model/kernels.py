@@ -117,8 +117,7 @@ def traffic_of_misses(
     """
     moved, part = row_bytes(row, sector, least), as_array(miss)
     return GatherTraffic(
-        gather_bytes(n, moved * part, id_bytes, bags, o),
-        gather_bytes(n, moved, id_bytes, bags, o),
+        gather_bytes(n, moved * part, id_bytes, bags, o), gather_bytes(n, moved, id_bytes, bags, o)
     )
 
 

@@ -390,8 +390,5 @@ class LinkLaw:
         return np.asarray(self.time(values, nccl, collective, group, payload_bytes, *only))
 
 
-LINK_LAWS = {
-    "ring_tree": LinkLaw(RING_TREE, ring_tree_time),
-    "pairwise": LinkLaw(PAIRWISE, pairwise_time),
-}
+LINK_LAWS = {"ring_tree": LinkLaw(RING_TREE, ring_tree_time), "pairwise": LinkLaw(PAIRWISE, pairwise_time)}
 """The laws by their names in calibrations."""

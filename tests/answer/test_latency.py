@@ -69,10 +69,7 @@ def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (
-            "project --table-size 10TB --max-latency 1ms",
-            "one sample on each of 144 GPUs takes up to 1.",
-        ),
+        ("project --table-size 10TB --max-latency 1ms", "one sample on each of 144 GPUs takes up to 1."),
         ("project --table-size 10TB --max-latency 1", "a time needs a unit."),
         ("project --table-size 10TB --max-latency 2h", "at most 1h."),
         ("project --table-size 10TB --max-latency 9ms --batch 8", "--max-latency and --batch cannot"),

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.alpha_beta import AlphaBeta, one, setting
 
-from perfmodel.answer import (
-    prepare,
-    project_grid,
-    project_one,
-    project_row_wise,
-    sweep,
-)
+from perfmodel.answer import prepare, project_grid, project_one, project_row_wise, sweep
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.collectives.library import Faster, Library

@@ -82,10 +82,7 @@ def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        ({"objective": "trainin"}, "did you mean training"),
-        ({"optimizer": "adamm"}, "did you mean adam"),
-    ],
+    [({"objective": "trainin"}, "did you mean training"), ({"optimizer": "adamm"}, "did you mean adam")],
 )
 def test_what_is_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(BadInputError) as caught:

@@ -13,7 +13,6 @@ from perfmodel.cli.lazy import Command, place
 from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import LARGEST, QuestionOptions
-from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, name_flag
 
@@ -126,18 +125,3 @@ def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cl
     found = cli(*line.split(), *([""] if says.endswith("is empty.") else []))
     assert (found.code, found.out) == (2, "")
     assert says in " ".join(found.err.split()).replace(" than this model covers", "")
-
-
-def test_values_are_read_by_keyword_and_what_nobody_said_is_none() -> None:
-    values = ProjectOptions.values({"table_size": "10TB", "pooling": "20"})
-    known = ("table_bytes", "pooling", "batch")
-    assert [values[name] for name in known] == [1e13, 20.0, None]
-
-
-def test_nothing_that_was_typed_is_missing_on_the_screen(cli: Any) -> None:
-    words = ("--table-size", "10TB", "--tables", "64", "--set", "id_dtype=int32", "--set", "reserve=20%")
-    text = cli("project", *words, "--backend", "nvshmem", "--set", "kernels=torch").out
-    for said in ("64 of 1.22 G rows", "ids of int32", "20.0 % of the memory kept free", "library nvshmem"):
-        assert said in text
-    few = cli("project", "--table-size", "1KB", "--pooling", "100").out
-    assert "kernels  torch" in text and "100 ids a bag, more than it has rows" in few

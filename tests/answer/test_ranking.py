@@ -31,10 +31,7 @@ MANY = ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", 
 def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     """The opponent: every way dealt to its GPUs, without the bounds that leave some out."""
     base = project_one(**asked)
-    found, every = (
-        rank_shardings(base),
-        [each for each in answer_shardings(base, RUN) if each.fits],
-    )
+    found, every = (rank_shardings(base), [each for each in answer_shardings(base, RUN) if each.fits])
     best = find_fastest(every)
     assert found.answer.sharding == best.sharding
     assert found.answer.time_s == pytest.approx(best.time_s)

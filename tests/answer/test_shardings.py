@@ -12,11 +12,7 @@ import pytest
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.answer import answer_plan
-from perfmodel.answer.ranking import (
-    answer_shardings,
-    find_fastest,
-    plan_shardings,
-)
+from perfmodel.answer.ranking import answer_shardings, find_fastest, plan_shardings
 from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans, list_schemes
 from perfmodel.cli import run
 from perfmodel.engine.basis import PassBasis
@@ -36,6 +32,7 @@ QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 4e12, "table_count": 26, "dim": 128, "pooling": 4},
     {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
     {"tables": "embark-t7", "gpus": 64, "gpus_per_node": 4},
+    *({"machine": "h200-sxm-ib", "backend": library, "gpus": 64} for library in ("nvshmem", "best")),
 ]
 NAMES = [" ".join(str(value) for value in question.values()) for question in QUESTIONS]
 
@@ -198,15 +195,41 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
     return code, captured.out, captured.err
 
 
-def test_json_has_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--json")
-    document = json.loads(text)
-    assert code == 0 and document["command"] == "project" and document["sharding"] == "all"
-    assert [each["sharding"] for each in document["shardings"]] == list(WAYS)
-    assert document["winner"] == "row-wise-ub"
-    whole = next(each for each in document["shardings"] if each["sharding"] == "table-wise")
-    assert whole["time_s"] is None and "larger than a GPU" in whole["why_not"]
-    assert [size["table_bytes"] for size in document["sizes"]][::10] == [80e9, 100e12]
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("--table-size", "2TB", "--objective", "training"),
+        ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--distribution", "zipf:1.05"),
+    ],
+    ids=" ".join,
+)
+def test_each_sharding_that_is_compared_is_the_answer_of_its_name(
+    question: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fastest, the slowest, and those that are not possible."""
+    comparison = json.loads(printed(capsys, *question, "--sharding", "all", "--json")[1])
+    rows = sorted(comparison["shardings"], key=lambda row: row["time_s"] or 0)
+    assert {row["sharding"] for row in rows} == set(WAYS)
+    possible = [row for row in rows if row["time_s"]]
+    on = (*question, "--gpus", str(comparison["gpus"]), "--json")
+    for row in (possible[0], possible[-1]):
+        one = json.loads(printed(capsys, *on, "--sharding", row["sharding"])[1])
+        assert one["time_s"] == pytest.approx(row["time_s"])
+    for name in {row["sharding"] for row in rows if not row["time_s"]}:
+        code, _, says = printed(capsys, *on, "--sharding", name)
+        assert code == 2 and f"{name} is not possible: " in says
+
+
+def test_what_does_not_fit_stands_after_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """Row-wise has no room for its buffers; partial bags that are sparse need more time, and fit."""
+    asked = "--table-size 690GB --gpus 16 --batch 262144 --pooling 8 --tables 64 --sharding all"
+    rows = json.loads(printed(capsys, *asked.split(), "--json")[1])["shardings"]
+    times = [
+        [row["time_s"] for row in rows if row["time_s"] and row["fits"] is fits] for fits in (True, False)
+    ]
+    assert max(times[0]) > max(times[1])
+    text = printed(capsys, *asked.split())[1]
+    assert text.index("\n row-wise-sparse ") < text.index("\n row-wise ") < text.index(" (too much) ")
 
 
 WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"
@@ -230,17 +253,6 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     assert "not possible" in capsys.readouterr().err
     assert run([*asked, "--sharding", "all", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == 6  # 3d fits
-
-
-@pytest.mark.parametrize("backend", ["nccl", "nvshmem", "best"])
-@pytest.mark.parametrize(("gpus", "pooling"), [(8, 32), (64, 4), (64, 32)])
-def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpus: int, pooling: int) -> None:
-    """NVSHMEM has no reduce-scatter; of two libraries the faster exchange runs, which the size decides."""
-    base = project_one(machine="h200-sxm-ib", backend=backend, gpus=gpus, pooling=pooling)
-    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).find_best("row-wise")
-    assert isinstance(found, UniformPlan)
-    assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
-    assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]
 
 
 def test_column_parts_are_whole_vectors_of_every_table() -> None:

@@ -49,10 +49,7 @@ def test_one_configuration_is_the_headline_of_project(cli: Any, question: Any, s
     assert {name: row[name] for name in SAME} == pytest.approx({name: answer[name] for name in SAME})
     fits = answer["gpu_count"]["fits"]
     assert (row["fits"], row["evidence"]) == (fits, answer["evidence"])
-    assert row["sharding"] == answer.get("sharding", ROW_WISE) or (fits, row["sharding"]) == (
-        False,
-        ROW_WISE,
-    )
+    assert row["sharding"] == answer.get("sharding", ROW_WISE) or (fits, row["sharding"]) == (False, ROW_WISE)
 
 
 def test_the_default_is_what_project_leads_with(cli: Any, tmp_path: Path) -> None:

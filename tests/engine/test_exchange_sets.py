@@ -111,10 +111,7 @@ def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
         assert costed.sum_parts(Dense({})).keys == pytest.approx(want, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("shapes", "training"),
-    [(SHAPES[:3], True), (SHAPES[1:], False)],
-)
+@pytest.mark.parametrize(("shapes", "training"), [(SHAPES[:3], True), (SHAPES[1:], False)])
 def test_no_plan_for_torchrec_is_below_the_bound(
     shapes: tuple[tuple[int, int, float], ...], training: bool
 ) -> None:

@@ -11,12 +11,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.errors import BadInputError, NoKernelsError
-from perfmodel.schema.calibration import (
-    KernelConstants,
-    KernelFit,
-    save_calibration,
-    shipped_calibration,
-)
+from perfmodel.schema.calibration import KernelConstants, KernelFit, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import load_machine

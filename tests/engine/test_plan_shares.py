@@ -11,8 +11,7 @@ from perfmodel.report.figures.shares import Shares
 from perfmodel.schema.workload import Table, TableSet, zipf
 
 TABLES = PlanTables.of(
-    TableSet("mine", (Table("a", 1_000_000, 64, 10, "fp32"), Table("b", 1000, 64, 2, "fp32"))),
-    zipf(1.05),
+    TableSet("mine", (Table("a", 1_000_000, 64, 10, "fp32"), Table("b", 1000, 64, 2, "fp32"))), zipf(1.05)
 )
 PLACED = Plan(
     TABLES, (Placement.of(Scheme(Exchange.SPARSE, 1, 1, 100), [1]), Placement.of(Scheme(Exchange.DP))), 4, 4

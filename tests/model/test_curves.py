@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
-from perfmodel.fit.curves import (
-    KNEE_BOUNDS,
-    LOG_SCALE,
-    fit_curve,
-    half_widths,
-    leave_one_out,
-)
+from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out
 from perfmodel.model.curves import anchored_time, hockney_time, join_power
 
 SIZES = 2.0 ** np.arange(9, 30)
