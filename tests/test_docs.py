@@ -86,7 +86,12 @@ def test_command_succeeds(
     assert code == 0, f"{page}: {command}\n{captured.err}"
     assert captured.out or "--out" in words
     if "--json" in words:
-        assert list(json.loads(captured.out))[:2] == ["schema_version", "command"]
+        document = json.loads(captured.out)
+        assert list(document)[:2] == ["schema_version", "command"]
+        described = (
+            (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").partition("## JSON documents")[2]
+        )
+        assert [key for key in document if f"`{key}`" not in described] == []
     text = captured.err if {"--json", "--toml"} & set(words) else captured.out + captured.err
     assert not [line for line in text.splitlines() if is_too_wide(line, columns)]
 
