@@ -25,7 +25,7 @@ from perfmodel.schema.files import cannot_write
 if TYPE_CHECKING:
     from perfmodel.engine.explained import Explanation
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
 _INDENT = " " * len("error: ")

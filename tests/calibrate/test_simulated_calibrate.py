@@ -92,7 +92,7 @@ def test_one_gpu_measures_kernels_and_borrows_collectives(
 def test_one_document(ranks: Ranks, cli: Any) -> None:
     found = cli(*QUICK, "--json")
     document = json.loads(found.out)
-    assert (document["schema_version"], document["command"], document["stopped"]) == (3, "calibrate", "")
+    assert (document["schema_version"], document["command"], document["stopped"]) == (4, "calibrate", "")
     assert document["done"] == document["total"] == len(document["points"])
     assert document["wrong"] == 0 < document["checked"]
     assert document["calibrations"][0]["backend"] == "gloo"

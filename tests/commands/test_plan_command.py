@@ -56,7 +56,7 @@ def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: P
     document = json.loads(out)
     assert code == 0
     assert f"wrote {file}" in err
-    assert (document["schema_version"], document["command"]) == (3, "plan")
+    assert (document["schema_version"], document["command"]) == (4, "plan")
     assert document["plan"] == json.loads(file.read_text(encoding="utf-8"))
     assert (
         document["bound_s"]

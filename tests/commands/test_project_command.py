@@ -26,7 +26,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
-    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 144)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (4, "project", 144)
     assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
     assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
     assert answer["changes"] and answer["next_experiment"]["share"] > 0
