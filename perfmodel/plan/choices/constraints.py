@@ -26,13 +26,12 @@ from perfmodel.engine.schemes import (
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.options import Options, check_room
 from perfmodel.question.plans import RULES
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.gate import MOST_TABLES, read_json
 from perfmodel.schema.torchrec_plan import ShardingType
-from perfmodel.units import counted, format_bytes
 
 Mask = NDArray[np.bool_]
 
@@ -210,30 +209,14 @@ class Constraints:
                 "(--gpus).",
             )
         allowed = options.kept(mask)
-        self._check_room(allowed, limit_bytes)
+        rules = list(dict.fromkeys(rule for limits in self.allowed for rule in limits.rules))
+        more = "; …" if len(rules) > _MOST_RULES else ""
+        words = f"allow more than {'; '.join(rules[:_MOST_RULES])}{more}, "
+        check_room(allowed, self.tables.model, limit_bytes, words)
         return allowed
 
     def _why_not(self, table: int, scheme: Scheme) -> str:
         return self.allowed[table].why_not(scheme, int(self.tables.dim[table]), self.gpus, self.domain)
-
-    def _check_room(self, options: Options, limit_bytes: float) -> None:
-        """Check that the tables fit in the memory of all ranks, each with its smallest allowed option.
-
-        Limits: they need more than ``limit_bytes`` per rank -> BadInputError
-        """
-        least = np.minimum.reduceat(options.average_memory, options.first[:-1])
-        total = float(least @ options.count)
-        if total <= limit_bytes:
-            return
-        needs, room = (format_bytes(x * options.gpus, binary=False) for x in (total, limit_bytes))
-        rules = list(dict.fromkeys(rule for limits in self.allowed for rule in limits.rules))
-        more = "; …" if len(rules) > _MOST_RULES else ""
-        raise BadInputError(
-            f"the tables of {self.tables.model} need {needs} of HBM as the constraints want them, and "
-            f"{counted(options.gpus, 'GPU')} have {room}.",
-            f"{'; '.join(rules[:_MOST_RULES])}{more} says so: allow more, use more GPUs (--gpus), or more of "
-            "the memory of each (--set reserve=…).",
-        )
 
     def check(self, plan: Plan) -> None:
         """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""

@@ -285,19 +285,29 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"{more} more than the {room} of a GPU.",
             "use more GPUs (--gpus) or GPUs with more memory (--set reserve=…).",
         )
-    leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
-    total = float(np.sum(leanest * found.count))
-    if total > limit_bytes:
-        needs, room, more = (
-            format_bytes(x * found.gpus, binary=False) for x in (total, limit_bytes, total - limit_bytes)
-        )
-        raise BadInputError(
-            f"the tables of {tables.model} need {needs}, {more} more than the {room} of "
-            f"{counted(found.gpus, 'GPU')}.",
-            f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
-            f"or allow more of the memory of each (--set reserve=…).",
-        )
-    return found.kept(fits)
+    fitting = found.kept(fits)
+    check_room(fitting, tables.model, limit_bytes)
+    return fitting
+
+
+def check_room(options: Options, model: str, limit_bytes: float, rules: str = "") -> None:
+    """Check that all tables fit in the memory of all ranks, each with its smallest option.
+
+    rules  that the message names. Limits: they need more than ``limit_bytes`` per rank -> BadInputError
+    """
+    leanest = np.minimum.reduceat(options.average_memory, options.first[:-1])
+    total = float(np.sum(leanest * options.count))
+    if total <= limit_bytes:
+        return
+    needs, room, excess = (
+        format_bytes(x * options.gpus, binary=False) for x in (total, limit_bytes, total - limit_bytes)
+    )
+    raise BadInputError(
+        f"the tables of {model} need {needs}, {excess} more than the {room} of "
+        f"{counted(options.gpus, 'GPU')}.",
+        f"{rules}use {int(np.ceil(total * options.gpus / limit_bytes))} GPUs or more (--gpus), "
+        f"or allow more of the memory of each (--set reserve=…).",
+    )
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
