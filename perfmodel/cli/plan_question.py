@@ -111,8 +111,9 @@ def read_question(
     question = question_of(
         {**unset, **values, "gpus": str(counts[0]) if counts else None, "reserve": reserve}
     )
-    for count in counts if question.total is not None else ():
-        share_equally(question.total, count)
+    for count in counts:
+        if question.total is not None:
+            share_equally(question.total, count)
     room_bytes = question.machine.value("hbm_bytes")
     most_bytes = None if max_hbm is None else parse_bytes(max_hbm, "--set max_hbm", least=_LEAST_HBM)
     if most_bytes is not None and most_bytes > room_bytes:

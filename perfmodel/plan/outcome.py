@@ -46,14 +46,17 @@ _OF_STEP = {
 class Baseline:
     """A plan made by a simple rule, to compare with.
 
-    time_s, cost  time of a pass [s], and its cost by step; both None if the plan does not fit in memory
-    needs_bytes   memory that the plan needs on the fullest GPU
+    needs_bytes  memory that the plan needs on the fullest GPU;  cost  None if it does not fit
     """
 
     name: str
-    time_s: float | None
     needs_bytes: float
-    cost: StepCost | None = None
+    cost: StepCost | None
+
+    @property
+    def time_s(self) -> float | None:
+        """Time of a pass [s]; None if the plan does not fit in memory."""
+        return self.cost.time_s if self.cost else None
 
 
 @dataclass(frozen=True)
@@ -339,5 +342,5 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
         loads = evaluator.loads(plan)
         needs_bytes = float(evaluator.memory(plan, loads).total_bytes.max())
         cost = evaluator.step(loads) if needs_bytes <= limit_bytes else None
-        baselines.append(Baseline(name, cost and cost.time_s, needs_bytes, cost))
+        baselines.append(Baseline(name, needs_bytes, cost))
     return tuple(baselines)

@@ -169,34 +169,5 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
     assert len(seen) - len(forward) == groups - dense
 
 
-def test_the_pipeline_sends_all_splits_in_one(counted: Counted) -> None:
-    """``TrainPipelineSparseDist``: the numbers of all types in one all-to-all; all else as without it."""
-    tables, plan = planned(64, "whole", "rows", "node", "grid")
-    evaluator = evaluator_of(tables, 64, ExchangeSets())
-    seen = counted(_file(evaluator, plan), [9], "--pipelined")[0]
-    found = Counter((name, *sizes) for _, name, *sizes in seen)
-    apart = expected(evaluator, plan, 9)
-    splits = int(evaluator.times.splits_bytes)
-    assert apart.pop(("all_to_all", 64, splits, splits)) == 3
-    assert found == apart + Counter({("all_to_all", 64, 3 * splits, 3 * splits): 1})
-
-
-def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(counted: Counted) -> None:
-    """One parameter of one dimension for all copied tables: there are no rows for rowwise Adagrad."""
-    tables, plan = planned(64, "copied", "copied_too", "whole")
-    for optimizer in ("rowwise-adagrad", "adagrad"):
-        evaluator = Evaluator.on(
-            *("h100-sxm-ib", tables, BATCH, 64),
-            **{"gpus_per_node": NODE, "training": True, "sets": ExchangeSets(), "optimizer": optimizer},
-        )
-        rows, kept = (part[:2].sum() for part in evaluator.memories.count_copies([0, 1], [ROWS, ROWS]))
-        seen = counted(_file(evaluator, plan), [9], "--held")[0]
-        assert seen == [["weight", rows, 1], ["gradient", rows, 1], ["state", kept - rows, 1]]
-        memory = evaluator.memory(plan)
-        other = evaluator.memories.count_shard(2, 1, 1)
-        assert memory.rows_bytes[9] == rows and memory.optimizer_bytes[9] == kept
-        assert memory.rows_bytes[3] == rows + other[0] and memory.optimizer_bytes[3] == kept + other[1]
-
-
 def _file(evaluator: Evaluator, plan: Plan) -> Any:
     return torchrec.torchrec_plan(evaluator, plan)

@@ -1,10 +1,9 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
-python torchrec_counts.py PLAN.json [--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a
-rank of the second of two training steps (with --pipelined of a step of TorchRec's own pipeline): the
-collectives in order, each [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold
-after it, each [what, bytes, dimensions]; with --launched the kernels that look up tables, and that update
-them, each [phase, name]. With --weighted ids bring weights.
+python torchrec_counts.py PLAN.json [--launched] [--weighted] RANK ...: one JSON line a rank of the second of
+two training steps: the collectives in order, each [phase, name, ranks, bytes sent, bytes received]. With
+--launched the kernels that look up tables, and that update them, each [phase, name]. With --weighted ids
+bring weights.
 
 All ranks are given the same batch, whose ids are spread evenly over the rows of their tables. So what another
 rank would send to this one is what this one sends to itself: that is how received buffers are filled.
@@ -35,7 +34,7 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "allreduce_": "all_reduce",
 }
-WEIGHTED, HELD, LAUNCHED, PIPELINED = "--weighted", "--held", "--launched", "--pipelined"
+WEIGHTED, LAUNCHED = "--weighted", "--launched"
 HALF = 2  # bytes of an element
 LOOK_UPS = ("split_embedding_codegen_forward", "dense_embedding_codegen_lookup", "split_embedding_backward")
 """Operations of FBGEMM, by the start of their names, each of which is one kernel over all of its tables."""
@@ -158,8 +157,7 @@ def hooked(module: Any, counts: list[Counts], ranks: int) -> None:
 
 
 def stepped(plan: TorchRecPlan, what: str = "") -> list[Any]:
-    """Collectives of the second of two training steps; or its look-ups, or what copies hold then, beside
-    Adagrad."""
+    """Collectives of the second of two training steps; or its look-ups."""
     module, batch = sharded(plan), batch_of(plan)
     counted: list[Counts] = []
     hooked(module, counted, plan.gpus)
@@ -169,58 +167,13 @@ def stepped(plan: TorchRecPlan, what: str = "") -> list[Any]:
             bags = module(batch).wait().values()
             found.phase = "backward"
             bags.sum().backward()
-    if what == LAUNCHED:
-        return list(counted[-1].launched)
-    return copies(module) if what == HELD else counted[-1].seen
-
-
-def copies(module: Any) -> list[Any]:
-    """The parameters of copied tables, their gradients and what Adagrad keeps of them."""
-    weights = [weight for each in module._lookups if hasattr(each, "module") for weight in each.parameters()]
-    adagrad = torch.optim.Adagrad(weights, lr=0.1)
-    adagrad.step()
-    found = []
-    for weight in weights:
-        state = adagrad.state[weight]["sum"]
-        for what, each in (("weight", weight), ("gradient", weight.grad), ("state", state)):
-            found.append([what, each.numel() * each.element_size(), each.dim()])
-    return found
-
-
-class Model(torch.nn.Module):
-    """What TorchRec's pipeline trains: the sum of all bags."""
-
-    def __init__(self, bags: Any) -> None:
-        super().__init__()
-        self.bags = bags
-
-    def forward(self, batch: Any) -> Any:
-        """(loss, output), as the pipeline wants them."""
-        found = self.bags(batch).values().sum()
-        return found, found.detach()
-
-
-def piped(plan: TorchRecPlan) -> list[Any]:
-    """Collectives of a step of TorchRec's pipeline in the middle of some."""
-    from torchrec.distributed.train_pipeline.train_pipelines import TrainPipelineSparseDist
-
-    module = sharded(plan)
-    counts: list[Counts] = []
-    hooked(module, counts, plan.gpus)
-    dense = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    pipeline = TrainPipelineSparseDist(Model(module), dense, torch.device("cpu"))
-    batches = iter([batch_of(plan) for _ in range(8)])
-    for _ in range(4):
-        with Counts() as found:
-            counts.append(found)
-            pipeline.progress(batches)
-    return counts[-1].seen
+    return list(counted[-1].launched) if what == LAUNCHED else counted[-1].seen
 
 
 def counted(words: list[str]) -> None:
     """Each rank of a plan becomes a process of its own, which prints what it runs."""
     plan = torchrec_plan.load(words[0])
-    what = next((word for word in words if word in (HELD, LAUNCHED, PIPELINED)), "")
+    what = next((word for word in words if word == LAUNCHED), "")
     for rank in (int(word) for word in words[1:] if word.isdigit()):
         child = os.fork()
         if child == 0:
@@ -231,7 +184,7 @@ def counted(words: list[str]) -> None:
             os.environ.update({name: str(value) for name, value in where.items()})
             torch.set_num_threads(1)
             dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.gpus)
-            print(json.dumps(piped(plan) if what == PIPELINED else stepped(plan, what)), flush=True)
+            print(json.dumps(stepped(plan, what)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

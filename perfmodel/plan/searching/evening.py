@@ -53,6 +53,7 @@ class Evening:
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
         self.state, self.random = state, random
+        self.powers: tuple[int, ...]
         self.powers, self.rounds, self.full = _QUICK if quick else _WHOLE
         o = self.o = state.options
         self.cols = np.flatnonzero(state.held.any(axis=0))
