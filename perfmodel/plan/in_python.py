@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STOPPED = "stopped by Ctrl-C"
-IN_PYTHON = naming_arguments(
-    {
-        "--max-hbm": "max_hbm_bytes",
-        "--effort ": "effort=",
-        "--model": "tables",
-    }
-)
-"""Rewrites error messages to name arguments instead of the command's options."""
 _TYPED = ("batch", "optimizer", "payload", "kernels", "backend", "clock", "calibration")
 """Options of the question that a plan's file repeats as they are given."""
 
@@ -120,7 +112,7 @@ class TablePlan:
         write_plan(self.plan, Path(path), self.answer.made_for)
 
 
-@IN_PYTHON
+@naming_arguments({"--model": "tables"})
 def plan_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,

@@ -29,7 +29,7 @@ from perfmodel.units import (
     format_time,
 )
 
-_MOST_GROUPS = 40
+_MOST_GROUPS = 20
 _FEW = 3  # groups of copied tables; more share a line
 _FULLEST = 3  # GPUs that are listed
 _NAMED = 3  # kinds of work of such a GPU
@@ -155,7 +155,7 @@ def placements(answer: Planned) -> str:
     text += "\n" + paragraph(f"Parts are rows × columns.{starred} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
     left_out = max(len(others) - _MOST_GROUPS, 0)
-    more = f"\n … and {left_out} more groups of tables (all are in --csv and --json)" if left_out else ""
+    more = f"\n … and {left_out} more groups of tables (all are in --json)" if left_out else ""
     return text + more
 
 

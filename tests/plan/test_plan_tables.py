@@ -111,12 +111,12 @@ def test_the_import_stays_light() -> None:
 
 
 def test_a_frame_is_no_file_and_limits_have_all_their_figures() -> None:
-    """2^53 and 2^20, of a frame."""
+    """2^53, of a frame."""
     with pytest.raises(BadInputError) as caught:
-        perfmodel.plan_tables([{"rows": 10**17, "dim": 2**20 + 1}, {"rows": 0, "dim": 4}], gpus=4)
+        perfmodel.plan_tables([{"rows": 10**17, "dim": 64}, {"rows": 0, "dim": 4}], gpus=4)
     said = f"{caught.value.message} {caught.value.next_step}"
-    assert "must be at most 9 007 199 254 740 992" in said and "must be at most 1 048 576" in said
-    assert "must be at least 1" in said and "file" not in said and "columns rows and dim" in said
+    assert "must be at most 9 007 199 254 740 992" in said and "must be at least 1" in said
+    assert "file" not in said and "columns rows and dim" in said
 
 
 def test_help_lists_every_option_with_its_default() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +54,14 @@ class Listing:
         """
         shape = np.stack([dim, [len(few) for few in hot]]).astype(np.int64)
         parts = []
-        for same in np.unique(shape, axis=1).T:
-            kinds = np.flatnonzero((shape == same[:, np.newaxis]).all(axis=0))
-            template = _template(int(same[0]), int(same[1]), gpus, domain, rows.size > MOST_FINE)
-            parts.append(_of_shape(kinds, rows, template, hot))
+        for width, slots in np.unique(shape, axis=1).T.tolist():
+            kinds = np.flatnonzero((shape == [[width], [slots]]).all(axis=0))
+            alike = schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1), rows.size > MOST_FINE)
+            table = [(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in alike]
+            exchange, r, c, slot = np.array(table, dtype=np.int64).T
+            few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
+            which, at = np.nonzero(r <= rows[kinds, np.newaxis] - few)
+            parts.append((kinds[which], np.stack([exchange[at], r[at], c[at], few[which, at]])))
         group, columns = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
         order = np.argsort(group, kind="stable")
         exchange, r, c, few = columns[:, order]
@@ -82,34 +85,6 @@ class Listing:
         at = first[order]
         exchange, r, c, few = both[:, at]
         return Listing(group[at], exchange, r, c, few, further[order])
-
-
-def _of_shape(
-    kinds: Ints, rows: Array, template: tuple[Ints, Ints, Ints, Ints], hot: Sequence[Sequence[int]]
-) -> tuple[Ints, Ints]:
-    """The schemes of kinds of table with equal width and equally many numbers of hot rows.
-
-    Returns (kind of table of each scheme, its exchange, row parts, column parts and hot rows as 4 columns).
-    kinds  the kinds;  rows  of each kind;  template  their schemes with unlimited rows (``_template``)
-    """
-    exchange, r, c, slot = template
-    few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
-    which, at = np.nonzero(r <= rows[kinds, np.newaxis] - few)
-    return kinds[which], np.stack([exchange[at], r[at], c[at], few[which, at]])
-
-
-@lru_cache(maxsize=256)
-def _template(dim: int, slots: int, gpus: int, domain: int, coarse: bool) -> tuple[Ints, Ints, Ints, Ints]:
-    """Schemes of a table with unlimited rows: exchange, row parts, column parts, index of the hot rows.
-
-    dim  columns of the table;  slots  how many numbers of hot rows there are; index 0: no hot rows
-    coarse  as of ``schemes``
-    """
-    found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1), coarse))
-    columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T
-    columns.flags.writeable = False
-    exchange, r, c, slot = columns
-    return exchange, r, c, slot
 
 
 def schemes(
