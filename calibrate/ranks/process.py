@@ -1,4 +1,4 @@
-"""What a rank asks of its operating system: to end with its parent, own cores, memory that it keeps."""
+"""What a rank asks of its operating system: to end with its parent, memory that it keeps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from calibrate.machine.node import ROOT, cores_of, text_of
+from calibrate.machine.node import ROOT, text_of
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
@@ -56,39 +55,6 @@ def keep_freed_memory() -> bool:
 def node_identity() -> str:
     """An identifier shared by all processes of a node: the kernel's boot number, else the host's name."""
     return text_of(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
-
-
-def cores(root: Path = ROOT) -> list[list[int]]:
-    """Processors that this process may use, grouped by physical core, in the kernel's order.
-
-    Limits: an unknown topology -> one processor per core; no affinity on this system -> none
-    """
-    if not hasattr(os, "sched_getaffinity"):
-        return []
-    return cores_of(sorted(os.sched_getaffinity(0)), root)
-
-
-def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """Processors for each rank of a node: neighbouring whole cores, equally many for each rank.
-
-    cores_of_ranks   what ``cores`` returns on each rank
-    Limits: more ranks than cores, or ranks that see different cores because a launcher has bound them -> no
-    processors for any rank, which leaves them as they are
-    """
-    ranks = len(cores_of_ranks)
-    common = cores_of_ranks[0]
-    each = len(common) // ranks
-    if each == 0 or any(list(one) != list(common) for one in cores_of_ranks):
-        return [[] for _ in range(ranks)]
-    return [
-        [cpu for core in common[index * each : (index + 1) * each] for cpu in core] for index in range(ranks)
-    ]
-
-
-def bind(cpus: Sequence[int]) -> None:
-    """Bind this thread, and threads that it starts from now on, to ``cpus``; no effect if that is empty."""
-    if cpus and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cpus)
 
 
 def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:

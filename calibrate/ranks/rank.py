@@ -76,8 +76,6 @@ class RankServer:
         self._load = load
         self._describe = describe
         self._place = Place(0, 1)
-        self._bound: list[int] = []
-        self._all: list[int] = []
         self._device = Cpu()
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
@@ -113,9 +111,6 @@ class RankServer:
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Take this rank's place, and describe its device, versions and libraries."""
         self._place = Place(**message["places"][self._rank])
-        self._bound = message["cpus"][self._rank]
-        self._all = sorted(cpu for core in process.cores() for cpu in core)
-        process.bind(self._bound)
         uuid, versions = "", dict[str, str]()
         self._memory_bytes = process.host_memory_bytes(self._place.local_ranks)
         if self._place.device == "cuda":
@@ -160,7 +155,7 @@ class RankServer:
     def _open_provider(self, message: Mapping[str, Any]) -> None:
         name = message["provider"]
         provider = self._load(name)
-        self._unbound(lambda: provider.open(self._place, {**message["address"], **self._meeting}))
+        provider.open(self._place, {**message["address"], **self._meeting})
         self._open[name] = provider
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
@@ -168,16 +163,7 @@ class RankServer:
         gc.freeze()
 
     def _open_group(self, message: Mapping[str, Any]) -> None:
-        provider = self._open[message["provider"]]
-        self._unbound(lambda: provider.open_group(message["group"]))
-
-    def _unbound(self, start: Callable[[], None]) -> None:
-        """Call ``start`` with all cores allowed, so that its threads do not disturb this rank's cores."""
-        process.bind(self._all)
-        try:
-            start()
-        finally:
-            process.bind(self._bound)
+        self._open[message["provider"]].open_group(message["group"])
 
     def _prepare(self, message: Mapping[str, Any]) -> None:
         """Make the operation unless it was kept, and fill its buffers."""
@@ -251,7 +237,7 @@ def serve(
     store = join_store(host, port, job)
     server = RankServer(store, rank, load or providers.load, describe or providers.availability, host, port)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
-    place = {"node": process.node_identity(), "host": socket.gethostname(), "cores": process.cores()}
+    place = {"node": process.node_identity(), "host": socket.gethostname()}
     store.set(f"0/{rank}", json.dumps({**place, "pid": os.getpid()}))
     server.serve()
 

@@ -14,7 +14,6 @@ from calibrate.operations import Availability, Place, RankTimes
 from calibrate.planning.measurement_plan import DEFAULT_BACKENDS, refuse_crowd, refuse_turns
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
-from calibrate.ranks import process
 from calibrate.ranks.launch import JOIN_S, Launcher, detect_launcher
 from calibrate.ranks.leader import Leader
 from calibrate.ranks.rank import follow, provider_name
@@ -152,28 +151,21 @@ class RankTeam:
 
     def _welcome(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
         """Tell every rank its place; returns the description of all ranks."""
-        nodes = sorted({place.node for place in self.places})
-        cores = [hello["cores"] for hello in hellos]
-        cpus: list[list[int]] = []
-        for node in nodes:
-            shares = process.share_out([cores[place.rank] for place in self.places if place.node == node])
-            cpus += shares if self.places[0].device == "cpu" else [[] for _ in shares]
         places = [asdict(place) for place in self.places]
-        answers = self.leader.ask("welcome", JOIN_S, places=places, cpus=cpus, providers=list(providers))
+        answers = self.leader.ask("welcome", JOIN_S, places=places, providers=list(providers))
         uuids = [answer["uuid"] for answer in answers]
         self._gpus = min(count_gpus(self.places, uuids))
         versions: dict[str, dict[str, None]] = {}
         for answer in answers:
             for name, version in answer["versions"].items():
                 versions.setdefault(name, {})[version] = None
-        distinct = {tuple(core) for place in self.places if place.node == 0 for core in cores[place.rank]}
         return World(
             ranks=len(places),
-            nodes=len(nodes),
+            nodes=len({place.node for place in self.places}),
             device=self.places[0].device,
             providers=read_availabilities(answers[0]["providers"], uuids),
             memory_bytes=min(answer["memory_bytes"] for answer in answers),
-            cores_per_node=min(len(distinct) or node_cores(), node_cores()),
+            cores_per_node=node_cores(),
             hosts=tuple(hellos[place.rank]["host"] for place in self.places if place.local_rank == 0),
             versions={name: " | ".join(seen) for name, seen in sorted(versions.items())},
         )

@@ -1,8 +1,7 @@
-"""Who started this process, where ranks meet, which cores they get, and what their environment holds."""
+"""Who started this process, where ranks meet, and what their environment holds."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -135,8 +134,8 @@ def test_first_name_of_a_node_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first
 
 
-def hello(node: str, cores: list[list[int]] | None = None) -> dict[str, object]:
-    return {"node": node, "host": f"host-{node}", "cores": cores or []}
+def hello(node: str) -> dict[str, object]:
+    return {"node": node, "host": f"host-{node}"}
 
 
 def test_places_follow_from_where_the_ranks_run() -> None:
@@ -181,25 +180,6 @@ def test_gpus_are_counted_by_node() -> None:
     places = place_ranks([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
     assert count_gpus(places, ["GPU-1", "GPU-2", "GPU-3", "GPU-3"]) == [2, 1]
     assert count_gpus(places, ["", "", "GPU-3", "GPU-4"]) == [0, 2]
-
-
-def test_cores_are_shared_out_whole_and_evenly() -> None:
-    four = [[0, 4], [1, 5], [2, 6], [3, 7]]
-    assert process.share_out([four] * 2) == [[0, 4, 1, 5], [2, 6, 3, 7]]
-    assert process.share_out([four] * 3) == [[0, 4], [1, 5], [2, 6]]
-    assert process.share_out([four] * 5) == [[], [], [], [], []]
-    assert process.share_out([[[0]], [[1]]]) == [[], []]  # a launcher bound them already
-
-
-def test_processors_of_one_core_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
-    for cpu, core in enumerate("0101"):
-        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        folder.mkdir(parents=True)
-        (folder / "core_id").write_text(f"{core}\n")
-        (folder / "physical_package_id").write_text("0\n")
-    assert process.cores(tmp_path) == [[0, 2], [1, 3]]
-    assert process.cores(tmp_path / "nothing") == [[0], [1], [2], [3]]
 
 
 def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) -> None:
@@ -279,7 +259,7 @@ class FakeLeader:
         self.did: list[str] = []
 
     def gather(self, say: object) -> list[dict[str, Any]]:
-        return [{"node": "n", "host": "n", "cores": [[0]]} for _ in range(self.ranks)]
+        return [{"node": "n", "host": "n"} for _ in range(self.ranks)]
 
     def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
         self.did.append(do)

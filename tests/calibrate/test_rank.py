@@ -155,7 +155,6 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.M
     torch = fake_torch(1)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(process, "bind", lambda cpus: None)
 
     def lost(*_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -174,7 +173,6 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.M
 
 
 def test_operations_stay_ready_until_half_of_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "bind", lambda cpus: None)
     monkeypatch.setattr(process, "host_memory_bytes", lambda ranks: 100.0)
     held = iter([50.0, 51.0, 0.0])
     monkeypatch.setattr(process, "held_bytes", lambda: next(held))
