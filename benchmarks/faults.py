@@ -1,4 +1,4 @@
-"""What a fault costs: kills, full and read-only folders, damaged journals, damaged files, symbolic links.
+"""What a fault costs: kills, full folders, damaged journals, damaged files.
 
 Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--noise 2%] [--seed 1]
 Goal:   no failure at all, and no point lost: a kill costs at most the visit under way.
@@ -27,17 +27,14 @@ from pathlib import Path
 from fault_damages import damaged, failures
 from fault_inputs import all_readers, run_lines
 
-from calibrate.running.journal import Journal, require_writable
+from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.schema.calibration import save_calibration, shipped_calibration
 from perfmodel.schema.files import SAMPLES_NAME, write_whole_text
 from perfmodel.schema.runs import PointLine, RunLines, Visit, header_of, read_lines
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "gloo:all_to_all,gloo:all_reduce")
 AIM = ("--sizes", "1KiB..4KiB")
-SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
-NOBODY = 65534
 VISIT, MOST_VISITS = b'"type":"visit"', 30
 """What each line of a visit has; a run is killed after fewer than so many visits more, where it has them."""
 
@@ -227,52 +224,6 @@ def check_when_full(path: Path, dice: random.Random) -> list[str]:
     return ["a file that did not fit was written"]
 
 
-def read_only(tries: int, dice: random.Random, base: Path) -> Row:
-    """Folders that cannot be written to; the superuser, who may write anywhere, asks as nobody."""
-    row = Row("read-only folder", tries)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = ""
-        try:
-            if os.getuid() == 0:
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-            with tempfile.TemporaryDirectory() as name:
-                said = "\n".join(refused(Path(name)) for _ in range(tries)).strip()
-        except BaseException as error:
-            said = repr(error)
-        os.write(writing, said.encode()[:4000])
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as stream:
-        row.failed += list(filter(None, stream.read().split("\n")))
-    os.waitpid(child, 0)
-    return row
-
-
-def refused(folder: Path) -> str:
-    """What does not refuse a folder that cannot be written to, in words."""
-    header = header_of(run_lines().split(b"\n")[0], folder)
-    folder.chmod(0o555)
-    calibration = shipped_calibration(SHIPPED)
-    wrong = []
-    writes: dict[str, Callable[[], object]] = {
-        "a run": lambda: Journal.open(folder / "run", header),
-        "a check": lambda: require_writable(folder / "run"),
-        "a file": lambda: write_whole_text(folder / "x.toml", "x"),
-        "a calibration": lambda: save_calibration(calibration, folder / "deep" / "x.json"),
-    }
-    for name, ask in writes.items():
-        try:
-            ask()
-            wrong.append(f"{name} was written")
-        except BadInputError:
-            continue
-    folder.chmod(0o755)
-    return ", ".join(wrong)
-
-
 def journals(tries: int, dice: random.Random, base: Path) -> Row:
     """Damaged journals: they go on without what is damaged, lose no more, and stay beside as they were."""
     row, raw = Row("damaged journals"), run_lines(points=5, visits=4)
@@ -298,36 +249,6 @@ def journals(tries: int, dice: random.Random, base: Path) -> Row:
                 row.failed.append("the file as it was is not beside")
         except BadInputError as error:
             row.failed.append(str(error)[:200])
-    return row
-
-
-def links(tries: int, dice: random.Random, base: Path) -> Row:
-    """Links in the place of every file of a run: what they name keeps its content."""
-    row, raw = Row("symbolic links"), run_lines()
-    header, calibration = header_of(raw.split(b"\n")[0], base), shipped_calibration(SHIPPED)
-    names = (
-        "lock",
-        SAMPLES_NAME,
-        "machine.toml",
-        "x.json",
-        f".x.json.{os.getpid()}.tmp",
-        ".machine.toml.part",
-    )
-    contents = ("one line", "one line\n", "", "12\n", raw.decode(), raw.decode()[:-20])
-    for number in range(tries):
-        folder = base / f"links{number}"
-        folder.mkdir()
-        mine, content = folder / "mine", dice.choice(contents)
-        mine.write_text(content)
-        (folder / "run").mkdir()
-        (folder / "run" / dice.choice(names)).symlink_to(mine)
-        with contextlib.suppress(BadInputError), Journal.open(folder / "run", header) as journal:
-            for _, line in read_lines(raw, base).good:
-                journal.begin(line.point) if isinstance(line, PointLine) else journal.add(line)
-        write_whole_text(folder / "run" / "machine.toml", "ours")
-        save_calibration(calibration, folder / "run" / "x.json")
-        row.tries += 1
-        row.failed += [] if mine.read_text() == content else [f"{content[:20]!r} was written to"]
     return row
 
 
@@ -375,9 +296,7 @@ def main() -> int:
             lambda folder: files(options.inputs, options.seed, folder),
             lambda folder: imports(few // 2, dice, folder),
             lambda folder: journals(few, dice, folder),
-            lambda folder: links(few // 4, dice, folder),
             lambda folder: full(few // 4, dice, folder),
-            lambda folder: read_only(5, dice, folder),
             lambda folder: killed(False, (options.kills + 1) // 2, dice, folder, options.noise),
             lambda folder: killed(True, options.kills // 2, dice, folder, options.noise),
         ]

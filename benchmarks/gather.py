@@ -257,21 +257,7 @@ def write(path: Path, timings: list[Timing], ceiling: float, gpu: str) -> None:
     """One row an implementation and cell."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(
-            [
-                "gpu",
-                "implementation",
-                "rows",
-                "dim",
-                "alpha",
-                "batch",
-                "pooling",
-                "time_s",
-                "bytes",
-                "wrong",
-                "ceiling",
-            ]
-        )
+        table.writerow(COLUMNS)
         for timing in timings:
             cell = timing.cell
             for name in timing.times_s:

@@ -25,7 +25,7 @@ from calibrate.cuda.gpu_build import compile_cubin
 from calibrate.cuda.kernel import Kernel
 
 EXCHANGED = ((64, "fp32"), (12, "fp16"), (33, "fp32"), (128, "fp32"))
-"""Columns and types of the rows that tests and gpu_stages.py exchange, in the order of the tests."""
+"""Columns and types of the rows that tests and gpu_timings.py exchange, in the order of the tests."""
 
 Unit = tuple[Kernel, ...]
 """Kernels that are loaded together, and so compiled together."""

@@ -177,7 +177,8 @@ class Sitting:
         """One script of this folder, with these options, and further options of a rehearsal."""
         line = [PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *words.split()]
         line += rehearsed.split() if self.rehearse else []
-        return (Part(f"{name}.txt", tuple(line), most_s),)
+        part = words.split()[0] if name == "gpu_timings" else name
+        return (Part(f"{part}.txt", tuple(line), most_s),)
 
     def tests(self, name: str, marks: str, most_s: float, suffix: str = "") -> Part:
         """A file of tests, in a pytest that ends those that hang and takes no skip for a success."""
@@ -185,13 +186,7 @@ class Sitting:
             PYTHON,
             "-m",
             "pytest",
-            "-vv",
-            "-rfE",
-            "--tb=short",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
+            *["-vv", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"],
         ]
         limit_s = 2 * TEST_LIMIT_S if self.rehearse else TEST_LIMIT_S
         if importlib.util.find_spec("pytest_timeout"):
@@ -199,7 +194,7 @@ class Sitting:
         else:
             line += ["-o", f"faulthandler_timeout={limit_s}"]
         reasons = MAY_SKIP_REHEARSED if self.rehearse else MAY_SKIP
-        line += ["-p", "no:xdist", "--skips-fail", *(f"--may-skip={reason}" for reason in reasons)]
+        line += ["--skips-fail", *(f"--may-skip={reason}" for reason in reasons)]
         line += ["-m", marks, f"tests/gpu/test_gpu_{name}.py"]
         return Part(f"tests_{name}{suffix}.txt", tuple(line), most_s)
 
@@ -215,7 +210,7 @@ def list_first(sitting: Sitting) -> Groups:
     out = f"--out {sitting.results}"
     yield from sitting.opening()
     yield tuple(sitting.tests(name, "not alone", TESTS_S) for name in TESTS)
-    yield sitting.benchmark("gpu_floors", FLOORS_S, f"{out}/floors.csv", "--scale 20000")
+    yield sitting.benchmark("gpu_timings", FLOORS_S, f"floors {out}/floors.csv", "--scale 20000")
     gather = f"{out}/gather.csv --report --minutes {GATHER_S / 60 - 0.4:.2f}"
     yield sitting.benchmark("gather", GATHER_S, gather, "--scale 20000 --minutes 0.1")
     yield (sitting.tests("kernels", "alone", TIMED_TESTS_S, "_timed"),)
@@ -227,15 +222,11 @@ def list_timings(sitting: Sitting) -> Groups:
     yield from sitting.opening()
     small = (PYTHON, str(ROOT / "tests" / "rehearsal" / "small_calibration.py"))
     words = ("--device", "cuda", "--ranks", "1", "--only", "kernels", "--out", runs)
-    line = (
-        *(small if sitting.rehearse else PERFMODEL),
-        "calibrate",
-        *words,
-        f"--time-limit={CALIBRATE_S:.0f}s",
-    )
+    program = small if sitting.rehearse else PERFMODEL
+    line = (*program, "calibrate", *words, f"--time-limit={CALIBRATE_S:.0f}s")
     yield (Part("calibrate.txt", line, CALIBRATE_S + STARTING_S),)
-    yield sitting.benchmark("gpu_stages", STAGES_S, f"{out}/stages.csv", "--scale 1000")
-    yield sitting.benchmark("gpu_dense", DENSE_S, f"{out}/dense.csv", "--scale 64")
+    yield sitting.benchmark("gpu_timings", STAGES_S, f"stages {out}/stages.csv", "--scale 1000")
+    yield sitting.benchmark("gpu_timings", DENSE_S, f"dense {out}/dense.csv", "--scale 64")
     if not sitting.rehearse:  # it needs nvcc
         program, source = str(WORK / "cub_sort"), str(ROOT / "benchmarks" / "cub_sort.cu")
         yield (Part("cub_sort.txt", ("nvcc", "-O3", "-arch=native", "-o", program, source), SORT_S),)

@@ -11,7 +11,7 @@ from calibrate.operations import RankTimes
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
+from perfmodel.schema.runs import Point, PointKind, Visit
 
 
 def point(**changes: Any) -> Point:
@@ -42,25 +42,12 @@ def test_the_slowest_rank_counts_in_each_call() -> None:
     assert (visit.bytes_sent, visit.checked, visit.wrong, visit.note) == (512, 512, 0, "")
 
 
-def test_batches_are_shared_out_among_their_calls() -> None:
-    seen = [times([0.0], [2.0], calls_each=4), times([0.0], [1.0], calls_each=4)]
-    visit = folded(seen, clock=Clock.STREAM)
-    assert (visit.times_s, visit.calls_each, visit.skew_s) == ([0.5], 4, 0.25)
-
-
 def test_after_a_kernel_the_last_to_come_starts_the_clock() -> None:
     seen = [times([0.0], [5.0]), times([3.0], [5.5])]
     assert folded(seen, variant="after_kernel").times_s == [2.5]
     assert folded(seen, variant="after_kernel").slowest_rank == 1
     across = folded(seen, variant="after_kernel", nodes=2, gpus_per_node=1)
     assert across.times_s == [5.0]  # nodes have no common clock: the longest span
-
-
-def test_steps_are_those_of_the_slowest_rank() -> None:
-    first = times([0.0, 2.0], [1.0, 3.0], steps_s={"gather_pool": [0.25, 0.5], "own": [1.0, 1.0]})
-    second = times([0.0, 2.0], [0.5, 3.5], steps_s={"gather_pool": [0.125, 0.75]})
-    visit = folded([first, second], kind=PointKind.COMPOSED, operation="row_wise", implementation="exchange")
-    assert visit.steps_s == {"gather_pool": [0.25, 0.75]}
 
 
 @pytest.mark.parametrize(
@@ -84,12 +71,6 @@ def test_a_clock_that_cannot_be_believed_gives_no_times(
     visit = folded(seen, elapsed_s)
     assert visit.times_s == [] and why in visit.note
     assert visit_median_s(visit) is None
-
-
-def test_ranks_without_a_common_clock_cannot_say_who_came_last() -> None:
-    seen = [times([0.0], [0.5]), times([9000.0], [9000.5])]
-    assert folded(seen).times_s == [0.5]
-    assert "no common clock" in folded(seen, variant="after_kernel").note
 
 
 @pytest.mark.parametrize(
@@ -122,18 +103,3 @@ def test_what_fails_a_point() -> None:
         kind=PointKind.KERNEL, operation="launch_floor", backend="", implementation="torch", gpus=1
     )
     assert problem_of(kernel, folded([times([0.0], [1.0], bytes_sent=0, checked=0)] * 2)) == ""
-
-
-def test_the_slowest_clock_and_every_reason_are_kept() -> None:
-    hot = DeviceConditions(sm_clock_hz=1.4e9, throttle_reasons=["thermal"], limits=["power cap"])
-    fast = DeviceConditions(sm_clock_hz=2.0e9, throttle_reasons=["power"])
-    unknown = DeviceConditions(temperature_c=50)
-    seen = [times([0.0], [1.0], conditions=c) for c in (fast, hot, unknown, None)]
-    visit = folded(seen, ranks=[0, 1, 2, 3], gpus=4, gpus_per_node=4)
-    assert visit.conditions == DeviceConditions(
-        sm_clock_hz=1.4e9, throttle_reasons=["power", "thermal"], limits=["power cap"]
-    )
-
-
-def test_times_are_rounded_to_six_figures() -> None:
-    assert folded([times([0.0], [1.23456789e-5])] * 2).times_s == [1.23457e-05]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from calibrate.running import journal as journal_module
 from calibrate.running.journal import LOCK, Journal
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import DeviceConditions, Finish, Point, PointKind, RunHeader, Status, Visit
+from perfmodel.schema.runs import Finish, Point, PointKind, RunHeader, Status, Visit
 
 POINT = Point(
     kind=PointKind.COLLECTIVE, operation="all_to_all", backend="gloo", clock=Clock.EAGER, payload_bytes=1024,
@@ -65,13 +61,6 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
         assert len(journal.path.read_bytes().splitlines()) == 4
 
 
-def test_the_first_start_stays_in_the_header(tmp_path: Path) -> None:
-    start(tmp_path)
-    later = header().model_copy(update={"seed": 99, "started_at": "later"})
-    with Journal.open(tmp_path, later) as journal:
-        assert (journal.header.seed, journal.header.started_at) == (7, "now")
-
-
 def test_a_file_cut_at_any_byte_goes_on(tmp_path: Path) -> None:
     """Whatever part of the file reached the disk, the next start reads the whole lines and adds to them."""
     start(tmp_path / "whole")
@@ -90,15 +79,6 @@ def test_a_file_cut_at_any_byte_goes_on(tmp_path: Path) -> None:
                 journal.begin(POINT)
             journal.add(visit(2))
         assert len(read_run(folder).visits[POINT.key]) == (2 if whole >= 3 else 1)
-
-
-def test_zeros_that_a_lost_machine_leaves_are_cut_off(tmp_path: Path) -> None:
-    start(tmp_path)
-    with (tmp_path / "samples.jsonl").open("ab") as file:
-        file.write(bytes(100))
-    with Journal.open(tmp_path, header()) as journal:
-        assert "cut short" in journal.notes[0]
-    assert read_run(tmp_path).complete
 
 
 @pytest.mark.parametrize(
@@ -184,15 +164,6 @@ def test_the_second_writer_is_told_who_is_first(tmp_path: Path) -> None:
     Journal.open(tmp_path, header()).close()
 
 
-def test_a_file_system_without_locks_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(number: int, how: int) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", none)
-    with Journal.open(tmp_path, header()) as journal:
-        assert "without locks" in journal.notes[0]
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("when", ["write", "half", "fsync"])
 def test_a_full_disk_keeps_every_line_before(
@@ -222,24 +193,6 @@ def test_a_full_disk_keeps_every_line_before(
     assert [found.round for found in read_run(tmp_path).visits[POINT.key]] == [1, 3]
 
 
-@contextmanager
-def largest_file(size_bytes: int) -> Iterator[None]:
-    """Files of this process cannot grow beyond so much: what a full disk is, for one process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_no_room_for_the_first_line(tmp_path: Path) -> None:
-    with largest_file(50), pytest.raises(BadInputError, match="cannot be written"):
-        Journal.open(tmp_path / "run", header())
-    Journal.open(tmp_path / "run", header()).close()
-    assert read_run(tmp_path / "run").header == header()
-
-
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInputError, match="cannot be written"):
@@ -252,27 +205,6 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "run" / LOCK).exists()
 
 
-def test_pipes_and_network_disks_that_cannot_sync_are_let_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def invalid(number: int) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(journal_module.os, "fsync", invalid)
-    start(tmp_path)
-    assert read_run(tmp_path).complete
-
-
-def test_every_line_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    with Journal.open(tmp_path, header()) as journal:
-        size = journal.path.stat
-        monkeypatch.setattr(journal_module.os, "fsync", lambda number: synced.append(size().st_size))
-        journal.begin(POINT)
-        journal.add(visit())
-        assert synced[-1] == size().st_size and len(synced) == 2
-
-
 def test_a_point_begun_afresh_forgets_its_visits(tmp_path: Path) -> None:
     with Journal.open(tmp_path, header()) as journal:
         journal.begin(POINT)
@@ -283,13 +215,3 @@ def test_a_point_begun_afresh_forgets_its_visits(tmp_path: Path) -> None:
     with Journal.open(tmp_path, header()) as journal:
         state = journal.states[POINT.key]
         assert (state.finish, state.visits, state.problem) == (None, 0, "")
-
-
-def test_throttled_visits_are_counted(tmp_path: Path) -> None:
-    hot = visit().model_copy(update={"conditions": DeviceConditions(throttle_reasons=["thermal"])})
-    with Journal.open(tmp_path, header()) as journal:
-        journal.begin(POINT)
-        journal.add(hot)
-        journal.add(visit().model_copy(update={"conditions": DeviceConditions(limits=["power cap"])}))
-        state = journal.states[POINT.key]
-        assert (state.throttled, state.reasons) == (1, {"thermal"})

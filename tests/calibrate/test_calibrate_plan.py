@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from calibrate.operations import Availability
-from calibrate.planning import payloads
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
-from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import World, group_ranks, shapes, takes_turns
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
@@ -56,13 +53,6 @@ def test_quick_on_two_ranks() -> None:
     assert {point.operation for point in plan.points} == set(COLLECTIVES)
 
 
-def test_plans_are_the_same_every_time() -> None:
-    first, second = (make_plan(Request(), cpu(4, providers={"torch": TORCH})) for _ in range(2))
-    assert first.points == second.points
-    assert len({point.key for point in first.points}) == len(first.points)
-    assert first.by_key[first.points[0].key] == first.points[0]
-
-
 def test_a_library_that_cannot_run_is_left_out_with_what_installs_it() -> None:
     without = cpu(providers={"gloo": Availability(False, "no torch", "pip install torch"), "torch": TORCH})
     plan = make_plan(Request("quick"), without)
@@ -88,15 +78,6 @@ def test_rank_counts_of_the_presets() -> None:
     assert shapes(world, "rigorous") == [(1, n) for n in range(2, 9)]
     assert shapes(cpu(6), "standard") == [(1, 2), (1, 4), (1, 6)]
     assert shapes(cpu(1), "rigorous") == []
-
-
-def test_groups_inside_a_node_and_across_nodes() -> None:
-    world = gpus(32, 4)
-    assert shapes(world, "quick") == [(1, 2), (1, 8), (4, 1), (4, 8)]
-    expected = [(1, 2), (1, 4), (1, 8), *((n, g) for n in (2, 4) for g in (1, 2, 4, 8))]
-    assert shapes(world, "standard") == expected
-    assert shapes(world, "standard", [8]) == [(1, 8), (2, 4), (4, 2)]
-    assert shapes(World(8, 8), "standard") == [(2, 1), (4, 1), (8, 1)]
 
 
 def test_which_ranks_take_part() -> None:
@@ -130,12 +111,6 @@ def test_which_ranks_take_part() -> None:
 def test_only(only: list[str], taken: set[tuple[str, str]]) -> None:
     plan = make_plan(Request("quick", only=only), cpu(providers={"torch": TORCH, "exchange": TORCH}))
     assert {(point.backend, point.operation) for point in plan.points} == taken
-
-
-def test_a_whole_pass_asked_for_by_name_brings_its_library() -> None:
-    world = cpu(providers={"torch": TORCH, "exchange": TORCH, "torchrec": TORCH})
-    plan = make_plan(Request("quick", only=["composed:torchrec"]), world)
-    assert {(point.backend, point.implementation) for point in plan.points} == {("gloo", "torchrec")}
 
 
 def test_the_papers_look_ups_that_fit_and_what_is_left_out() -> None:
@@ -226,20 +201,6 @@ def test_nccl_sends_nothing_below_sixteen_bytes_a_peer() -> None:
     assert caught.value.next_step == "the smallest size here is 128 B."
 
 
-def test_a_grid_starts_at_one_aligned_part_a_peer() -> None:
-    grid = payloads.payloads("nccl", "all_to_all", 32, PRESETS["standard"], gpus(32, 4), None)
-    assert grid[:2] == [512, 1024] and grid[-1] == 4 * 2**30
-    assert all(size % (16 * 32) == 0 for size in grid)
-    tight = World(2, memory_bytes=2.0**20)
-    assert payloads.payloads("gloo", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
-
-
-def test_spread_keeps_both_ends() -> None:
-    assert payloads.spread(range(10), 4) == [0, 3, 6, 9]
-    assert payloads.spread([5, 6], 4) == [5, 6]
-    assert payloads.spread([], 4) == []
-
-
 def test_what_was_asked_by_name_must_run_here() -> None:
     two_ranks_one_gpu = Availability(True, clocks=(Clock.STREAM,), functional_only="two ranks share GPU 0")
     world = World(2, device="cuda", providers={"nccl": two_ranks_one_gpu})
@@ -254,14 +215,6 @@ def test_what_was_asked_by_name_must_run_here() -> None:
     assert caught.value.exit_code == 4
 
 
-def test_a_library_of_gpus_on_a_machine_without_one_names_those_that_work_here() -> None:
-    no_gpu = Availability(False, "there is no NVIDIA GPU here")
-    for name in ("nccl", "nvshmem"):
-        with pytest.raises(NoHardwareError, match="there is no NVIDIA GPU here") as caught:
-            make_plan(Request(backends=[name]), cpu(providers={name: no_gpu}))
-        assert caught.value.next_step == "these work here: gloo."
-
-
 def test_kernels_and_passes_without_torch_say_what_is_missing() -> None:
     missing = Availability(False, "torch is not installed", "pip install torch==2.13.0")
     world = cpu(providers={"torch": missing, "exchange": missing})
@@ -274,39 +227,8 @@ def test_kernels_and_passes_without_torch_say_what_is_missing() -> None:
         assert caught.value.next_step == "pip install torch==2.13.0"
 
 
-def test_a_pass_that_was_named_says_what_it_misses_itself() -> None:
-    missing = Availability(False, "torchrec is not installed", "pip install torchrec==1.8.0")
-    world = cpu(providers={"torch": TORCH, "exchange": TORCH, "torchrec": missing})
-    with pytest.raises(NoHardwareError, match=r"\(torchrec: torchrec is not installed\)") as caught:
-        make_plan(Request("quick", only=["composed:torchrec"]), world)
-    assert caught.value.next_step == "pip install torchrec==1.8.0"
-    assert "torchrec" not in {item.what for item in make_plan(Request("quick"), world).left_out}
-
-
-def test_what_nobody_asked_for_is_not_missing() -> None:
-    """Kernels need no gloo."""
-    world = cpu(providers={"gloo": Availability(False, "no torch", "pip install torch"), "torch": TORCH})
-    assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
-
-
-def test_nodes_of_different_sizes_are_refused() -> None:
-    with pytest.raises(BadInputError, match="not the same number"):
-        World(5, 2)
-
-
 def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
     world = cpu(providers={"torch": TORCH, "exchange": TORCH})
     plans = [make_plan(Request(name), world) for name in ("quick", "standard", "rigorous")]
     quick, standard, rigorous = (estimate_points_s(plan.points, plan) for plan in plans)
     assert 5 < quick < 60 < standard < rigorous
-
-
-@pytest.mark.parametrize("gloo", [None, {"functional_only": "ranks share a GPU"}, {"usable": False}])
-def test_a_whole_pass_is_not_measured_over_a_library_that_cannot_be(gloo: dict[str, Any] | None) -> None:
-    """Missing, only good for checks, or not usable: TorchRec's pass over it gives no calibration."""
-    providers = {"torch": TORCH, "exchange": TORCH, "torchrec": TORCH}
-    world = cpu(providers=providers | ({"gloo": replace(LIBRARY, **gloo)} if gloo is not None else {}))
-    if gloo is None:
-        world = replace(world, providers={k: v for k, v in world.providers.items() if k != "gloo"})
-    with pytest.raises(NoHardwareError):
-        make_plan(Request("quick", only=["composed:torchrec"]), world)

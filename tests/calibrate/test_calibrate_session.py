@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
-from calibrate.operations import RankTimes
 from calibrate.planning.measurement_plan import Request
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import Point, PointKind, Status
+from perfmodel.schema.runs import Status
 
 CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
 STACK = {"gloo": "5"}
@@ -77,30 +74,6 @@ def test_the_file_holds_what_the_outcome_says(tmp_path: Path) -> None:
         assert finish.low_s <= CURVE.time_s(point.payload_bytes) * 1.2 <= finish.high_s * 1.4
 
 
-def test_rounds_are_random_and_recorded(tmp_path: Path) -> None:
-    ranks = team()
-    run(tmp_path / "a", ranks, seed=5)
-    again, other = team(), team()
-    run(tmp_path / "b", again, seed=5)
-    run(tmp_path / "c", other, seed=6)
-    order = recorded(ranks)
-    assert order == recorded(again) != recorded(other)
-    for number in range(3):
-        assert sorted(order[3 * number : 3 * number + 3]) == list(SIZES)
-    visits = (tmp_path / "a").glob("*/samples.jsonl")
-    header, *lines = map(json.loads, next(visits).read_text().splitlines())
-    assert header["seed"] == 5
-    rounds = sorted({line["round"] for line in lines if "round" in line})
-    assert rounds == list(range(1, len(rounds) + 1)) and len(rounds) >= 3
-
-
-def test_a_pilot_says_how_many_calls_last_ten_milliseconds(tmp_path: Path) -> None:
-    slow = SimulatedTeam({"": TrueCurve(1e-4, 1e12)})
-    outcome = run(tmp_path, slow)
-    assert [calls for _, calls in slow.visits] == [10, 100] * 3 + [100] * 6
-    assert outcome.calls == 900 and outcome.wrong == 0  # pilots are warm-up
-
-
 def test_back_to_back_clocks_say_what_one_call_takes(tmp_path: Path) -> None:
     ranks = team(clocks=[Clock.STREAM])
     request = Request("quick", only=["gloo:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
@@ -115,36 +88,6 @@ def test_noise_ends_a_point_as_noisy_after_its_time(tmp_path: Path) -> None:
     assert noisy and outcome.complete
     assert all("% after" in finish.reason and finish.median_s for _, finish in noisy)
     assert outcome.seconds < 3 * 2.0 + 1.0  # 2 s a point
-
-
-def test_the_time_of_a_preset_ends_what_stays_noisy(tmp_path: Path) -> None:
-    """Quick shares 45 s: with 0.5 s a visit, 40 noisy points end after the fewest visits, not after 2 s."""
-    slow = team(visit_noise=0.5, overhead_s=0.5)
-    request = Request("quick", only=["gloo:all_reduce"], sizes=range(4000, 4160, 4))
-    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK, seed=1), slow, Recorder(), slow.clock)
-    noisy = outcome.with_status(Status.NOISY)
-    assert outcome.complete and len(noisy) > 30
-    assert {finish.visits for _, finish in outcome.finishes} == {3}
-
-
-def test_the_time_left_falls_to_nothing_and_is_about_right(tmp_path: Path) -> None:
-    ranks, recorder = team(visit_noise=0.1, overhead_s=0.05), Recorder()
-    began_s = ranks.clock()
-    run(tmp_path, ranks, recorder)
-    left = [seconds for *_, seconds in recorder.seen]
-    assert left[-1] == 0.0 and max(left) < 3 * 2.0
-    halfway = left[len(left) // 2] / ((ranks.clock() - began_s) / 2)
-    assert 0.4 < halfway < 2.5
-
-
-def test_fresh_measures_all_of_it_again(tmp_path: Path) -> None:
-    run(tmp_path, team())
-    slower = SimulatedTeam({"": TrueCurve(1e-4, 1e12)})
-    outcome = run(tmp_path, slower, fresh=True)
-    assert len(slower.visits) == 12
-    assert [finish.median_s for _, finish in outcome.finishes] == pytest.approx([1e-4] * 3, rel=1e-3)
-    samples = read_run(outcome.folder).collective_samples()
-    assert samples.time_s.to_list() == pytest.approx([1e-4] * 9, rel=1e-3)
 
 
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
@@ -223,54 +166,6 @@ def test_a_wrong_result_fails_its_point_and_the_run_goes_on(tmp_path: Path, faul
     assert set(read_run(outcome.folder).collective_samples().payload_bytes) == {1000, 16000}
 
 
-def test_a_failed_point_is_measured_again_by_the_same_line(tmp_path: Path) -> None:
-    failed = run(tmp_path, team(faults={1: "wrong"}))
-    assert len(failed.with_status(Status.FAILED)) == 1
-    recorder, again = Recorder(), team()
-    outcome = run(tmp_path, again, recorder)
-    assert recorder.done_at_start == 2 and len(again.visits) == 1 + 3  # a pilot, and three visits
-    assert len(outcome.with_status(Status.OK)) == 3 and outcome.wrong == 0
-    assert all(finish.visits == 3 for _, finish in outcome.finishes)
-    nothing = team()
-    assert run(tmp_path, nothing).complete and nothing.visits == []
-
-
-class Deadly(SimulatedTeam):
-    """Loses a rank whenever 4000 B are exchanged."""
-
-    def visit(self, point: Point, ranks: Sequence[int], **more: Any) -> list[RankTimes]:
-        self.faults = {len(self.visits) + 1: "dead"} if point.payload_bytes == 4000 else {}
-        return super().visit(point, ranks, **more)
-
-
-def test_a_point_that_always_fails_is_tried_once_a_start_and_last(tmp_path: Path) -> None:
-    """What it would spoil is measured before it, whatever the random order."""
-    with pytest.raises(RankLostError):
-        run(tmp_path, Deadly({"": CURVE}))
-    for start, others in ((2, 2 * (1 + 3)), (3, 0), (4, 0)):
-        ranks, recorder = Deadly({"": CURVE}), Recorder()
-        with pytest.raises(RankLostError):
-            run(tmp_path, ranks, recorder)
-        sizes = [point.payload_bytes for point, _ in ranks.visits]
-        assert sizes.count(4000) == 1 and sizes[-1] == 4000, start
-        assert len(sizes) - 1 <= others
-        assert recorder.outcome is not None
-        assert len(recorder.outcome.with_status(Status.OK)) == 2
-        assert len(recorder.outcome.with_status(Status.FAILED)) == 1
-
-
-@pytest.mark.parametrize("fault", ["back", "zero", "ahead", "nan"])
-def test_a_clock_that_jumps_costs_a_visit_and_the_third_time_the_point(tmp_path: Path, fault: str) -> None:
-    outcome = run(tmp_path / "once", ranks := team(faults={2: fault, 7: fault}))
-    assert len(outcome.with_status(Status.OK)) == 3 and len(ranks.visits) == 14
-    visits = [v for found in read_run(outcome.folder).visits.values() for v in found]
-    assert [bool(v.note) for v in visits].count(True) == 2
-    assert all(bool(v.note) != bool(v.times_s) for v in visits)
-    always = run(tmp_path / "always", ranks := team(faults=dict.fromkeys(range(1, 99), fault)))
-    assert len(always.with_status(Status.FAILED)) == 3 and len(ranks.visits) == 12
-    assert "3 visits dropped" in always.finishes[0][1].reason
-
-
 @pytest.mark.parametrize(("fault", "what"), [("dead", "died"), ("hung", "did not answer")])
 def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what: str) -> None:
     ranks, recorder = team(faults={5: fault}), Recorder()
@@ -283,26 +178,6 @@ def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what:
     assert finish.reason.startswith("rank 1 (node 0) ")
     after = run(tmp_path, team())  # the rest is measured, and that point once more
     assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (3, 0)
-
-
-def test_a_hung_rank_gets_a_deadline_that_grows_with_the_work(tmp_path: Path) -> None:
-    seen: list[float] = []
-
-    class Watched(SimulatedTeam):
-        def visit(self, *words: Any, **named: Any) -> Any:
-            seen.append(named["deadline_s"])
-            return super().visit(*words, **named)
-
-    run(tmp_path, Watched({"": TrueCurve(0.1, 1e12)}), deadline_s=30.0)
-    assert seen[-1] == pytest.approx(30.0 + 20 * 2 * 0.1)
-
-
-def test_throttled_points_are_flagged(tmp_path: Path) -> None:
-    outcome = run(tmp_path, team(faults=dict.fromkeys(range(1, 13), "throttled")))
-    throttled = outcome.with_status(Status.THROTTLED)
-    assert len(throttled) == 3 and {finish.reason for _, finish in throttled} == {"thermal"}
-    once = run(tmp_path / "once", team(faults={2: "throttled"}))
-    assert len(once.with_status(Status.OK)) == 3
 
 
 def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
@@ -319,45 +194,3 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
     assert 0 < kept == len(recorded(ranks)) - 1
     after = run(tmp_path, team(call_noise=0.1))
     assert after.complete and sum(finish.visits for _, finish in after.finishes) >= 9
-
-
-def test_another_stack_is_another_folder(tmp_path: Path) -> None:
-    first = run(tmp_path, team())
-    ranks = team()
-    second = run(tmp_path, ranks, stack={"gloo": "6"})
-    assert first.folder != second.folder and len(recorded(ranks)) == 9
-    third = run(tmp_path, team(), environment={"MALLOC_ARENA_MAX": "2", "SECRET": "x"})
-    assert third.folder not in (first.folder, second.folder)
-    assert "SECRET" not in third.samples.read_text()
-
-
-def test_a_visit_that_was_wrong_before_a_kill_no_longer_counts(tmp_path: Path) -> None:
-    outcome = run(tmp_path, team(faults={1: "wrong"}))
-    lines = outcome.samples.read_text().splitlines(keepends=True)
-    ended = next(i for i, line in enumerate(lines) if '"failed"' in line)
-    outcome.samples.write_text("".join(lines[:ended]))  # killed between the visit and the end
-    after = run(tmp_path, team())
-    assert len(after.with_status(Status.OK)) == 3 and after.wrong == 0
-    assert all(finish.visits == 3 for _, finish in after.finishes)
-
-
-def test_kernels_and_whole_passes_go_the_same_way(tmp_path: Path) -> None:
-    ranks = team(kernels=True)
-    request = Request("quick", only=["kernels:copy", "composed"])
-    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
-    assert {point.kind for point, _ in outcome.finishes} == {PointKind.KERNEL, PointKind.COMPOSED}
-    assert len(outcome.with_status(Status.OK)) == outcome.total
-
-
-def test_groups_get_their_own_ranks(tmp_path: Path) -> None:
-    seen: set[tuple[int, ...]] = set()
-
-    class Watched(SimulatedTeam):
-        def visit(self, point: Any, ranks: Any, **named: Any) -> Any:
-            seen.add(tuple(ranks))
-            return super().visit(point, ranks, **named)
-
-    ranks = Watched({"": CURVE}, ranks=4, nodes=2)
-    request = Request("standard", only=["gloo:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
-    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
-    assert seen == {(0, 1), (0, 2), (0, 1, 2, 3)} and outcome.complete

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 
 from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Timer, graph_calls
-from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 
 
@@ -92,24 +91,6 @@ def test_stream_shares_the_calls_out_among_batches() -> None:
     assert [end - start for start, end in zip(found.starts_s, found.ends_s, strict=True)] == [9.0] * BATCHES
 
 
-@pytest.mark.parametrize(
-    ("calls", "times", "each"), [(1, 1, 1), (4, 4, 1), (5, 5, 1), (6, 5, 2), (100, 5, 20)]
-)
-def test_stream_never_times_fewer_calls_than_asked(calls: int, times: int, each: int) -> None:
-    machine = Machine()
-    found = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(), machine.barrier).visit(calls, [])
-    assert (len(found.starts_s), found.calls_each) == (times, each)
-
-
-def test_wrong_elements_are_reported_and_the_salt_reaches_the_operation() -> None:
-    machine = Machine()
-    operation = FakeOperation(machine, wrong=2)
-    timer = Timer(operation, Clock.EAGER, "default", Cpu(), machine.barrier)
-    timer.prepare(41, 1)
-    assert operation.salt == 41
-    assert timer.visit(1, []).wrong == 2
-
-
 def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails() -> None:
     machine = Machine()
 
@@ -120,34 +101,6 @@ def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails
     with pytest.raises(RuntimeError):
         Timer(Failing(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(1, [])
     assert gc.isenabled()
-
-
-@pytest.mark.parametrize(("payload_bytes", "calls"), [(0, 3), (64 * 2**20 - 1, 3), (64 * 2**20, 1)])
-def test_one_long_call_warms_up(payload_bytes: int, calls: int) -> None:
-    machine = Machine()
-    Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier, payload_bytes).visit(1, [])
-    assert machine.log.index("barrier") == 2 * calls + 1
-
-
-def test_calls_are_counted_while_they_are_timed() -> None:
-    machine, ends = Machine(), list[float]()
-
-    class Counting(FakeOperation):
-        def run(self) -> None:
-            seen.append(len(ends))
-
-    seen: list[int] = []
-    Timer(Counting(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(3, ends)
-    assert seen == [0] * WARM_UP_CALLS + [0, 1, 2] and len(ends) == 3
-
-
-def test_a_cpu_has_no_graphs_and_nothing_here_reads_a_clock_inside_a_kernel() -> None:
-    machine = Machine()
-    timer = Timer(FakeOperation(machine), Clock.GRAPH, "default", Cpu(), machine.barrier)
-    with pytest.raises(BadInputError, match="no graph clock on a CPU"):
-        timer.prepare(1, 5)
-    with pytest.raises(BadInputError, match="inside a kernel"):
-        Timer(FakeOperation(machine), Clock.DEVICE, "default", Cpu(), machine.barrier)
 
 
 @pytest.mark.parametrize(

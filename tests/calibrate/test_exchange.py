@@ -1,4 +1,4 @@
-"""Our row-wise pass on real ranks over each library of CPUs: exact bags, all steps, the model's bytes."""
+"""Whole passes on two gloo ranks, ours and TorchRec's: exact bags, all steps, the model's bytes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WORKS = [
 ]
 
 
-def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32") -> Point:
+def point(ranks: int, work: LookupWork, dtype: str = "fp32", implementation: str = "exchange") -> Point:
     return Point(
         kind=PointKind.COMPOSED,
         operation="row_wise",
-        backend=backend,
-        implementation="exchange",
+        backend="gloo",
+        implementation=implementation,
         clock=Clock.EAGER,
         gpus=ranks,
         gpus_per_node=ranks,
@@ -52,8 +52,9 @@ def team() -> Iterator[RankTeam]:
 def test_bags_are_exact_and_steps_add_up(team: RankTeam) -> None:
     ranks, everyone = 2, [0, 1]
     for salt, (work, dtype) in enumerate(WORKS):
-        one = point("gloo", ranks, work, dtype)
-        seen = team.visit(one, everyone, calls=4, round=0, salt=salt, deadline_s=PATIENCE_S)
+        seen = team.visit(
+            point(ranks, work, dtype), everyone, calls=4, round=0, salt=salt, deadline_s=PATIENCE_S
+        )
         bags = work.batch * work.tables
         for times in seen:
             assert (times.wrong, times.checked) == (0, bags * work.dim)
@@ -64,7 +65,17 @@ def test_bags_are_exact_and_steps_add_up(team: RankTeam) -> None:
         check_bytes(work, ranks, [times.bytes_sent for times in seen])
     with pytest.raises(BadInputError, match="rows over"):
         lost = work.model_copy(update={"rows": 1})
-        team.visit(point("gloo", ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=PATIENCE_S)
+        team.visit(point(ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_bags_of_torchrec_are_exact(dtype: str, team: RankTeam) -> None:
+    if not team.world().runs("torchrec"):
+        pytest.skip(f"torchrec: {team.world().providers['torchrec'].why_not}")
+    work = LookupWork(batch=33, tables=3, pooling=2.5, dim=32, rows=101)
+    timed = point(2, work, dtype, "torchrec")
+    for times in team.visit(timed, [0, 1], calls=3, round=0, salt=1, deadline_s=PATIENCE_S):
+        assert (times.wrong, times.checked) == (0, 33 * 3 * 32) and times.bytes_sent > 0
 
 
 def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:

@@ -10,7 +10,6 @@ from cli_calls import called
 from oracles.made_logs import line, new_log, write
 
 from calibrate.importers import import_logs
-from perfmodel.errors import BadInputError
 
 LOGS = Path(__file__).parent / "foreign_logs"
 ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
@@ -34,12 +33,6 @@ def test_a_check_that_cannot_be_read_is_no_unchecked_result(tmp_path: Path, cell
     assert "#wrong cannot be read" in called("check", str(log), "--machine", "h200-sxm-ib").err
 
 
-def test_only_n_a_is_unchecked(tmp_path: Path) -> None:
-    frame = import_logs([write(tmp_path, "x.log", new_log([line(2**20, 20.0, wrong="N/A")]))]).samples
-    assert list(frame.flag) == ["ok", "ok"]
-    assert set(frame.note) == {"result not checked"}
-
-
 def test_one_process_for_all_gpus_is_flagged_and_in_no_fit() -> None:
     log = str(LOGS / "one_process_alltoall.log")
     assert set(import_logs([log]).samples.flag) == {"single-process"}
@@ -48,37 +41,9 @@ def test_one_process_for_all_gpus_is_flagged_and_in_no_fit() -> None:
     assert "42 rows marked 'single-process'" in refused.err
 
 
-def test_check_says_that_the_log_proves_one_process() -> None:
-    result = called("check", str(LOGS / "one_process_alltoall.log"), "--json")
-    assert result.code == 6
-    reasons = json.loads(result.out)["curves"][0]["reasons"]
-    assert (reasons[0]["name"], reasons[0]["stated"]) == ("host-bound", True)
-
-
-def test_json_of_one_process_is_flagged(tmp_path: Path) -> None:
-    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": None}
-    device = {"rank": 0, "group": 0, "hostname": "a", "device_info": "NVIDIA H200"}
-    result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none", "out_of_place": half}
-    config = {"nthreads": 1, "ngpus": 8, "devices": [device]}
-    document = {"args": ["all_gather_perf"], "nccl_version": 22907, "config": config, "results": [result]}
-    frame = import_logs([write(tmp_path, "x.json", json.dumps(document))]).samples
-    assert list(frame.flag) == ["single-process"]
-    assert list(frame.note) == ["result not checked"]
-
-
 def test_the_line_above_the_head_names_the_halves() -> None:
     frame = import_logs([LOGS / "in_place_only_all_reduce.log"]).samples
     assert len(frame) == 21 and frame.in_place.all()
-
-
-def test_in_place_first_is_read_as_it_says(tmp_path: Path) -> None:
-    row = line(8_000_000, 80.0).split()
-    row[9:12] = ["160.00", "50.00", "43.75"]
-    text = new_log([" ".join(row)]).replace(
-        "out-of-place                       in-place", "in-place    out-of-place"
-    )
-    frame = import_logs([write(tmp_path, "x.log", text)]).samples
-    assert list(zip(frame.in_place, frame.time_s.round(6), strict=True)) == [(True, 80e-6), (False, 160e-6)]
 
 
 def test_a_blank_first_half_is_no_cut_row(tmp_path: Path) -> None:
@@ -101,19 +66,6 @@ def test_the_parts_of_a_broken_row_are_named(tmp_path: Path) -> None:
     result = import_logs([write(tmp_path, "x.log", new_log([*ROWS, *broken]))])
     assert len(result.samples) == 2 * len(ROWS)
     assert [unread.reason for unread in result.unread] == ["part of a row that other output broke"] * 2
-
-
-def test_a_row_that_ends_after_its_first_half_is_cut(tmp_path: Path) -> None:
-    row = line(8_000_000, 80.0)
-    log = write(tmp_path, "x.log", new_log([line(4_000_000, 50.0), row[: row.index(" 0 ") + 2]]))
-    assert [("cut short" in unread.reason) for unread in import_logs([log]).unread] == [True]
-
-
-def test_a_blank_reduction_is_that_of_a_collective_without_one() -> None:
-    result = import_logs([LOGS / "blank_redop_alltoall.log"])
-    assert not result.unread
-    assert len(result.samples) > 10
-    assert set(result.samples.flag) == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -140,22 +92,6 @@ def test_what_stands_before_the_head_of_a_table_is_a_label(tmp_path: Path, label
     assert len(result.samples) == 2 * len(ROWS)
     assert (result.stack.gpu, result.stack.library_version) == ("H200", "2.29.7")
     assert (result.cut, result.unread) == ([], [])
-
-
-def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() -> None:
-    log = str(LOGS / "cut_ranks_all_reduce.log")
-    frame = import_logs([log], gpus=72, gpus_per_node=4).samples
-    assert set(frame.gpus) == {72} and set(frame.gpus_per_node) == {4}
-    refused = called("check", log)
-    assert refused.code == 2 and "give --gpus" in refused.err
-    wrong = called("check", log, "--gpus", "36", "--set", "gpus_per_node=4")
-    assert wrong.code == 2 and "wrong number of GPUs" in wrong.err
-
-
-def test_a_head_whose_size_comes_after_a_time_is_none(tmp_path: Path) -> None:
-    log = write(tmp_path, "x.log", new_log(ROWS).replace("#       size ", "#  time size ", 1))
-    with pytest.raises(BadInputError, match="no column header"):
-        import_logs([log])
 
 
 def test_settings_that_a_log_states_are_repeated_with_what_they_cost(tmp_path: Path) -> None:

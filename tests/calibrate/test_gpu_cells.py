@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch")
 
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import id_sets, torch_kernels  # noqa: E402
-from calibrate.passes.id_sets import table_copies  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import PatternTables  # noqa: E402
 from calibrate.passes.torch_kernels import KernelOperation, TorchKernels  # noqa: E402
@@ -21,7 +20,6 @@ from perfmodel.schema.evidence import Clock  # noqa: E402
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind  # noqa: E402
 
 WORK = LookupWork(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
-ROW_BYTES = 32
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -131,16 +129,6 @@ def test_our_own_kernels_are_exact_too(monkeypatch: pytest.MonkeyPatch, kernel: 
             assert found.wrong == 0 < found.checked
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_graph_that_writes_nothing_is_wrong(library: TorchKernels, kernel: str) -> None:
-    """Calls beside the graph write the right result: the outputs that are checked are the graph's own."""
-    timer, device = graph_timer(library.operation(point(kernel, Clock.GRAPH), [0]))
-    timer.prepare(1, 20)
-    device.dead = True
-    found = timer.visit(20, [])
-    assert 0 < found.wrong <= found.checked
-
-
 def test_a_graph_reads_each_set_once_and_the_cache_is_emptied_before_it(
     library: TorchKernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,66 +142,3 @@ def test_a_graph_reads_each_set_once_and_the_cache_is_emptied_before_it(
     assert len(device.inputs) == len({one[0].data_ptr() for one in device.inputs}) == 200 // BATCHES
     # warm-up, a replay that says how long launching takes, one a batch, the one that is checked
     assert swept == [0] * WARM_UP_CALLS + [1, 2, 3, 4, 5, 6]
-
-
-def test_small_tables_lie_several_times_in_memory(library: TorchKernels) -> None:
-    """3 tables of 40 rows of 32 B: three copies are more than the cache holds, and calls take turns."""
-    operation = library.operation(point("gather_pool", Clock.STREAM), [0])
-    operation.prepare(0)
-    (rows,) = library.tables._kept.values()
-    assert rows.nbytes == 3 * 120 * ROW_BYTES
-    copies = [int(one[0].min()) // 120 for one in operation._sets]
-    assert copies[:4] == [0, 1, 2, 0] and len(copies) >= 8
-    assert all(int(one[0].max()) // 120 == copy for one, copy in zip(operation._sets, copies, strict=True))
-    assert [table_copies(*case) for case in ((10_000, 8), (9_999, 8), (100, 4), (10**9, 8))] == [1, 2, 4, 1]
-
-
-def test_partial_sums_read_other_parts_in_each_call(library: TorchKernels) -> None:
-    """4 parts of 120 sums are 1920 B: six of them are more than the cache holds."""
-    operation = library.operation(point("partial_sum", Clock.STREAM), [0])
-    assert len({one[0].data_ptr() for one in operation._sets}) == 6
-
-
-def test_outputs_are_given_back_before_the_next_call_makes_its_own(library: TorchKernels) -> None:
-    operation = library.operation(point("gather_pool", Clock.STREAM), [0])
-    operation.prepare(0)
-    held: list[Any] = []
-    call = operation._call
-    operation._call = lambda inputs: held.append(operation._outputs) or call(inputs)
-    operation.run()
-    operation.run()
-    assert held == [(), ()]
-
-
-def test_widths_take_turns_in_one_memory(library: TorchKernels) -> None:
-    """Visits of operations of other widths and sizes in between: each finds its own rows."""
-    wide = WORK.model_copy(update={"dim": 16, "rows": 400})
-    timers = [
-        Timer(library.operation(asked, [0]), Clock.STREAM, "default", Cpu(), lambda: None)
-        for asked in (
-            point("gather_pool", Clock.STREAM),
-            point("gather_pool", Clock.STREAM, wide),
-            point("gather_pool", Clock.STREAM, WORK, "fp16"),
-        )
-    ]
-    for salt in range(3):
-        for timer in timers:
-            timer.prepare(salt, 5)
-            assert timer.visit(5, []).wrong == 0
-    assert [rows.shape[1] for rows in library.tables._kept.values()] == [8]  # the last
-
-
-def test_rows_are_written_when_they_are_not_there() -> None:
-    tables = PatternTables(torch.device("cpu"), alone=True)
-    first = tables.rows(0, 10, 4, "fp32").clone()
-    tables.rows(0, 10, 4, "fp32")[:] = 99  # the same rows again: nothing is written
-    assert int((tables.rows(0, 8, 4, "fp32") == 99).sum()) == 32
-    tables.rows(5, 10, 4, "fp32")
-    assert torch.equal(tables.rows(0, 10, 4, "fp32"), first)
-    assert torch.equal(tables.rows(0, 20, 4, "fp32")[:10], first)
-    half = tables.rows(0, 20, 4, "fp16")
-    assert half.dtype == torch.float16 and torch.equal(half[:10].float(), first)
-    own = PatternTables(torch.device("cpu"), alone=False)
-    kept = own.rows(0, 10, 4, "fp32")
-    own.rows(0, 10, 8, "fp32")
-    assert own.rows(0, 10, 4, "fp32").data_ptr() == kept.data_ptr()

@@ -11,7 +11,6 @@ import pytest
 from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cuda, Timer
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions
 
 LAUNCH_S, KERNEL_S = 10e-6, 2e-6
 """A short kernel: Python takes five times as long to launch it as the GPU to run it."""
@@ -177,22 +176,6 @@ def test_a_stream_times_the_gpu_and_not_the_host_that_launches() -> None:
     assert micros(found) == [2.0] * BATCHES
 
 
-def test_a_long_kernel_takes_what_it_takes() -> None:
-    torch = FakeTorch(kernel_s=3e-3)
-    assert micros(timer(torch, Clock.STREAM).visit(2 * BATCHES, [])) == [3000.0] * BATCHES
-
-
-def test_the_order_of_a_batch_on_a_stream() -> None:
-    torch = FakeTorch()
-    read = DeviceConditions(temperature_c=61.0)
-    found = timer(torch, Clock.STREAM, watch=lambda: torch.log.append("watch") or read).visit(3 * BATCHES, [])
-    warm = ["before", "launch"] * WARM_UP_CALLS + ["synchronize", "launch"]  # the last one to time launching
-    batch = ["before", "synchronize", "barrier", "hold", "launch", "record", *["launch"] * 3, "record"]
-    assert torch.log[: len(warm) + len(batch) + 2] == [*warm, *batch, "watch", "wait"]
-    assert torch.log.count("watch") == 1
-    assert found.conditions is read
-
-
 def test_a_graph_is_captured_on_one_side_stream_and_replayed_once_a_batch() -> None:
     torch = FakeTorch()
     made = timer(torch, Clock.GRAPH)
@@ -231,13 +214,6 @@ def test_a_graph_that_writes_nothing_is_wrong() -> None:
         assert made.visit(10, []).wrong == broken
 
 
-def test_a_graph_is_given_up_after_its_visit() -> None:
-    made = timer(FakeTorch(), Clock.GRAPH)
-    made.prepare(1, 10)
-    made.visit(10, [])
-    assert made._action == made.operation.run
-
-
 def test_eager_waits_for_every_call() -> None:
     torch = FakeTorch()
     found = timer(torch, Clock.EAGER).visit(1, [], torch.now)
@@ -246,12 +222,6 @@ def test_eager_waits_for_every_call() -> None:
         "synchronize",
     ]
     assert micros(found) == [12.0]  # launched and run
-
-
-def test_what_torch_keeps_for_later_is_not_held() -> None:
-    torch = FakeTorch()
-    torch.reserved = 1000
-    assert Cuda(torch).held_bytes() == 600
 
 
 def test_a_gpu_that_fails_for_good_ends_its_rank() -> None:

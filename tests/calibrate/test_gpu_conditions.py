@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.ranks.gpu_conditions import LIMITS, SLOWDOWNS, names_of, watch_gpu
+from calibrate.ranks.gpu_conditions import watch_gpu
 
 UUID = "GPU-0f1e2d3c"
 
@@ -63,33 +63,8 @@ def test_nvml_gives_clocks_in_hertz_power_in_watts_and_what_holds_the_clock_down
     assert found.throttle_reasons == ["thermal (hardware)"]
 
 
-def test_an_older_binding_and_a_gpu_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = fake_nvml(GetClockInfo=lambda kind: 900, GetCurrentClocksThrottleReasons=0x4)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    found = watch_gpu(UUID)()
-    assert found is not None
-    assert (found.sm_clock_hz, found.power_w, found.temperature_c) == (900e6, None, None)
-    assert (found.throttle_reasons, found.limits) == ([], ["power cap"])
-
-
 def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert watch_gpu(UUID)() is None
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
     assert watch_gpu("GPU-another")() is None
-
-
-@pytest.mark.parametrize(
-    ("mask", "slower", "at"),
-    [
-        (0x0, [], []),
-        (0x1, [], []),  # idle
-        (0x2, [], ["clocks set"]),
-        (0x4, [], ["power cap"]),  # what a GPU at work says: no reason to doubt its times
-        (0x4 | 0x20, ["thermal (software)"], ["power cap"]),
-        (0x8 | 0x40 | 0x80, ["hardware slowdown", "thermal (hardware)", "power brake"], []),
-        (0x10 | 0x100, [], ["sync boost", "display clock"]),
-    ],
-)
-def test_only_what_slows_a_gpu_down_marks_its_times(mask: int, slower: list[str], at: list[str]) -> None:
-    assert (names_of(mask, SLOWDOWNS), names_of(mask, LIMITS)) == (slower, at)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,47 +50,6 @@ def test_every_provider_says_whether_it_runs_here(monkeypatch: pytest.MonkeyPatc
     assert "no_such_module" in providers.availability("broken").why_not
 
 
-@pytest.mark.parametrize(
-    ("send_bytes", "l2_bytes", "count"),
-    [
-        (128, 2**20, 32768),  # 4 MiB of L2 shares
-        (2**20, 2**20, 8),  # at least 8
-        (2**18, 2**20, 16),
-        (2**25, 2**20, 2),  # 64 MiB in all
-        (2**30, 2**20, 2),  # at least 2
-    ],
-)
-def test_rotating_send_buffers(send_bytes: int, l2_bytes: int, count: int) -> None:
-    assert buffers.rotating_count(send_bytes, l2_bytes) == count
-
-
-def test_l2_of_the_file_or_a_mebibyte(tmp_path: Path) -> None:
-    file = tmp_path / "size"
-    file.write_text("2048K\n")
-    assert buffers.l2_bytes(str(file)) == 2 * 2**20
-    file.write_text("odd\n")
-    assert buffers.l2_bytes(str(file)) == buffers.l2_bytes(str(tmp_path / "none")) == 2**20
-
-
-def test_rows_start_at_cache_lines_and_the_pool_grows() -> None:
-    pool = buffers.Pool()
-    rows = pool.rows("send", 3, 5)
-    assert rows.shape == (3, 5)
-    assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
-    assert pool.rows("send", 3, 5000).shape == (3, 5000)
-    assert pool.rows("none", 4, 0).shape == (4, 0)
-
-
-def test_a_gather_reads_ten_rows_a_row_sent_and_at_most_twice_the_l2() -> None:
-    clear = buffers.CacheClearer(2**20)
-    assert clear._table.nbytes == 8 * 2**20
-    assert len(set(clear._ids.tolist())) == len(clear._ids)
-    clear.gather(2560)()
-    assert int(clear._out[:, 0].sum()) == 100  # 25 600 B in rows of 256 B
-    clear.gather(2**20)()
-    assert int(clear._out[:, 0].sum()) == 2 * 2**20 // 256
-
-
 class Alone:
     """Rank 0 of an all-to-all of gloo: the part of rank 1 is made here, as the send buffer in use says."""
 
@@ -127,14 +84,6 @@ def test_send_buffers_rotate_and_old_results_do_not_pass(monkeypatch: pytest.Mon
     assert alone.operation.check() == (1, 2048)
     alone.operation.before()  # a call that brings nothing leaves the old result
     assert alone.operation.check()[0] > 1000
-
-
-def test_back_to_back_calls_use_one_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Alone(monkeypatch, clock=Clock.STREAM)
-    alone.operation.prepare(7)
-    for _ in range(3):
-        alone.operation.run()
-    assert alone.sent == [0, 0, 0] and alone.operation.check() == (0, 2048)
 
 
 def test_after_a_kernel_the_caches_are_cleared_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,23 +150,6 @@ def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
     assert operation.check() == (1, 32)
 
 
-def test_only_what_calls_bring_since_the_last_batch_passes() -> None:
-    """A graph that replays nothing must not live on what the calls before it left."""
-    expected = patterns.expected_pieces(patterns.layout("all_gather", 64, 2, 0), 3)
-    operation = on_gpu("all_gather", lambda send, recv: patterns.fill(recv, expected))
-    operation.prepare(3)
-    operation.run()
-    assert operation.check() == (0, 24)  # 16 received, 8 sent
-    operation.before()
-    assert operation.check() == (16, 24)
-
-
-def test_the_coordinator_counts_gpus_else_a_rank_those_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight ranks that see one GPU each do not share it."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert collectives.gpus_of_node({"gpus": "8"}) == 8 and collectives.gpus_of_node({}) == 1
-
-
 def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.empty
     monkeypatch.setattr(torch, "empty", lambda n, dtype, device: real(n, dtype=dtype))
@@ -231,14 +163,6 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
     assert small[0][0].data_ptr() == other[0][0].data_ptr() != large[0][0].data_ptr()
     assert small[1].data_ptr() == other[1].data_ptr() != small[0][0].data_ptr()
     assert [recv.numel() for _, recv in (small, other, large)] == [1024, 2048, 2056]
-
-
-def test_an_arena_that_is_too_small_is_refused() -> None:
-    arena = buffers.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
-    send, recv = arena.views(patterns.layout("all_to_all", 4096, 2, 0))
-    assert send.numel() == recv.numel() == 1024
-    with pytest.raises(BadInputError, match="4096 B are there"):
-        arena.views(patterns.layout("all_to_all", 8192, 2, 0))
 
 
 class Calls:
@@ -271,23 +195,3 @@ def test_nvshmem_collectives_are_told_what_they_count(monkeypatch: pytest.Monkey
         "all_reduce": ("float_sum_reduce_on_stream", 5, recv, send, 1024, 77),
         "broadcast": ("float_broadcast_on_stream", 5, recv, send, 1024, 0, 77),
     }
-
-
-@pytest.mark.parametrize(
-    ("ranks", "distance"), [([0, 1, 2], 1), ([1, 9, 17], 8), ([0, 1, 8, 9], 0), ([2, 1], 0), ([4], 1)]
-)
-def test_teams_are_equally_spaced(ranks: Sequence[int], distance: int) -> None:
-    assert nvshmem.strided(ranks) == distance
-    if not distance:
-        with pytest.raises(BadInputError, match="equally far apart"):
-            nvshmem.Nvshmem().group(ranks)
-
-
-def test_torch_calls_name_the_global_root() -> None:
-    seen: list[Any] = []
-    dist = SimpleNamespace(
-        broadcast=lambda tensor, source, group: seen.append((tensor, source, group)),
-        get_process_group_ranks={"group": [4, 6, 8]}.get,
-    )
-    torch_world.make_call(dist, patterns.layout("broadcast", 64, 3, 2), "group")("send", "recv")
-    assert seen == [("recv", 4, "group")]

@@ -8,8 +8,6 @@ import pytest
 
 from calibrate.machine import identity
 from calibrate.machine.identity import (
-    cache_sizes,
-    cpu_name,
     cpu_share,
     gpu_machine,
     identify,
@@ -116,12 +114,6 @@ def test_a_host_without_gpus_is_named_after_its_processor(
     assert found.caches == {"L1": 48 * 1024, "L2": 2**20, "L3": 32 * 2**20}
 
 
-def test_threads_of_one_core_are_one_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = fake_node(tmp_path)
-    monkeypatch.setattr(identity, "allowed_cpus", lambda: [0, 2])
-    assert identity.usable_cores(root) == 1
-
-
 @pytest.mark.parametrize(
     ("files", "share"),
     [
@@ -132,34 +124,6 @@ def test_threads_of_one_core_are_one_core(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_a_containers_share(tmp_path: Path, files: dict[str, str], share: float | None) -> None:
     assert cpu_share(write(tmp_path, files)) == share
-
-
-def test_a_containers_share_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpu.max": "50000 100000\n"})
-    monkeypatch.setattr(identity, "allowed_cpus", lambda: [0, 1, 2, 3])
-    assert identity.usable_cores(root) == 1
-
-
-def test_a_launcher_that_binds_this_process_does_not_rename_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = fake_node(tmp_path)
-    monkeypatch.setattr(identity, "find_gpus", lambda: ())
-    monkeypatch.setattr(identity, "allowed_cpus", lambda: [1])
-    monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
-    found = identify(root=root)
-    assert (found.machine, found.cores, found.cores_online) == ("cpu-acme-9000-2", 1, 2)
-
-
-def test_a_container_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpuset.cpus.effective": "1,3\n"})
-    monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
-    assert identity.node_cores(root) == 1
-
-
-def test_what_the_kernel_does_not_say(tmp_path: Path) -> None:
-    assert cache_sizes(tmp_path) == {} and network_name(tmp_path) == ""
-    assert cpu_name(tmp_path)
 
 
 def test_network_cards_by_name(tmp_path: Path) -> None:

@@ -11,17 +11,6 @@ from hypothesis import strategies as st
 from oracles.made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
 from calibrate.importers import import_logs, read_text
-from calibrate.importers.logged_rows import (
-    LoggedRow,
-    LoggedRun,
-    LogLine,
-    Printed,
-    operation_name,
-    parse_printed,
-    why_unusable,
-)
-from calibrate.importers.nccl_text import version_from_code
-from calibrate.importers.nvshmem_text import read_nvshmem_text, to_buffer_sizes
 from perfmodel.errors import BadInputError, PerfmodelError
 
 
@@ -76,13 +65,6 @@ def test_several_runs_in_one_file(tmp_path: Path) -> None:
     frame = import_logs([write(tmp_path, "both.log", both)]).samples
     assert sorted(set(frame.gpus)) == [4, 8]
     assert frame[frame.gpus == 4].time_s.iloc[0] == pytest.approx(40e-6)
-
-
-def test_a_file_is_cut_where_any_of_its_runs_is() -> None:
-    whole, other = new_log([line(8_000_000, 80.0)]), new_log([line(8_000_000, 40.0, 4)], gpus=4)
-    short = "\n".join(other.splitlines()[:-3])
-    cut = {text: read_text(text, "log").cut for text in (whole, f"{whole}\n{short}", short)}
-    assert list(cut.values()) == [False, True, True]
 
 
 def test_graph_and_blocking_change_the_clock(tmp_path: Path) -> None:
@@ -155,16 +137,6 @@ def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(tmp_path: Path) -> None:
     frame = import_logs([write(tmp_path, "a2a.log", text)]).samples
     assert list(frame.payload_bytes) == [32, 32_000_000]
     assert set(frame.note) == {"size column is for one peer"}
-
-
-def test_nvshmem_rows_are_read_in_the_layout_of_their_header() -> None:
-    bare = read_nvshmem_text("#alltoall_device\n32 8 32-bit block 4.0\n", "log")
-    assert not bare.rows
-    assert [line.reason for line in bare.unread] == ["no table header with latency(us) before it"]
-    narrow = read_nvshmem_text("#alltoall_device\nsize(B) count latency(us)\n32 8 4.0\n", "log")
-    assert [(row.payload_bytes, row.time_us.value) for row in narrow.rows] == [(32, 4.0)]
-    stream = read_nvshmem_text("#fcollect_on_stream\nsize(B) count latency(us)\n32 8 4.0\n", "log")
-    assert [(row.run.operation, row.run.clock) for row in stream.rows] == [("all_gather", "stream")]
 
 
 def test_only_sum_is_kept(tmp_path: Path) -> None:
@@ -269,21 +241,6 @@ def test_nothing_to_read_is_one_error(tmp_path: Path) -> None:
         import_logs([])
 
 
-def test_small_helpers() -> None:
-    assert [version_from_code(c) for c in (23003, 22907, 20900, 2804)] == [
-        "2.30.3",
-        "2.29.7",
-        "2.9.0",
-        "2.8.4",
-    ]
-    assert operation_name("./build/alltoall_perf_mpi") == "all_to_all"
-    assert operation_name("device_reducescatter") == "reduce_scatter"
-    assert operation_name("reduce_perf") == ""
-    assert parse_printed("1.0e1") == (10.0, 0.5)
-    assert parse_printed("12.34") == (12.34, pytest.approx(0.005))
-    assert parse_printed("x") is None
-
-
 GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM]
 
 
@@ -348,51 +305,3 @@ _TOKENS = st.sampled_from(
 def test_arbitrary_text_never_raises(text: str, name: str) -> None:
     reading = read_text(text, name)
     assert all(u.reason for u in reading.unread)
-
-
-@pytest.mark.parametrize("threads", ["abc", "9" * 19, "²", "-1", None, True])
-def test_a_number_of_threads_that_is_none_counts_as_one(tmp_path: Path, threads: object) -> None:
-    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 50.0, "nwrong": 0.0}
-    devices = [{"rank": rank, "group": 0, "hostname": "a", "device_info": "NVIDIA H200"} for rank in (0, 1)]
-    result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none", "out_of_place": half}
-    document = {
-        "args": ["all_gather_perf"], "nccl_version": 22907,
-        "config": {"nthreads": threads, "ngpus": 1, "devices": devices}, "results": [result],
-    }  # fmt: skip
-    found = import_logs([write(tmp_path, "x.json", json.dumps(document))]).samples
-    assert found.gpus.tolist() == [2]
-
-
-def test_columns_without_checks_are_not_taken_for_wrong_results(tmp_path: Path) -> None:
-    """A table without ``#wrong``: what stands three columns on is the time in place."""
-    header = "# size count type redop root     time   algbw   busbw     time   algbw   busbw"
-    row = " 8000000 2000000 float none -1   80.00  100.00   87.50   80.00  100.00   87.50"
-    log = new_log([row]).replace(HEADER_NEW, header)
-    found = import_logs([write(tmp_path, "x.log", log)])
-    assert (found.samples.flag.tolist(), found.samples.in_place.tolist()) == (["ok", "ok"], [False, True])
-    assert found.unread == []
-
-
-def test_a_time_of_one_digit_may_be_half_or_three_halves_of_what_it_says() -> None:
-    """Printed as 1 µs: 0.5 to 1.5 µs, so 1 kB may go at 0.67 to 2 GB/s."""
-    run = LoggedRun(operation_text="all_gather", gpus=8, gpus_per_node=8)
-    for rate, fits in ((1.95, True), (0.7, True), (2.1, False), (0.6, False)):
-        row = LoggedRow(
-            LogLine("", 1, ""), run, 1000, "float", "none", False, Printed(1.0, 0.5),
-            algbw=Printed(rate, 0.005), busbw=Printed(rate * 7 / 8, 0.005),
-        )  # fmt: skip
-        assert (why_unusable(row) == "") == fits, rate
-
-
-def test_a_run_that_names_itself_is_not_named_by_the_command_before_it(tmp_path: Path) -> None:
-    log = "mpirun -np 8 ./build/all_reduce_perf -b 8\n" + new_log([line(8_000_000, 80.0)])
-    assert set(import_logs([write(tmp_path, "x.log", log)]).samples.collective) == {"all_gather"}
-
-
-@pytest.mark.parametrize(("element", "width"), [("int", 4), ("float", 4), ("double", 8), ("int64", 8)])
-def test_nvshmem_sizes_are_whole_elements_of_all_peers(element: str, width: int) -> None:
-    """On 8 PEs a first size of 8 elements is a buffer's, of 8 elements less a byte it is one peer's."""
-    table = "size(B) count type latency(us)\n"
-    for size, note in ((8 * width, ""), (8 * width - 1, "size column is for one peer")):
-        run = read_nvshmem_text(f"{PES}\n#alltoall_device\n{table}{size} 8 {element} 4.0\n", "log")
-        assert [row.note for row in to_buffer_sizes(run.rows)] == [note]

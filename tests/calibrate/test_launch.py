@@ -10,16 +10,13 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.ranks import process, team
 from calibrate.ranks.launch import Launcher, detect_launcher, first_host, rank_environment
-from calibrate.ranks.leader import describe_exit
 from calibrate.ranks.rank import pack
 from calibrate.ranks.team import (
     ONE_A_GPU,
     TeamRequest,
-    count_gpus,
     name_place,
     place_ranks,
     read_availabilities,
@@ -51,11 +48,6 @@ def found(environ: dict[str, str]) -> Launcher:
     launcher = detect_launcher(environ)
     assert launcher is not None
     return launcher
-
-
-def test_no_launcher() -> None:
-    assert detect_launcher({}) is None
-    assert detect_launcher({"PATH": "/usr/bin", "MASTER_ADDR": "node07"}) is None
 
 
 def test_torchrun_meets_beside_its_own_port() -> None:
@@ -112,11 +104,6 @@ def test_a_batch_script_and_a_single_process_are_no_launcher() -> None:
     assert detect_launcher({**batch, "SLURM_PROCID": "0"}) is None
     assert detect_launcher({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}) is None
     assert detect_launcher({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}) is None
-
-
-def test_a_variable_that_is_no_number_is_named() -> None:
-    with pytest.raises(BadInputError, match="MASTER_PORT='http'"):
-        detect_launcher({**TORCHRUN, "MASTER_PORT": "http"})
 
 
 @pytest.mark.parametrize(
@@ -176,12 +163,6 @@ def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
     )
 
 
-def test_gpus_are_counted_by_node() -> None:
-    places = place_ranks([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
-    assert count_gpus(places, ["GPU-1", "GPU-2", "GPU-3", "GPU-3"]) == [2, 1]
-    assert count_gpus(places, ["", "", "GPU-3", "GPU-4"]) == [0, 2]
-
-
 def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
@@ -208,11 +189,6 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
     assert rank_environment(environ, "cuda")["OMP_NUM_THREADS"] == "8"
 
 
-def test_an_exit_in_words() -> None:
-    assert describe_exit(3) == "it exited with code 3"
-    assert describe_exit(-9) == "killed by signal 9 (SIGKILL)"
-
-
 def test_a_rank_that_does_not_start_says_its_last_words() -> None:
     program = [sys.executable, "-c", "import sys; print('no such library'); sys.exit(7)"]
     request = TeamRequest(ranks=2, device="cpu", backends=("gloo",))
@@ -226,21 +202,6 @@ def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
     with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
         team.open_team(TeamRequest(1000, "cpu"), {})
-
-
-@pytest.mark.parametrize(("device", "places"), [("cpu", "core"), ("cuda", "GPU")])
-def test_a_slip_in_the_number_of_ranks_starts_none(
-    device: str, places: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand million ranks are an error at once, also where ranks may take turns."""
-    monkeypatch.setattr(team, "start_ranks", lambda *_: pytest.fail("ranks were started"))
-    monkeypatch.setattr(team, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100"),))
-    monkeypatch.setattr(team, "usable_cores", lambda: 1)
-    with pytest.raises(
-        BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."
-    ) as refused:
-        team.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
-    assert "more than 64." in refused.value.next_step
 
 
 def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

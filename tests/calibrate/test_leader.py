@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,8 +12,8 @@ from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
 
-from calibrate.ranks import launch, leader
-from calibrate.ranks.launch import LOCALHOST, LeaderMissingError, join_store, listen
+from calibrate.ranks import leader
+from calibrate.ranks.launch import LOCALHOST, join_store, listen
 from calibrate.ranks.leader import Leader
 from calibrate.ranks.rank import FOREVER, describe_error
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
@@ -96,23 +94,6 @@ def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Calla
     assert team.leader.ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
 
 
-def test_a_wait_that_timed_out_leaves_no_answer_half_taken(
-    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rank 1 answers before rank 2, and both after many looks for them in vain."""
-    monkeypatch.setattr(leader, "POLL_S", 0.05)
-    gone = threading.Event()
-
-    def act(rank: int, message: dict[str, Any]) -> list[int]:
-        assert rank == 0 or gone.wait(PATIENCE_S if rank == 2 else 0.5) is not None
-        return [rank, message["value"]]
-
-    team = ranks(3, act)
-    threading.Timer(1.0, gone.set).start()
-    for value in (1, 2):
-        assert team.leader.ask("wait", PATIENCE_S, value=value) == [[rank, value] for rank in range(3)]
-
-
 def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: Callable[..., Ranks]) -> None:
     def act(rank: int, message: dict[str, Any]) -> int:
         if message["do"] == "refuse" and rank == 1:
@@ -126,18 +107,6 @@ def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: C
     with pytest.raises(PerfmodelError, match=r"rank 1: ZeroDivisionError"):
         team.leader.ask("divide", PATIENCE_S)
     assert team.leader.ask("divide", PATIENCE_S, [0]) == [1]
-
-
-def test_a_process_that_ends_is_named(ranks: Callable[..., Ranks]) -> None:
-    def act(rank: int, message: dict[str, Any]) -> None:
-        if rank == 1:
-            os.kill(team.leader.processes[1].pid, signal.SIGKILL)
-        team.hang()
-
-    team = ranks(2, act)
-    team.leader.names[1] = "rank 1 (node 0, GPU 1)"
-    with pytest.raises(RankLostError, match=r"rank 1 \(node 0, GPU 1\) died: killed by signal 9 \(SIGKILL\)"):
-        team.leader.ask("time", PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -186,23 +155,9 @@ def test_ranks_that_do_not_come_are_named_first_as_late(monkeypatch: pytest.Monk
     waiting.close()
 
 
-def test_a_rank_that_finds_no_store_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LeaderMissingError, match=r"rank 0 did not start: no store on 127\.0\.0\.1:1"):
-        join_store(LOCALHOST, 1, "job", timeout_s=0.5)
-
-
 def test_a_port_in_use_is_said_with_what_to_do() -> None:
     with listen(LOCALHOST, 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(NoHardwareError, match=rf"port {port}") as caught:
             listen(LOCALHOST, port)
     assert "PERFMODEL_PORT" in caught.value.next_step
-
-
-def test_without_torch_ranks_cannot_meet_and_it_is_said_what_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(launch.sys.modules, "torch.distributed", None)
-    with pytest.raises(NoHardwareError, match="torch cannot be imported") as caught:
-        launch.import_store()
-    assert "torch==" in caught.value.next_step

@@ -54,16 +54,6 @@ def test_torchrec_comes_after_its_torch_and_without_what_it_asks_for(monkeypatch
     assert libraries.install_torch() == "pip uninstall -y torch && pip install torch==2.13.0"
 
 
-def test_another_pip_on_the_path_is_not_used(pip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that is called by its path: the shell's pip would install for another Python."""
-    other = pip / "some where"
-    other.mkdir()
-    monkeypatch.setattr(sys, "executable", str(other / "python"))
-    assert libraries.install_nvshmem().startswith(
-        f"'{other}/python' -m pip install nvidia-nvshmem-cu13==3.4.5"
-    )
-
-
 @pytest.fixture
 def hide(monkeypatch: pytest.MonkeyPatch) -> Hide:
     """Modules as if they were not installed."""
@@ -95,13 +85,3 @@ def test_what_is_missing_is_named_with_its_line(
     found = providers.availability(name)
     assert (found.usable, found.why_not) == (False, what)
     assert line in found.install
-
-
-@pytest.mark.parametrize("name", ["nccl", "nvshmem"])
-def test_without_a_gpu_nothing_is_to_be_installed(
-    name: str, monkeypatch: pytest.MonkeyPatch, hide: Hide
-) -> None:
-    with_gpus(monkeypatch, 0)
-    hide("torch", "nvshmem")
-    found = providers.availability(name)
-    assert (found.why_not, found.install) == ("there is no NVIDIA GPU here", "")

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.ranks import process
-from calibrate.ranks.rank import RankServer, pack, provider_name
-from calibrate.ranks.team import read_availabilities, unpack
+from calibrate.ranks.rank import RankServer, pack
+from calibrate.ranks.team import unpack
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point, PointKind
+from perfmodel.schema.runs import DeviceConditions, Point
 
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
 
@@ -130,26 +129,6 @@ def test_a_rank_takes_the_gpu_of_its_place(gpus: int, chosen: int, monkeypatch: 
     assert first["versions"][GPU_L2] == "52428800"
 
 
-def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", fake_torch(0))
-    assert "NoHardwareError: torch 2.13.0 sees no GPU" in serve(welcome())[0]
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert "NoHardwareError: torch cannot be imported" in serve(welcome())[0]
-
-
-def test_a_library_for_cpus_alone_is_nothing_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", fake_torch(1))
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    line = "pip install fbgemm-gpu"
-    host_only = Availability(True, install=line, version="1.8", clocks=(Clock.EAGER,), devices=("cpu",))
-    for device, usable in (("cpu", True), ("cuda", False)):
-        message = welcome(places=[{**PLACE, "device": device}], providers=["fbgemm"])
-        (answer,) = serve(message, available=host_only)
-        known = read_availabilities(answer["providers"], [""])["fbgemm"]
-        assert (known.usable, known.version) == (usable, "1.8")
-        assert usable or ("ranks on cuda" in known.why_not and known.install == line)
-
-
 def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every later point would fail as well: the run ends, and goes on later."""
     torch = fake_torch(1)
@@ -172,63 +151,9 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.M
         serve(welcome(), opening, load=load)
 
 
-def test_operations_stay_ready_until_half_of_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "host_memory_bytes", lambda ranks: 100.0)
-    held = iter([50.0, 51.0, 0.0])
-    monkeypatch.setattr(process, "held_bytes", lambda: next(held))
-    made: list[FakeOperation] = []
-    point = Point(
-        kind=PointKind.COLLECTIVE,
-        operation="all_to_all",
-        backend="library",
-        clock=Clock.EAGER,
-        gpus=2,
-        gpus_per_node=2,
-    )
-    prepare = {
-        "do": "prepare",
-        "point": point.model_dump(mode="json"),
-        "group": [0, 1],
-        "salt": 3,
-        "calls": 2,
-        "barrier": "library",
-    }
-    timing = {"do": "time"}
-    answers = serve(
-        welcome(places=[{**PLACE, "device": "cpu"}]),
-        {"do": "open", "provider": "library", "address": {}},
-        prepare,
-        timing,
-        {**prepare, "salt": 4},
-        timing,
-        {**prepare, "salt": 6},
-        {**prepare, "point": {**prepare["point"], "backend": "unknown"}},
-        timing,
-        {"do": "close"},
-        load=lambda name: FakeProvider(name, made),
-    )
-    assert [one.salts for one in made] == [[3, 4], [6]]
-    assert answers[1] is None
-    assert [answers[index]["checked"] for index in (3, 5)] == [3, 4]
-    assert "unknown is not open" in answers[7]
-    assert "nothing is prepared" in answers[8]  # a refused point leaves no operation behind to be timed
-    assert answers[9] is None
-
-
 def test_times_travel_whole() -> None:
     times = RankTimes(
         [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, DeviceConditions(power_w=300.0)
     )
     assert unpack(pack(times)) == times
     assert unpack(pack(RankTimes([1.0], [2.0]))) == RankTimes([1.0], [2.0])
-
-
-def test_who_makes_an_operation() -> None:
-    def point(**fields: Any) -> Point:
-        return Point(clock=Clock.EAGER, gpus=2, gpus_per_node=2, **fields)
-
-    assert provider_name(point(kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi")) == "mpi"
-    kernel = point(kind=PointKind.KERNEL, operation="copy", implementation="torch")
-    assert provider_name(kernel) == "torch"
-    whole = point(kind=PointKind.COMPOSED, operation="row_wise", implementation="exchange", backend="mpi")
-    assert provider_name(whole) == "exchange"

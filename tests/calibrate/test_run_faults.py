@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oracles.simulated_team import Recorder, SimulatedTeam
-from test_calibrate_journal import POINT, finish, header, start, visit
+from test_calibrate_journal import POINT, finish, header, visit
 from test_calibrate_session import CURVE, recorded, run, team
 
 from calibrate.operations import RankTimes
 from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import Point, PointLine, Status
+from perfmodel.schema.runs import Point, Status
 
 NAMES = ("lock", "samples.jsonl")
 
@@ -37,33 +36,6 @@ def test_no_link_is_followed(tmp_path: Path, name: str, content: str) -> None:
     with pytest.raises(BadInputError, match=f"{name} is a link"):
         Journal.open(folder, header())
     assert not (tmp_path / "nothing").exists()
-
-
-def test_the_folder_of_a_run_is_no_link(tmp_path: Path) -> None:
-    """The folder above may be one: that is the user's own."""
-    (tmp_path / "other").mkdir()
-    (tmp_path / "run").symlink_to(tmp_path / "other")
-    with pytest.raises(BadInputError, match="run is a link"):
-        Journal.open(tmp_path / "run", header())
-    assert list((tmp_path / "other").iterdir()) == []
-    start(tmp_path / "run" / "deep")
-    assert read_run(tmp_path / "other" / "deep").complete
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("content", ["one line", "a file\nof mine\n", "ssh-ed25519 AAAA\n"])
-def test_a_file_that_is_not_ours_is_not_cut(tmp_path: Path, name: str, content: str) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(BadInputError):
-        Journal.open(tmp_path, header())
-    assert (tmp_path / name).read_text() == content
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_pipe_in_the_place_of_a_file_stops_nothing(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(BadInputError, match="a pipe"):
-        Journal.open(tmp_path, header())
 
 
 def damage(folder: Path, line: int) -> bytes:
@@ -129,24 +101,6 @@ def test_a_killed_rank_costs_at_most_the_visit_under_way(tmp_path: Path, number:
     assert len(recorded(again)) <= 9 - sum(before.values())
 
 
-def test_what_a_lost_rank_left_counts_until_it_goes_on(tmp_path: Path) -> None:
-    with Journal.open(tmp_path, header()) as journal:
-        journal.begin(POINT)
-        for number in (1, 2, 3):
-            journal.add(visit(number))
-        journal.add(finish(Status.FAILED).model_copy(update={"rank_lost": True, "visits": 3}))
-        state = journal.states[POINT.key]
-        assert state.failed and state.lost_a_rank
-    held = read_run(tmp_path)
-    assert not held.complete
-    assert set(held.collective_samples().flag) == {"noisy"}
-    with Journal.open(tmp_path, header()) as journal:
-        journal.add(visit(4))
-        assert not journal.states[POINT.key].failed
-        journal.add(visit(5, wrong=1))
-        assert journal.states[POINT.key].failed and not journal.states[POINT.key].lost_a_rank
-
-
 def _move(folder: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
 
@@ -178,12 +132,3 @@ def test_a_folder_that_is_taken_away_ends_the_run_within_a_point(
     with pytest.raises(BadInputError, match="was removed or replaced"):
         run(tmp_path, ranks)
     assert len(ranks.visits) <= 6  # a pilot and its visit
-
-
-def test_a_key_of_another_point_is_damage(tmp_path: Path) -> None:
-    start(tmp_path)
-    with (tmp_path / "samples.jsonl").open("a") as file:
-        file.write(PointLine(key="other", point=POINT).model_dump_json() + "\n")
-    with Journal.open(tmp_path, header()) as journal:
-        assert "the key is not that of the point" in journal.notes[0]
-        assert list(journal.states) == [POINT.key]

@@ -36,22 +36,6 @@ def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     assert ranks.last is not None and ranks.last.closed
 
 
-def test_a_damaged_run_goes_on_without_what_is_damaged(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    assert cli(*QUICK).code == 0
-    path = folder(tmp_path) / "samples.jsonl"
-    lines = path.read_bytes().splitlines()
-    lines[2] = b'{"type":"visit'
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    assert cli(*QUICK, "--plan-only").code == 0 and path.read_bytes().splitlines() == lines
-    assert cli("show", str(folder(tmp_path))).code == 0, "its calibration is whole"
-    done = cli(*QUICK)
-    assert done.code == 0, done.err
-    said = " ".join((done.out + done.err).split())
-    assert "2 lines (3, " in said and "(line 3: " in said and "samples.damaged1.jsonl" in said
-    assert len(path.read_bytes().splitlines()) == len(lines)
-    assert cli(*QUICK).code == 0
-
-
 def test_a_machine_file_of_ones_own_lies_beside_the_calibration(
     ranks: Ranks, cli: Any, tmp_path: Path
 ) -> None:
@@ -123,30 +107,6 @@ def test_an_unknown_floor_or_rate_has_its_reason_and_a_line_that_tells_it(ranks:
     assert "unknown" not in told and "perfmodel calibrate" not in told
 
 
-def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    ranks.fields = {"backends": ("gloo", "nccl")}
-    assert cli("calibrate", "--only", "gloo,nccl", "--clock", "eager", *SIZES, "--quick").code == 0
-    asked = ("project", "--gpus", "2", "--backend")
-    found = cli(*asked, "best", "--calibration", "latest")
-    words = " ".join(found.err.split())
-    assert found.code == 2 and "use --backend nccl or --backend gloo with --calibration latest." in words
-    assert cli(*asked, "nccl", "--calibration", "latest").code == 0
-    (file,) = folder(tmp_path).glob("gloo*.json")
-    alone = cli(*asked, "best", "--calibration", str(file))
-    assert alone.code == 2 and "use --backend gloo with it" in " ".join(alone.err.split())
-
-
-@pytest.mark.parametrize("place", ["/proc/nowhere", "a file", "a file/below", "x" * 300, "a\0b"])
-def test_a_plan_refuses_a_folder_as_the_run_would(ranks: Ranks, cli: Any, tmp_path: Path, place: str) -> None:
-    (tmp_path / "a file").write_text("mine")
-    planned, begun = (cli(*QUICK, *more, "--out", place) for more in (("--plan-only",), ()))
-    assert planned.code == begun.code == 2 and planned.out == ""
-    assert "cannot be written" in planned.err and "--out" in planned.err
-    assert [path.name for path in tmp_path.iterdir()] == ["a file"]
-    assert cli(*QUICK, "--plan-only", "--out", "new/one").code == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["a file"]
-
-
 def test_a_plan_says_what_is_done_and_what_the_rest_takes(ranks: Ranks, cli: Any) -> None:
     """Of 4 sizes 2 are there: the other 2 take what a plan of those alone says."""
     line = (*ONLY, "--quick", "--noise", "50%")
@@ -168,19 +128,6 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(ranks: Ranks, cli: Any
     ended = cli(*line, "--sizes", "1KiB,4KiB", "--plan-only")
     assert "all of them done already" in ended.out and "about" not in ended.out
     assert ranks.last is not None and not ranks.last.visits
-
-
-def test_what_is_measured_apart_lies_together(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    ranks.fields = {"backends": ("gloo", "nccl")}
-    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick").code == 0
-    ranks.fields = {"backends": ("nccl",), "ranks": 3}
-    other = cli("calibrate", "--only", "nccl:broadcast", "--sizes", "1KiB", "--quick")
-    assert other.code == 0 and "1 node, 3 ranks\n" in other.out
-    ranks.fields = {"backends": ("gloo", "nccl")}
-    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--rigorous").code == 0
-    lines = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    points = [json.loads(line)["point"] for line in lines if '"type":"point"' in line]
-    assert {(point["backend"], point["gpus"]) for point in points} >= {("gloo", 2), ("nccl", 2), ("nccl", 3)}
 
 
 def test_more_ranks_than_cores_are_no_calibration(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
@@ -240,19 +187,6 @@ def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli
     assert re.search(r"--strict: noisy \d+, of \d+ points", strict.err), strict.err
 
 
-def test_strict_counts_what_the_time_limit_left(ranks: Ranks, cli: Any) -> None:
-    ranks.fields = {"overhead_s": 1.0}
-    found = cli(*QUICK, "--time-limit", "20s", "--strict")
-    assert found.code == 5
-    assert re.search(r"--strict: not reached \d+, of \d+ points", found.err), found.err
-    assert "to resume:\n" in re.sub(r"\n +", "\n", found.err) and "--fresh" not in found.err
-
-
-def test_a_noise_target_of_ones_own(ranks: Ranks, cli: Any) -> None:
-    found = cli(*QUICK, "--noise", "50%", "--plan-only")
-    assert "noise target 50.0 %" in found.out
-
-
 def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -> None:
     ranks.fields = {"faults": {5: "dead"}}
     found = cli(*QUICK)
@@ -277,17 +211,6 @@ def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
     found = cli(*ONLY, "--sizes", "1KiB", "--quick")
     assert found.code == 4 and "elements are wrong" in found.err
     assert "Fitted" not in found.out
-
-
-def test_a_time_limit_may_be_in_hours(ranks: Ranks, cli: Any) -> None:
-    assert cli(*QUICK, "--time-limit", "1h").code == 0
-    assert "seconds or minutes" in cli(*QUICK, "--time-limit", "10").err
-
-
-def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    found = cli(*QUICK, "--out", str(tmp_path / "mine"))
-    assert found.code == 0 and not (tmp_path / "home").exists()
-    assert list((tmp_path / "mine").glob("*/samples.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -322,13 +245,6 @@ def test_bad_input(ranks: Ranks, cli: Any, words: tuple[str, ...], said: str) ->
     assert ranks.last is None or ranks.last.closed
 
 
-def test_one_rank_among_others_is_said_to_be_left_out(ranks: Ranks, cli: Any) -> None:
-    found = cli(*ONLY, "--ranks", "1,2", "--sizes", "1KiB", "--quick", "--plan-only")
-    page = " ".join(found.out.split())
-    assert found.code == 0 and "1 rank: a single rank exchanges nothing" in page
-    assert "1 size 1 KiB" in page and "1 sizes" not in page
-
-
 def test_what_cannot_run_here(ranks: Ranks, cli: Any) -> None:
     found = cli("calibrate", "--backend", "nccl")
     assert found.code == 4 and "nccl" in found.err
@@ -342,20 +258,3 @@ def test_only_rank_zero_speaks(ranks: Ranks, cli: Any, monkeypatch: pytest.Monke
     assert cli("calibrate", "--clock", "sundial") == (2, "", "")
     monkeypatch.setattr(measuring, "open_team", lambda request: None)
     assert cli(*QUICK) == (0, "", "")
-
-
-def test_under_a_launcher_one_goes_on_as_one_began(
-    ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launched = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
-    for name, value in launched.items():
-        monkeypatch.setenv(name, value)
-    ranks.fields = {"faults": {4: "SIGINT"}}
-    assert "to resume:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err
-
-
-def test_the_help_names_no_file_that_only_a_checkout_has(cli: Any) -> None:
-    from perfmodel.cli.app import COMMANDS
-
-    for name in COMMANDS:
-        assert not re.search(r"\bdocs/|\w\.md\b", cli(name, "--help").out), name

@@ -73,12 +73,6 @@ def start_or_fail(request: TeamRequest) -> RankTeam:
     return team
 
 
-def test_the_world_is_what_the_ranks_say(three: RankTeam) -> None:
-    world = three.world()
-    assert (world.ranks, world.nodes, world.ranks_per_node, world.device) == (3, 1, 3, "cpu")
-    assert world.memory_bytes > 2**20 and "numpy" in world.versions
-
-
 def test_real_ranks_time_checked_collectives(three: RankTeam) -> None:
     assert three.world().providers["gloo"].usable
     for clock in (Clock.EAGER, Clock.STREAM):
@@ -112,13 +106,6 @@ def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one(three: RankTeam)
             work=work,
         )
         assert all(one.wrong == 0 < one.checked for one in three.visit(cell, group, 5, 0, 1, PATIENCE_S))
-
-
-def test_a_single_rank_needs_no_library_of_collectives() -> None:
-    with start_fake(1, ()) as team:
-        (seen,) = team.visit(kernel("sleep", 1), [0], 3, 0, 7, PATIENCE_S)
-    assert (len(seen.starts_s), seen.checked) == (3, 7)
-    assert all(e - s >= 0.001 for s, e in zip(seen.starts_s, seen.ends_s, strict=True))
 
 
 def test_what_a_rank_raises_fails_the_point_and_the_ranks_go_on() -> None:
