@@ -20,6 +20,7 @@ import argparse
 import csv
 import statistics
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -69,7 +70,7 @@ extern "C" __global__ void read_all(const uint4* from, long long words, int turn
 Row = dict[str, Any]
 
 
-def graph_s(torch: Any, call: Callable[[], Any]) -> float:
+def time_call_s(torch: Any, call: Callable[[], Any]) -> float:
     """Median device time of a call in a graph [s]."""
     graph = graph_of(torch, lambda _: call(), 1, 4)
     return statistics.median(replayed_s(torch, graph) for _ in range(REPLAYS)) / 4
@@ -89,7 +90,27 @@ def launcher(name: str) -> Callable[..., None]:
     return call
 
 
-def list_launches(torch: Any) -> Iterator[Row]:
+def measure_bandwidths(torch: Any, scale: int) -> Iterator[Row]:
+    """Copies and readings of random data, by size of the buffer."""
+    import numpy as np
+
+    read_all = launcher("read_all")
+    blocks = 8 * torch.cuda.get_device_properties(0).multi_processor_count
+    sink = torch.zeros(1, dtype=torch.int32, device="cuda")
+    for size in sorted({max(2**10, size // scale) for size in SIZES}):
+        data = torch.randint(-(2**31), 2**31 - 1, (size // 4,), device="cuda", dtype=torch.int32)
+        target, turns = torch.empty_like(data), max(1, READ_BYTES // scale // size)
+        graph = graph_of(torch, lambda _, to=target, of=data: to.copy_(of), 1, 8)
+        copied_s = min(replayed_s(torch, graph) for _ in range(5)) / 8
+        words = np.uint64(data.data_ptr()), np.int64(size // 16), np.int32(turns), np.uint64(sink.data_ptr())
+        graph = graph_of(torch, lambda _, words=words: read_all(blocks, 512, *words), 1, 1)
+        read_s = min(replayed_s(torch, graph) for _ in range(5))
+        shown = {"clock": "graph", "buffer": size}
+        yield {"what": "copy", "count": 2 * size, "time_s": copied_s, **shown}
+        yield {"what": "read past L1", "count": turns * size, "time_s": read_s, **shown}
+
+
+def time_launches(torch: Any) -> Iterator[Row]:
     """Time of one launch that does next to nothing, by each clock."""
     from calibrate.cuda.device_tables import make_tables
     from calibrate.cuda.gather_pool import GatherPool
@@ -110,12 +131,41 @@ def list_launches(torch: Any) -> Iterator[Row]:
             yield {"what": name, "count": 0, "time_s": measure(torch, call), "clock": clock, "buffer": 0}
 
 
-def replay(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
+def time_eager_s(torch: Any, call: Callable[[int], Any]) -> float:
+    """Host time of a call and its end, the median."""
+    times = []
+    for _ in range(CALLS):
+        began_s = time.perf_counter()
+        call(0)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began_s)
+    return statistics.median(times)
+
+
+def time_stream_s(torch: Any, call: Callable[[int], Any]) -> float:
+    """Calls back to back, between two events; a GPU begins when all are queued."""
+    torch.cuda._sleep(HOLD_CYCLES)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(LAUNCHES):
+        call(0)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / LAUNCHES
+
+
+def time_graph_s(torch: Any, call: Callable[[int], Any]) -> float:
+    """Calls of a graph, the least of several replays."""
+    graph = graph_of(torch, call, 1, LAUNCHES)
+    return min(replayed_s(torch, graph) for _ in range(9)) / LAUNCHES
+
+
+def time_row(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
     """Median time of a call in a graph; ``count`` says how much it works on."""
-    return {"what": what, "clock": "graph", "count": count, "time_s": graph_s(torch, call)}
+    return {"what": what, "clock": "graph", "count": count, "time_s": time_call_s(torch, call)}
 
 
-def list_kernels(torch: Any, scale: int) -> Iterator[Row]:
+def time_kernels(torch: Any, scale: int) -> Iterator[Row]:
     """Different ids, conversions."""
     from calibrate.cuda.unique import Uniquer
 
@@ -125,18 +175,44 @@ def list_kernels(torch: Any, scale: int) -> Iterator[Row]:
     for law, power in (("uniform", 1), ("skewed", 8)):
         ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
         uniquer = Uniquer(BUCKETS, ids.numel(), ids.dtype, torch.device("cuda"))
-        yield replay(
+        yield time_row(
             torch, f"unique, {law}", ids.numel(), lambda uniquer=uniquer, ids=ids: uniquer.run(ids, offsets)
         )
     rows = torch.randn(bags, DIM, device="cuda")
     for kind in (torch.float16, torch.bfloat16):
         converted = rows.to(kind)
         name = str(kind).removeprefix("torch.")
-        yield replay(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
-        yield replay(torch, f"{name} to float32", rows.numel(), lambda converted=converted: converted.float())
+        yield time_row(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
+        yield time_row(
+            torch, f"{name} to float32", rows.numel(), lambda converted=converted: converted.float()
+        )
 
 
-def list_exchange(torch: Any, scale: int) -> Iterator[Row]:
+def time_deduplication(torch: Any, scale: int) -> Iterator[Row]:
+    """Different ids of a buffer by size: ours in a graph; torch's sort; its unique, where the host waits."""
+    from calibrate.cuda.unique import Uniquer
+
+    for count in (2**power for power in range(10, 25, 2)):
+        count = max(BUCKETS, count // scale)
+        ids = torch.randint(0, 100 * count, (count,), device="cuda")
+        offsets = torch.tensor([0, count], device="cuda")
+        uniquer = Uniquer(1, count, ids.dtype, torch.device("cuda"))
+        call = lambda uniquer=uniquer, ids=ids, at=offsets: uniquer.run(ids, at)  # noqa: E731
+        yield time_row(torch, "unique, by size", count, call)
+        for name, operation in (("torch.sort", torch.sort), ("torch.unique", torch.unique)):
+            keywords = {"return_inverse": True} if name == "torch.unique" else {}
+            operation(ids, **keywords)
+            events = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+            for event in events:
+                event.record()
+                operation(ids, **keywords)
+            torch.cuda.synchronize()
+            took = [a.elapsed_time(b) / 1e3 for a, b in pairwise(events)]
+            clock = "eager" if keywords else "stream"
+            yield {"what": name, "clock": clock, "count": count, "time_s": statistics.median(took)}
+
+
+def time_exchange(torch: Any, scale: int) -> Iterator[Row]:
     """Both methods of one PE: each launch, and a whole call."""
     from oracles.thread_world import threads_of
 
@@ -194,7 +270,7 @@ def list_exchange(torch: Any, scale: int) -> Iterator[Row]:
         exchange.close()
 
 
-def list_products(torch: Any, batch: int) -> Iterator[Row]:
+def time_products(torch: Any, batch: int) -> Iterator[Row]:
     """Each different product of the forward and the backward pass."""
     width = BOTTOM[-1] + EMBEDDINGS
     layers = [*pairwise(BOTTOM), (width, RANK), (RANK, width), *pairwise((width, *TOP))]
@@ -208,7 +284,7 @@ def list_products(torch: Any, batch: int) -> Iterator[Row]:
         yield {"what": "product", "batch": batch, "m": m, "k": k, "n": n, "time_s": time_s}
 
 
-def list_layers(torch: Any, batch: int) -> Iterator[Row]:
+def time_layers(torch: Any, batch: int) -> Iterator[Row]:
     """All layers, forward and backward, in half precision."""
     linear = torch.nn.Linear
 
@@ -242,17 +318,17 @@ def list_layers(torch: Any, batch: int) -> Iterator[Row]:
 def list_rows(torch: Any, part: str, scale: int) -> Iterator[Row]:
     """The times of a part, as they are measured. scale  divides all sizes, for a rehearsal"""
     if part == "floors":
-        yield from list_bandwidths(torch, scale)
-        yield from list_launches(torch)
+        yield from measure_bandwidths(torch, scale)
+        yield from time_launches(torch)
     elif part == "stages":
         with torch.no_grad():
-            yield from list_kernels(torch, scale)
-            yield from list_exchange(torch, scale)
+            yield from time_kernels(torch, scale)
+            yield from time_exchange(torch, scale)
     else:
         for batch in sorted({max(2, batch // scale) for batch in BATCHES}):
-            yield from list_products(torch, batch)
+            yield from time_products(torch, batch)
             if scale == 1:  # a rehearsal's GPU has no gradients
-                yield from list_layers(torch, batch)
+                yield from time_layers(torch, batch)
 
 
 def main() -> int:

@@ -115,7 +115,7 @@ def import_logs(
             elif clock is None or row.run.clock == clock:
                 usable.append(row)
     if against and not overruled:
-        raise BadInputError(f"{against[0]}.", f"leave {against[0].split()[0]} out, or name another log.")
+        raise BadInputError(f"{against[0]}.", "leave that option out, or name another log.")
     if not usable:
         raise _nothing_usable(paths, unread, clock)
     runs = {row.run for row in usable}
@@ -208,11 +208,11 @@ def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]
     gpus = run.gpus or given.gpus
     per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
     for option, value, stated in (
-        ("--gpus", given.gpus, run.gpus),
-        ("--set gpus_per_node", per_node, run.gpus_per_node),
+        ("--gpus ", given.gpus, run.gpus),
+        ("--set gpus_per_node=", per_node, run.gpus_per_node),
     ):
         if value and stated and value != stated:
-            against.append(f"{option} {value}, but the log says {stated} ({where})")
+            against.append(f"{option}{value}, but the log says {stated} ({where})")
     return replace(
         run,
         operation_text=run.operation_text or given.operation_text,

@@ -79,17 +79,6 @@ def test_the_password_of_a_url_is_masked(value: str, kept: str) -> None:
     assert stack.allowed_environment({"UCX_PROXY": value}) == {"UCX_PROXY": kept}
 
 
-def test_host_names_are_hashed_unless_kept() -> None:
-    world = World(2, 2, hosts=("alpha", "beta"))
-    hashed = stack.host_names(world, keep_hostnames=False)
-    assert re.fullmatch("[0-9a-f]{8},[0-9a-f]{8}", hashed) and "alpha" not in hashed
-    assert stack.host_names(world, keep_hostnames=True) == "alpha,beta"
-    again = stack.host_names(world, keep_hostnames=False)
-    assert not {*hashed.split(",")} & {*again.split(",")}, "a hash that can be made again can be tried"
-    same = stack.host_names(World(2, 2, hosts=("alpha", "alpha")), keep_hostnames=False).split(",")
-    assert same[0] == same[1], "but it tells nodes of one run apart"
-
-
 def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own() -> None:
     def header(ranks: int, **more: Any) -> RunHeader:
         return stack.make_header(World(ranks, **more), machine="m", seed=7, values={"a": "1"}, environ={})
