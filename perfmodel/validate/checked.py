@@ -180,11 +180,12 @@ class WrongResults(NamedTuple):
 def find_wrong_results(samples: pd.DataFrame) -> list[WrongResults]:
     """The wrong results of a log, by collective and number of ranks. Limits: none -> []"""
     rows = samples[samples["flag"].isin(["wrong", "unread-check"])]
-    groups = rows.groupby(["flag", "source_id", "collective", "gpus"], sort=False)["payload_bytes"]
-    return [
-        WrongResults(flag, log, collective, int(gpus), sorted(set(sizes.astype(int).tolist())))
-        for (flag, log, collective, gpus), sizes in groups
-    ]
+    wrong = []
+    for key, group in rows.groupby(["flag", "source_id", "collective", "gpus"], sort=False):
+        flag, log, collective, gpus = map(str, key)
+        sizes = sorted(set(group["payload_bytes"].astype(int).tolist()))
+        wrong.append(WrongResults(flag, log, collective, int(gpus), sizes))
+    return wrong
 
 
 def build_series(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:
