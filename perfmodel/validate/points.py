@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import BadInputError
 from perfmodel.fit.build import select_usable
 from perfmodel.fit.runs import DEFAULT_VARIANT
-from perfmodel.fit.shipped import load_plan
-from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
+from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.files import SAMPLES_NAME, SAMPLES_SUFFIX
-from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import Point, PointKind
 from perfmodel.schema.samples import load_samples
-from perfmodel.validate import measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,27 +70,3 @@ def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
     if chosen.empty:
         raise BadInputError(f"the samples of {name} are not here.", f"expected them in {beside}")
     return chosen.reset_index(drop=True)
-
-
-def curve_samples(calibration: Calibration, machine: Machine, name: str | Path = "") -> pd.DataFrame:
-    """The samples behind a calibration's curves, with ``domain_gpus``; each size's median is on its curve.
-
-    name  the calibration's file; empty: a shipped calibration
-    Limits: as ``samples_of``
-    """
-    name = name or calibration.calibration_id
-    shipped = calibration.calibration_id in list_calibrations()
-    if shipped and shipped_calibration(calibration.calibration_id) == calibration:
-        return _shipped_rows(calibration.calibration_id)
-    rows = samples_of(calibration, name)
-    if run_of(name) is not None:
-        rows = rows[rows["variant"] == DEFAULT_VARIANT]
-    rows = select_usable(rows)
-    return rows.assign(domain_gpus=measured.find_domains(rows, machine))
-
-
-@lru_cache(maxsize=16)
-def _shipped_rows(name: str) -> pd.DataFrame:
-    """The samples behind the curves of a shipped calibration; read once."""
-    entries = {entry.calibration_id: entry for entry in load_plan().calibration}
-    return measured.measured_rows(entries[name], measured.shipped_samples())

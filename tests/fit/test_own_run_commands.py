@@ -77,7 +77,9 @@ def test_show_says_what_the_run_holds_by_now(tmp_path: Path, cli: Any) -> None:
     assert (document["open_points"], document["samples_since"]) == (1, 8)
 
 
-def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_take_latest(
+    folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(folder.parents[1]))
     words = ("--table-size", "100MB", "--gpus", "2", "--calibration", "latest")
     done = cli("project", *words, "--json")
@@ -92,6 +94,9 @@ def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.Monkey
     assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
     assert "after_kernel" in cli("show", str(folder), "--samples").out
+    (copy := tmp_path / "mine.json").write_bytes(next(folder.glob("mpi*.json")).read_bytes())
+    alone = cli("show", str(copy), "--samples")
+    assert alone.code == 2 and "are not here" in " ".join(alone.err.split())
     beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
     assert beyond.code == 3 and "G = 2, 4" in beyond.err and "measure on more ranks" in beyond.err
     missing = cli("project", *words, "--backend", "gloo")
