@@ -121,7 +121,8 @@ class CheckOptions(LogOptions):
     """Is my cluster normal? Compare logs with similar clusters, and name the likeliest reasons.
 
     Every size is compared with the 95 % band of the shipped machine, or of your own --calibration. Exit
-    code 6 where a log is outside; else 2 where a log cannot be read (the others have their verdicts).
+    code 6 where a log is slow, or faster than its links allow; else 2 where one cannot be read (the others
+    have their verdicts).
 
     \b
     Examples
