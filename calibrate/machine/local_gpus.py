@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,48 +35,31 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
     if program is None:
         return tuple(_by_torch())
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
-    listing = said_by(program, "-L") if "MIG-" in (chosen or "") else None
-    return visible(read_query(said_by(program, *_QUERY) or ""), chosen, read_listing(listing or ""))
+    return visible(read_query(said_by(program, *_QUERY) or ""), chosen)
 
 
-def visible(
-    gpus: Sequence[LocalGpu], chosen: str | None, slices: Mapping[str, Sequence[str]]
-) -> tuple[LocalGpu, ...]:
-    """GPUs that CUDA_VISIBLE_DEVICES selects: numbers, prefixes of a UUID, MIG slices.
+def visible(gpus: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
+    """GPUs that CUDA_VISIBLE_DEVICES selects: numbers, prefixes of a UUID, a MIG slice.
 
-    slices  UUIDs of the MIG slices, by the UUID of their GPU
-    Limits: not set -> all; as in CUDA, the first entry that names no GPU ends the list;
-    a slice -> only this slice
+    Limits: not set -> all; as in CUDA, the first entry that names no GPU ends the list; a slice -> the first
+    GPU, for its name and driver
     """
     if chosen is None:
         return tuple(gpus)
-    kept: list[LocalGpu] = []
+    if chosen.startswith("MIG-"):
+        return tuple(gpus[:1])
+    selected: list[LocalGpu] = []
     for word in (part.strip() for part in chosen.split(",")):
         match = [
             gpu
             for gpu in gpus
             if (word.isdigit() and gpu.index == int(word))
             or (word[:4] == "GPU-" and gpu.uuid.startswith(word))
-            or (word[:4] == "MIG-" and any(uuid.startswith(word) for uuid in slices.get(gpu.uuid, ())))
         ]
         if len(match) != 1:
             break
-        kept += match
-        if word[:4] == "MIG-":
-            break
-    return tuple(kept)
-
-
-def read_listing(text: str) -> dict[str, tuple[str, ...]]:
-    """UUIDs of the MIG slices, by the UUID of their GPU; ``text`` is the output of ``nvidia-smi -L``."""
-    slices: dict[str, tuple[str, ...]] = {}
-    gpu = ""
-    for uuid in re.findall(r"\(UUID: ([^)]+)\)", text):
-        if uuid.startswith("MIG-"):
-            slices[gpu] = (*slices.get(gpu, ()), uuid)
-        else:
-            gpu = uuid
-    return slices
+        selected += match
+    return tuple(selected)
 
 
 def read_query(text: str) -> list[LocalGpu]:

@@ -14,7 +14,6 @@ import itertools
 import os
 import re
 import stat
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -358,26 +357,6 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-def require_writable(folder: Path) -> None:
-    """Refuse a folder in which no run could be stored; a missing folder is not created.
-
-    Limits: it, or its nearest existing parent, does not allow a new folder -> BadInputError
-    """
-    place = folder
-    while True:
-        try:
-            place.lstat()
-            break
-        except (FileNotFoundError, NotADirectoryError):
-            place = place.parent
-        except (OSError, ValueError) as error:
-            raise _cannot_write(folder, error) from None
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".perfmodel-", dir=place))
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
 
 
 def _cannot_write(path: Path, error: OSError | ValueError) -> BadInputError:

@@ -18,7 +18,7 @@ from calibrate.ranks import team as ranks
 from calibrate.ranks.launch import LeaderMissingError, detect_launcher
 from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import RunOptions, RunOutcome, Team
-from calibrate.running.journal import Journal, require_writable
+from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
@@ -160,7 +160,6 @@ def show_plan(asked: Asked, host: Host, team: Team, *, as_json: bool) -> None:
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0)
     folder = run_folder(asked.folder, header)
-    require_writable(folder)
     held = Journal.peek(folder, header).states
     left = still_open(plan, held, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
@@ -292,7 +291,7 @@ def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
 def record(
     outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[Path]
 ) -> dict[str, Any]:
-    """The run for JSON: machine, stack, folder, counts, points, calibrations, crossovers, warnings."""
+    """The run for JSON: machine, stack, folder, counts, points, calibrations, warnings."""
     header = outcome.header
     return {
         "machine": header.machine,
@@ -318,7 +317,6 @@ def record(
             for point, finish in outcome.finishes
         ],
         "calibrations": [item.model_dump(mode="json") for item in calibrations],
-        "crossovers": results.crossovers(results.measured_here(calibrations, outcome.folder.name)),
         "left_out": [{"what": i.what, "why": i.why, "install": i.install} for i in outcome.plan.left_out],
         "warnings": results.outcome_warnings(outcome),
     }

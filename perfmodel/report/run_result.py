@@ -1,16 +1,15 @@
-"""Text of a finished calibration run: curves, constants, crossovers, warnings, files."""
+"""Text of a finished calibration run: curves, constants, warnings, files."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.model.collectives import bus_factor
-from perfmodel.model.curves import anchored_time
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.run import point_name
@@ -21,7 +20,6 @@ from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
 from perfmodel.units import (
     counted,
-    format_bytes,
     format_count,
     format_fraction,
     format_number,
@@ -32,8 +30,7 @@ from perfmodel.units import (
 if TYPE_CHECKING:
     from calibrate.running.interfaces import RunOutcome
 
-_PER_OCTAVE = 8
-_DECIDED = 0.01  # two libraries this close count as equal
+_LEAST_SHOWN = 0.01  # of a relative half-width
 _MOST_WARNINGS = 12
 
 
@@ -43,7 +40,7 @@ def outcome_text(
     written: Sequence[str],
     resume: str,
 ) -> str:
-    """The text at the end of a calibration run: curves, constants, crossovers, warnings, files.
+    """The text at the end of a calibration run: curves, constants, warnings, files.
 
     written  files that the run wrote, with their contents in words
     resume   the command that resumes it; "": it ended by itself
@@ -53,7 +50,6 @@ def outcome_text(
     parts = [
         fitted_text(own),
         constants_text(own),
-        _crossover_text(own),
         look_ups_text(outcome),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
         numbered(_most(outcome_warnings(outcome))),
@@ -147,7 +143,7 @@ def _short(interval: Interval, write: Callable[[float], str]) -> str:
     half = (interval.high - interval.low) / (2 * interval.value)
     if not interval.known:
         return "unknown"
-    return f"{write(interval.value)} ± {f'{100 * half:.0f}' if half >= _DECIDED else '<1'} %"
+    return f"{write(interval.value)} ± {f'{100 * half:.0f}' if half >= _LEAST_SHOWN else '<1'} %"
 
 
 def _bus(curve: Curve) -> Interval:
@@ -175,69 +171,6 @@ def _more(step: str) -> str:
         if step == "between_steps"
         else "more in a whole pass than alone"
     )
-
-
-def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
-    """Dictionaries for pairs of libraries that measured the same collective, ranks and clock.
-
-    Keys: collective, gpus, clock; small and large (the faster library there); payload_bytes between (or None)
-    """
-    cells: dict[tuple[str, int, int, str], list[tuple[str, Curve]]] = {}
-    for item in calibrations:
-        for curve in item.curves:
-            key = (curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus), str(curve.clock))
-            cells.setdefault(key, []).append((str(item.backend), curve))
-    found = []
-    for (collective, gpus, _, clock), curves in cells.items():
-        for i, first in enumerate(curves):
-            for second in curves[i + 1 :]:
-                meeting = _meeting(first, second)
-                if meeting is not None:
-                    found.append({"collective": collective, "gpus": gpus, "clock": clock, **meeting})
-    return found
-
-
-def _meeting(first: tuple[str, Curve], second: tuple[str, Curve]) -> dict[str, Any] | None:
-    """The library that is faster for small payloads, for large payloads, and the payload between [byte].
-
-    Limits: no sizes in common, or equal times -> None;  one is faster everywhere -> payload_bytes None
-    """
-    low = max(curve.anchor_bytes[0] for _, curve in (first, second))
-    high = min(curve.anchor_bytes[-1] for _, curve in (first, second))
-    if high <= low:
-        return None
-    count = max(2, round(np.log2(high / low) * _PER_OCTAVE))
-    sizes = np.geomspace(low, high, count)
-    ratio = np.log(_times(first[1], sizes) / _times(second[1], sizes))
-    signs = np.where(np.abs(ratio) < _DECIDED, 0, np.sign(ratio))
-    decided = np.flatnonzero(signs)
-    if decided.size == 0:
-        return None
-    names = {-1.0: first[0], 1.0: second[0]}
-    large = float(signs[decided[-1]])
-    other = np.flatnonzero(signs == -large)
-    if other.size == 0:
-        return {"small": names[large], "large": names[large], "payload_bytes": None}
-    at = int(other[-1])
-    meet = float(np.sqrt(sizes[at] * sizes[at + 1]))
-    return {"small": names[-large], "large": names[large], "payload_bytes": meet}
-
-
-def _times(curve: Curve, sizes: np.ndarray) -> np.ndarray:
-    parameters = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
-    return anchored_time(sizes, *parameters, np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s))
-
-
-def _crossover_text(calibrations: Sequence[Calibration]) -> str:
-    lines = []
-    for item in crossovers(calibrations):
-        where = f"({item['collective']}, G={item['gpus']}, {item['clock']})"
-        if item["payload_bytes"] is None:
-            lines.append(f"{item['large']} is faster at every size {where}")
-        else:
-            size = format_bytes(item["payload_bytes"])
-            lines.append(f"{item['small']} is faster below {size}, {item['large']} above {where}")
-    return facts(_labelled("Crossover", lines))
 
 
 def look_ups_text(outcome: RunOutcome) -> str:

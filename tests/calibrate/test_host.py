@@ -62,10 +62,19 @@ def test_nvidia_smi_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "kept"),
-    [(None, [0, 1]), ("1", [1]), ("1,0", [1, 0]), ("", []), ("GPU-ab", [1]), ("0,7,1", [0]), ("-1", [])],
+    [
+        (None, [0, 1]),
+        ("1", [1]),
+        ("1,0", [1, 0]),
+        ("", []),
+        ("GPU-ab", [1]),
+        ("0,7,1", [0]),
+        ("-1", []),
+        ("MIG-c2", [0]),
+    ],
 )
 def test_cuda_visible_devices(chosen: str | None, kept: list[int]) -> None:
-    assert [gpu.index for gpu in visible(read_query(SMI), chosen, {})] == kept
+    assert [gpu.index for gpu in visible(read_query(SMI), chosen)] == kept
 
 
 @pytest.mark.parametrize(

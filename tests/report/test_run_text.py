@@ -20,7 +20,7 @@ from perfmodel.report.run import (
     progress_text,
     rate_words,
 )
-from perfmodel.report.run_result import crossovers, fitted_text, look_ups_text, measured_here
+from perfmodel.report.run_result import fitted_text, look_ups_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
@@ -94,23 +94,6 @@ def test_the_progress_line() -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (666, "11:06"), (3723, "1:02:03")])
 def test_time_left(seconds: float, words: str) -> None:
     assert clock_words(seconds) == words
-
-
-def test_crossover_is_where_two_lines_meet() -> None:
-    """1 µs + S / 1 GB/s and 11 µs + S / 2 GB/s meet at 20 kB."""
-    (found,) = crossovers([calibration("gloo", curve(11e-6, 2e9)), calibration("nccl", curve(1e-6, 1e9))])
-    assert (found["small"], found["large"]) == ("nccl", "gloo")
-    assert found["payload_bytes"] == pytest.approx(20_000, rel=0.1)
-
-
-def test_no_crossover_without_two_libraries_or_common_sizes() -> None:
-    slow, fast = curve(11e-6, 1e9), curve(1e-6, 2e9)
-    (found,) = crossovers([calibration("gloo", slow), calibration("nccl", fast)])
-    assert found["payload_bytes"] is None and found["large"] == "nccl"
-    assert crossovers([calibration("gloo", slow)]) == []
-    apart = curve(1e-6, 2e9, (2**21, 2**22, 2**23))
-    assert crossovers([calibration("gloo", slow), calibration("nccl", apart)]) == []
-    assert crossovers([calibration("gloo", slow), calibration("nccl", curve(1e-6, 2e9, gpus=4))]) == []
 
 
 def test_the_fitted_table_shows_bus_bandwidth() -> None:
