@@ -133,15 +133,15 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     words = declared.words
     shown: Any
     if isinstance(words, Arg):
-        shown = typer.Argument(help=words.help, callback=declared.checked)
+        shown = typer.Argument(help=words.help, callback=declared.check)
     else:
         shown = typer.Option(
             words.flag or declared.flag,
             help=words.help,
             metavar=words.metavar,
-            min=None if words.read else words.end(words.least),
-            max=None if words.read else words.end(words.most),
-            callback=declared.checked,
+            min=None if words.read else words.end(words.minimum),
+            max=None if words.read else words.end(words.maximum),
+            callback=declared.check,
         )
     return inspect.Parameter(
         declared.name,

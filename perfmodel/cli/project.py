@@ -37,7 +37,7 @@ from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedNames
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.question.groups import NO_POOLING, table_count
+from perfmodel.question.groups import NO_POOLING, read_table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.columns import columns_record
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
@@ -61,7 +61,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     if options.sharding == ALL and (options.pooling or "").startswith(NO_POOLING):
         raise BadInputError("--pooling none and --sharding all cannot be combined.", "name one sharding.")
     if options.tables is not None:
-        table_count(options.tables)
+        read_table_count(options.tables)
     if options.table_size is None and options.gpus is None and options.model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     question = question_of(context.params)

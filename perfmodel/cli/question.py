@@ -63,7 +63,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     pooling, colon, ids = (first["pooling"] or "").strip().lower().partition(":")
     if pooling == NO_POOLING:
         first["pooling"] = ids if colon else None
-    numbers = {option.words.keyword or option.name: option.value(first[option.name]) for option in _NUMBERS}
+    numbers = {option.keyword: option.value(first[option.name]) for option in _NUMBERS}
     tables = numbers.pop("model")
     backend, clock = first["backend"], first["clock"]
     calibration = calibration_of(first["calibration"], backend, clock)
@@ -113,8 +113,10 @@ def split_names(texts: Sequence[str], option: str) -> list[str]:
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
     """The first value of an option: ``1024`` of ``1024,256`` or ``1024..4096``. A file is not split."""
-    if not typed or isinstance(typed, str):
-        return typed or None
+    if not typed:
+        return None
+    if isinstance(typed, str):
+        return typed
     return split_names(typed[:1], f"--{name.replace('_', '-')}")[0].partition("..")[0]
 
 

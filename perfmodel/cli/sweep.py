@@ -264,7 +264,8 @@ def _run(
             same = _list_constants(question)
             for tables in what:
                 of_set = isinstance(tables, TableSet)
-                own = {"tables": tables, "table_set": tables} if of_set else {"dtype": tables}
+                own: dict[str, Any] = {"dtype": tables}
+                own = {"tables": tables, "table_set": tables} if of_set else own
                 word = {"model": tables.name} if isinstance(tables, TableSet) else {"dtype": tables}
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}

@@ -40,8 +40,13 @@ class TerminalLine:
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
             if self._live is None:
                 console = Console(file=sys.stderr, force_terminal=True, highlight=False)
-                own = {"redirect_stdout": False, "redirect_stderr": False}
-                self._live = Live(console=console, transient=True, auto_refresh=False, **own)
+                self._live = Live(
+                    console=console,
+                    transient=True,
+                    auto_refresh=False,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
                 self._live.start()
             line = encodable(printable(text), sys.stderr.encoding)
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)

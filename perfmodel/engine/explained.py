@@ -238,7 +238,7 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
         equations, cell = (*equations, equation), table.correction.cell
         notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
         sources += cell.sources
-    source = f"{model.calibration_id}: {', '.join(dict.fromkeys(sources))}"
+    source = f"{model.calibration_id}, measured by {', '.join(dict.fromkeys(sources))}"
     return Explanation(
         row,
         equations,

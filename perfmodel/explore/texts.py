@@ -59,7 +59,7 @@ class QuestionTexts:
         """Values of the options of ``perfmodel project`` by name, as its command line would read them."""
         texts = dict(self.pairs)
         values = {
-            name: option.default if name not in texts else option.checked(texts[name])
+            name: option.default if name not in texts else option.check(texts[name])
             for name, option in OPTIONS.items()
         }
         return values | {"settings": [f"{name}={text}" for name, text in self.pairs if name in KEYS] or None}

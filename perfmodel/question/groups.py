@@ -32,15 +32,15 @@ _WAYS = (
 )
 
 
-def pooling_number(text: str, option: str) -> float:
+def read_pooling(text: str, option: str) -> float:
     """Rows of a bag, or ids of a sample that are not pooled: ``32``, ``none:32``. Limits: ``none`` -> 1"""
-    first, colon, ids = text.strip().lower().partition(":")
-    if first != NO_POOLING:
+    head, colon, ids = text.strip().lower().partition(":")
+    if head != NO_POOLING:
         return parse_number(text, option)
     return parse_number(ids, option) if colon else 1.0
 
 
-def table_count(text: str, option: str = "--tables") -> int:
+def read_table_count(text: str, option: str = "--tables") -> int:
     """The number of tables in a text. Limits: the name of a file -> BadInputError that suggests --model"""
     if Path(text).suffix.lower() in _TABLE_SUFFIXES:
         raise BadInputError(
@@ -74,25 +74,29 @@ def choose_optimizer(*, training: bool) -> str:
     return "rowwise-adagrad" if training else "none"
 
 
-BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=gate.MOST_BATCH)
-DIM = Opt("Elements per row (default 32).", "N", read=parse_count, most=gate.WIDEST)
+BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, maximum=gate.MOST_BATCH)
+DIM = Opt("Elements per row (default 32).", "N", read=parse_count, maximum=gate.WIDEST)
 GPUS = Opt(
-    "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=gate.MOST_GPUS
+    "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, maximum=gate.MOST_GPUS
 )
 POOLING = Opt(
-    "Rows summed per bag.", "N", read=parse_number, least=gate.LEAST_POOLING, most=gate.MOST_POOLING
+    "Rows summed per bag.", "N", read=parse_number, minimum=gate.LEAST_POOLING, maximum=gate.MOST_POOLING
 )
 TABLES = Opt(
-    "Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=gate.MOST_TABLES
+    "Number of tables (default 1).",
+    "N",
+    read=read_table_count,
+    keyword="table_count",
+    maximum=gate.MOST_TABLES,
 )
 TABLE_SIZE = Opt("Total size of all tables, e.g. 10TB or 10TiB.", "SIZE",
-                 read=parse_bytes, keyword="table_bytes", most="1EB")  # fmt: skip
+                 read=parse_bytes, keyword="table_bytes", maximum="1EB")  # fmt: skip
 SHARDING = Opt(f"Sharding (default: the fastest of TorchRec's that fits): {ROW_WISE}, {_WAYS}", "NAME")
 OBJECTIVE = Opt("latency: the forward pass; throughput (or training): forward and backward.", "NAME")
 ROWS = Opt("Where rows are: hbm (default), host, or host-cached:10%, with a cache in HBM.", "WHERE")
 MAX_LATENCY = Opt(
     "Take the largest batch whose 95 % band ends within this time, instead of --batch.",
-    "TIME", read=parse_time, most="1h",
+    "TIME", read=parse_time, maximum="1h",
 )  # fmt: skip
 Backend = Annotated[
     str | None,
@@ -178,11 +182,11 @@ class PassOptions(OutputOptions, MachineOptions, IdOptions):
     reserve: Annotated[
         str | None,
         Opt(f"Share of the memory kept for CUDA, NCCL and dense layers (default {RESERVE}).",
-            read=read_share, by_set=True, most=1.0),
+            read=read_share, by_set=True, maximum=1.0),
     ] = None  # fmt: skip
     global_batch: Annotated[
         str | None,
-        Opt("Samples of all GPUs together, instead of --batch.", read=parse_count, most=gate.MOST_BATCH,
+        Opt("Samples of all GPUs together, instead of --batch.", read=parse_count, maximum=gate.MOST_BATCH,
             by_set=True),
     ] = None  # fmt: skip
     id_dtype: Annotated[str, Opt("Type of an id: int64 (default) or int32.", by_set=True)] = "int64"
@@ -208,7 +212,7 @@ class TableOptions(CommandOptions):
     dim: Annotated[str | None, DIM] = None
     pooling: Annotated[
         str | None,
-        POOLING.saying("Rows summed per bag (default 32); none or none:50: not pooled.", read=pooling_number),
+        POOLING.saying("Rows summed per bag (default 32); none or none:50: not pooled.", read=read_pooling),
     ] = None
     model: Model = None
     dtype: Dtype = None
@@ -226,11 +230,11 @@ class QuestionOptions(PassOptions, TableOptions):
 
 
 RANGES = {
-    option.words.keyword or option.name: (option.words.end(option.words.least) or 0.0, end)
+    option.keyword: (option.words.end(option.words.minimum) or 0.0, end)
     for option in QuestionOptions.declared()
     if option.name in (*TableOptions.__annotations__, "gpus", "batch")
     and isinstance(option.words, Opt)
-    and (end := option.words.end(option.words.most)) is not None
+    and (end := option.words.end(option.words.maximum)) is not None
 }
 """The smallest and largest value of each number of a question, by keyword of ``perfmodel.project``."""
-LARGEST = {name: most for name, (_, most) in RANGES.items()}
+LARGEST = {name: maximum for name, (_, maximum) in RANGES.items()}

@@ -54,5 +54,5 @@ class ExploreOptions(CommandOptions):
 
     model: groups.Model = None
     machine: groups.Machine = None
-    port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", least=0, most=65535)] = 8050
+    port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", minimum=0, maximum=65535)] = 8050
     browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True

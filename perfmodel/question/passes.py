@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
@@ -110,7 +111,7 @@ class SweepOptions(PassOptions):
     price: Annotated[
         Texts, Opt("Price of a machine's GPU, e.g. h100-sxm-ib=2.5USD/GPU/h. Repeatable.", "NAME=PRICE")
     ] = None
-    out: Annotated[groups.Path | None, Opt("File to write: .csv or .parquet.", "FILE")] = None
+    out: Annotated[Path | None, Opt("File to write: .csv or .parquet.", "FILE")] = None
     objective: Annotated[str, replace(groups.OBJECTIVE, by_set=True)] = groups.OBJECTIVES[0]
     rows: Annotated[str | None, replace(groups.ROWS, by_set=True)] = None
     max_latency: Annotated[str | None, replace(groups.MAX_LATENCY, by_set=True)] = None

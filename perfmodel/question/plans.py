@@ -49,7 +49,7 @@ class PlanOptions(PassOptions):
             "Number of GPUs (default: that of --plan); 8,16,64 or 8..128 show how the plan scales.",
             metavar="NS",
             several=True,
-            most=MOST_PLANNED_GPUS,
+            maximum=MOST_PLANNED_GPUS,
         ),
     ] = None
     replicas: Annotated[

@@ -25,7 +25,7 @@ class Opt:
     read           reads the text: called with the text and the flag, returns the value in SI units; None: the
                    text is the value
     keyword        the name of the value, if it is not the field's name: ``table_bytes``
-    least, most    limits of the value, as a number or as typed: ``1h``
+    minimum, maximum  limits of the value, as a number or as typed: ``1h``
     several        values may be separated by commas or ``..``; each is within the limits
     by_set         whether it has no flag: it is typed as ``--set NAME=VALUE``
     """
@@ -35,8 +35,8 @@ class Opt:
     flag: str = ""
     read: Callable[[str, str], Any] | None = None
     keyword: str = ""
-    least: float | str | None = None
-    most: float | str | None = None
+    minimum: float | str | None = None
+    maximum: float | str | None = None
     several: bool = False
     by_set: bool = False
 
@@ -45,7 +45,7 @@ class Opt:
         return replace(self, help=words, **changed)
 
     def end(self, bound: float | str | None) -> float | None:
-        """A limit as a number; None: no limit. bound  ``least`` or ``most``"""
+        """A limit as a number; None: no limit. bound  ``minimum`` or ``maximum``"""
         if isinstance(bound, str):
             assert self.read is not None
             return float(self.read(bound, ""))
@@ -73,6 +73,11 @@ class Declared:
     default: Any
     required: bool
     turn: int
+
+    @property
+    def keyword(self) -> str:
+        """The name of its value, as in ``perfmodel.project``."""
+        return getattr(self.words, "keyword", "") or self.name
 
     @property
     def by_set(self) -> bool:
@@ -103,7 +108,7 @@ class Declared:
         self._check(words, value, typed)
         return value
 
-    def checked(self, typed: Any) -> Any:
+    def check(self, typed: Any) -> Any:
         """The typed text, after a check that imports nothing heavy.
 
         Limits: an empty text, a value that cannot be read or is out of range -> BadInputError;  a list where
@@ -115,21 +120,22 @@ class Declared:
                 raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
             if isinstance(words, Arg) or words.read is None or text is None:
                 continue
-            for part in _SEPARATED.split(text) if words.several else [text]:
+            for piece in _SEPARATED.split(text) if words.several else [text]:
                 try:
-                    self.value(part.strip())
+                    self.value(piece.strip())
                 except BadInputError as error:
-                    if not error.allowed and (_SEPARATED.search(part) or not part.strip()):
+                    if not error.allowed and (_SEPARATED.search(piece) or not piece.strip()):
                         continue
                     raise
         return typed
 
     def _check(self, words: Opt, value: Any, typed: str) -> None:
-        for bound, sign, word, most in ((words.most, 1, "more", "most"), (words.least, -1, "less", "least")):
+        ends = (words.maximum, 1, "more", "most"), (words.minimum, -1, "less", "least")
+        for bound, sign, word, extreme in ends:
             end = words.end(bound)
             if end is not None and sign * value > sign * end:
                 shown = typed if isinstance(bound, str) else f"{value:.15g}"
-                limit = f"at {most} {bound if isinstance(bound, str) else f'{end:.16g}'}"
+                limit = f"at {extreme} {bound if isinstance(bound, str) else f'{end:.16g}'}"
                 raise BadInputError(
                     f"{self.flag} {shown} is {word} than this model covers.", f"{limit}.", allowed=limit
                 )
@@ -163,10 +169,7 @@ class CommandOptions:
     @classmethod
     def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:
         """The typed options as values by keyword; None: not typed."""
-        return {
-            getattr(option.words, "keyword", "") or option.name: option.value(typed.get(option.name))
-            for option in cls.declared()
-        }
+        return {option.keyword: option.value(typed.get(option.name)) for option in cls.declared()}
 
     @classmethod
     def split_settings(cls, texts: Sequence[str] | None) -> tuple[dict[str, Any], list[str] | None]:
@@ -174,20 +177,20 @@ class CommandOptions:
 
         Limits: twice the same, a value that its option refuses -> BadInputError
         """
-        known = {option.name: option for option in cls.declared() if option.by_set}
+        settable = {option.name: option for option in cls.declared() if option.by_set}
         values: dict[str, Any] = {}
-        others = []
+        remaining = []
         for text in texts or ():
-            name, equals, value = (part.strip() for part in text.partition("="))
+            name, equals, value = (piece.strip() for piece in text.partition("="))
             name = name.replace("-", "_")
-            if not equals or name not in known:
-                others.append(text)
+            if not equals or name not in settable:
+                remaining.append(text)
             elif name in values:
                 raise BadInputError(f"--set {name} is given twice.", "keep one of them.")
             else:
-                read = known[name].value if known[name].kind == int | None else known[name].checked
+                read = settable[name].value if settable[name].kind == int | None else settable[name].check
                 values[name] = read(value)
-        return values, others or None
+        return values, remaining or None
 
 
 def name_flag(name: str) -> str:

@@ -17,15 +17,28 @@ from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import Opt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+_TEN: dict[str, Any] = {"table_bytes": 10e12}
+_DLRM: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
+_ONE_TB: dict[str, Any] = {"table_bytes": 1e12, "table_count": 32, "dim": 64}
 QUESTIONS: list[dict[str, Any]] = [
-    {"table_bytes": 10e12},
-    {"table_bytes": 10e12, "sharding": "row-wise"},
-    {"table_bytes": 10e12, "sharding": "ub", "distribution": "zipf:1.1"},
+    _TEN, _DLRM, _ONE_TB, {"table_bytes": 20e9}, {"tables": "criteo-kaggle"},
+    {"tables": "criteo-1tb", "gpus": 8},
+    *({**_TEN, "batch": batch} for batch in (1, 64, 16384)),
+    *({**_TEN, "sharding": name} for name in ("row-wise", "two-level", "sparse", "ub", "3d")),
+    *({**_TEN, "machine": name} for name in ("h200-sxm-ib", "gb200-nvl72", "b200-sxm-roce", "mi355x-roce")),
+    *({**_TEN, "distribution": ids} for ids in ("zipf:1.1", "one-row")),
+    *({**_TEN, "dtype": dtype} for dtype in ("fp16", "int8")),
+    {**_TEN, "gpus": 200}, {**_TEN, "pooling": 4, "dim": 128}, {**_TEN, "reserve": 0.3},
+    {**_TEN, "payload": "fp16"},
+    {**_TEN, "kernels": "torch"}, {**_TEN, "backend": "nvshmem"}, {**_TEN, "objective": "training"},
     {"table_bytes": 640e9, "batch": 4096, "machine": "h200-sxm-ib", "backend": "best"},
-    {"table_bytes": 4e12, "table_count": 26, "dim": 128, "dtype": "fp16"},
-    {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
-    {"table_bytes": 20e9},
-]
+    *({**_ONE_TB, "gpus": gpus} for gpus in (16, 64)),
+    {**_ONE_TB, "objective": "throughput", "optimizer": "adam"}, {**_ONE_TB, "sharding": "column-wise"},
+    {**_ONE_TB, "clock": "stream", "machine": "h200-sxm-ib"},
+    {**_ONE_TB, "pooling": 100, "distribution": "zipf:1.05"},
+    *({**_DLRM, "batch": batch} for batch in (256, 8192)),
+    {**_DLRM, "payload": "bf16", "objective": "training"}, {**_DLRM, "sharding": "table-wise"},
+]  # fmt: skip
 
 
 def typed(asked: dict[str, Any]) -> list[str]:
@@ -40,12 +53,23 @@ def typed(asked: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=str)
-def test_python_answers_as_the_command(cli: Any, asked: dict[str, Any]) -> None:
-    said = json.loads(cli("project", *typed(asked), "--json").out)
+def test_python_answers_as_the_commands(cli: Any, asked: dict[str, Any]) -> None:
+    """A question has one answer through all doors: project, sweep and Python."""
+    words = typed(asked)
+    said = json.loads(cli("project", *words, "--json").out)
     (row,) = perfmodel.project(**asked).to_dict(orient="records")
-    assert row["sharding"] == (said.get("sharding") or "row-wise")
+    at = words.index("--objective") if "--objective" in words else len(words)
+    objective = ("--set", f"objective={words[at + 1]}") if at < len(words) else ()
+    of_sweep = [*words[:at], *objective, *words[at + 2 :]]
+    (swept,) = json.loads(cli("sweep", *of_sweep, "--json").out)["rows"]
+    assert row["sharding"] == swept["sharding"] == (said.get("sharding") or "row-wise")
+    assert swept["time_s"] == pytest.approx(said["time_s"], rel=1e-12)
     for name in ("gpus", "time_s", "low_s", "high_s", "slowdown", "baseline_time_s", "throughput_ratio"):
         assert row[name] == pytest.approx(said[name], rel=1e-12), name
+
+
+def test_forty_questions_are_asked() -> None:
+    assert len({str(asked) for asked in QUESTIONS}) == len(QUESTIONS) == 40
 
 
 def test_all_shardings_are_those_of_the_command(cli: Any) -> None:

@@ -59,7 +59,7 @@ def test_plan_tables_has_the_defaults_of_the_command() -> None:
 def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float) -> None:
     (option,) = [each for each in QuestionOptions.declared() if (each.words.keyword or each.name) == keyword]
     assert option.value(f"{most:.0f}") == most
-    shown = option.words.most if isinstance(option.words.most, str) else f"{most:.0f}"
+    shown = option.words.maximum if isinstance(option.words.maximum, str) else f"{most:.0f}"
     with pytest.raises(BadInputError, match=f"{name_flag(option.name)} [^@]*at most {shown}"):
         option.value(f"{2 * most:.0f}")
     asked: dict[str, Any] = {"table_bytes": 10e12, keyword: 2 * most}
@@ -83,7 +83,7 @@ def test_every_number_has_a_range(name: str) -> None:
     """What is read as a number, on the command line or by typer, has a largest value."""
     for each in place(COMMANDS[name].asks, "question").declared():
         if isinstance(each.words, Opt) and (each.words.read or each.kind in (int | None, float | None, int)):
-            assert each.words.most is not None or each.name in UNBOUNDED, (name, each.name)
+            assert each.words.maximum is not None or each.name in UNBOUNDED, (name, each.name)
 
 
 @pytest.mark.parametrize(
