@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__version__ = "0.3.0"
+__version__ = "1.0.0"
 
 _PUBLIC = {
     "plan_tables": "perfmodel.plan.in_python",
