@@ -134,20 +134,6 @@ def write_damaged(folder: Path, line: int, junk: bytes) -> bytes:
     return path.read_bytes()
 
 
-def test_a_look_changes_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
-    folder = tmp_path / "m-1"
-    assert Journal.peek(folder, header()).states == {} and not folder.exists()
-    start(folder)
-    path = folder / "samples.jsonl"
-    with Journal.open(folder, header()):  # another start is writing
-        path.write_bytes(path.read_bytes() + b'{"type":"vis')
-        before = path.read_bytes()
-        seen = Journal.peek(folder, header())
-        assert list(seen.states) == [POINT.key] and path.read_bytes() == before
-    with pytest.raises(BadInputError, match="never mixed"):
-        Journal.peek(folder, header("b" * 64))
-
-
 @pytest.mark.parametrize("other", [header("b" * 64), header(machine="n")])
 def test_runs_of_two_stacks_are_never_mixed(tmp_path: Path, other: RunHeader) -> None:
     start(tmp_path)
@@ -203,15 +189,3 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="is a directory"):  # the first refusal left no lock behind
         Journal.open(tmp_path / "run", header())
     assert (tmp_path / "run" / LOCK).exists()
-
-
-def test_a_point_begun_afresh_forgets_its_visits(tmp_path: Path) -> None:
-    with Journal.open(tmp_path, header()) as journal:
-        journal.begin(POINT)
-        journal.add(visit(wrong=2))
-        journal.add(finish(Status.FAILED))
-        assert journal.states[POINT.key].problem == "2 of 8 elements are wrong"
-        journal.begin(POINT)
-    with Journal.open(tmp_path, header()) as journal:
-        state = journal.states[POINT.key]
-        assert (state.finish, state.visits, state.problem) == (None, 0, "")

@@ -14,7 +14,6 @@ from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import lookup, own_kernels, torch_kernels  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
-from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, row_terms  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 from calibrate.providers import collectives  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -69,17 +68,6 @@ def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
     for ids_got, lengths_got in ((got.ids, got.lengths), torch_kernels.bucketized(*given)):
         assert np.array_equal(ids_got, rows) and np.array_equal(lengths_got, sent)
     assert np.array_equal(got.counts, sent.sum(1))
-
-
-def test_pattern_sums_equal_a_loop_over_the_table() -> None:
-    table = torch.empty(50, 7)
-    fill_rows(table, 100)
-    u, m = row_terms(np.arange(100, 150))
-    assert np.array_equal(table, u[:, None] + m[:, None] * column_term(np.arange(7))[None, :])
-    rows, lengths = torch.tensor([103, 149, 100, 103]), torch.tensor([1, 0, 3])
-    want = [table[3], 0 * table[0], table[49] + table[0] + table[3]]
-    assert torch.equal(bag_sums(rows, lengths, 7), torch.stack(want))
-    assert table.abs().max() <= 11
 
 
 @pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels, OwnKernels])

@@ -14,7 +14,6 @@ from calibrate.planning.measurement_plan import Request
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate
 from perfmodel.errors import BadInputError, RankLostError
-from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Status
 
@@ -72,22 +71,6 @@ def test_the_file_holds_what_the_outcome_says(tmp_path: Path) -> None:
         assert finish.median_s == pytest.approx(medians.median(), rel=0.05)
         assert finish.low_s is not None and finish.high_s is not None
         assert finish.low_s <= CURVE.time_s(point.payload_bytes) * 1.2 <= finish.high_s * 1.4
-
-
-def test_back_to_back_clocks_say_what_one_call_takes(tmp_path: Path) -> None:
-    ranks = team(clocks=[Clock.STREAM])
-    request = Request("quick", only=["gloo:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
-    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
-    assert outcome.finishes[0][1].median_s == pytest.approx(5e-6)
-    assert outcome.calls == sum(calls for _, calls in ranks.visits[1:])
-
-
-def test_noise_ends_a_point_as_noisy_after_its_time(tmp_path: Path) -> None:
-    outcome = run(tmp_path, team(visit_noise=0.5))
-    noisy = outcome.with_status(Status.NOISY)
-    assert noisy and outcome.complete
-    assert all("% after" in finish.reason and finish.median_s for _, finish in noisy)
-    assert outcome.seconds < 3 * 2.0 + 1.0  # 2 s a point
 
 
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from calibrate import patterns, providers
 from calibrate.providers import buffers, collectives, nvshmem, torch_world
-from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
@@ -86,14 +85,6 @@ def test_send_buffers_rotate_and_old_results_do_not_pass(monkeypatch: pytest.Mon
     assert alone.operation.check()[0] > 1000
 
 
-def test_after_a_kernel_the_caches_are_cleared_before_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Alone(monkeypatch, variant="after_kernel")
-    alone.operation.prepare(1)
-    alone.provider._clear._out[...] = 0
-    alone.operation.before()
-    assert int(alone.provider._clear._out[:, 0].sum()) == 160  # ten times 4096 B in rows of 256 B
-
-
 @pytest.mark.parametrize(
     ("name", "asked", "words"),
     [
@@ -112,15 +103,6 @@ def test_after_a_kernel_the_caches_are_cleared_before_each_call(monkeypatch: pyt
 def test_what_a_library_cannot_do_is_refused(name: str, asked: Point, words: str) -> None:
     with pytest.raises(BadInputError, match=words):
         providers.load(name).operation(asked, [0, 1])
-
-
-def test_two_ranks_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
-    with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2\.29\.7 cannot"):
-        torch_world.share_gpu((2, 29, 7), 2, 1)
-    assert os.environ[torch_world.SHARE_VARIABLE] == "0"
-    torch_world.share_gpu((2, 30, 1), 2, 1)
-    assert os.environ[torch_world.SHARE_VARIABLE] == "1"
 
 
 def on_gpu(name: str, call: Callable[[Any, Any], None], *, in_place: bool = False) -> Any:

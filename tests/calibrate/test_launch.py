@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from calibrate.operations import Availability, Place, RankTimes
+from calibrate.operations import Place
 from calibrate.ranks import process, team
 from calibrate.ranks.launch import Launcher, detect_launcher, first_host, rank_environment
-from calibrate.ranks.rank import pack
 from calibrate.ranks.team import (
     ONE_A_GPU,
     TeamRequest,
@@ -23,8 +19,6 @@ from calibrate.ranks.team import (
     start_ranks,
 )
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Point, PointKind
 
 TORCHRUN = {
     "RANK": "3",
@@ -208,46 +202,3 @@ def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(team, "find_gpus", tuple)
     with pytest.raises(NoHardwareError, match="there is no GPU here"):
         team.open_team(TeamRequest(None, "cuda"), {})
-
-
-class FakeLeader:
-    """Ranks of one node that can run one library. opened: the libraries that they were told to open."""
-
-    host, run = "127.0.0.1", "run"
-
-    def __init__(self, ranks: int) -> None:
-        self.ranks = ranks
-        self.did: list[str] = []
-
-    def gather(self, say: object) -> list[dict[str, Any]]:
-        return [{"node": "n", "host": "n"} for _ in range(self.ranks)]
-
-    def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
-        self.did.append(do)
-        can = {"providers": {"library": asdict(Availability(True))}, "versions": {}, "uuid": ""}
-        answers = {"time": pack(RankTimes([1.0], [2.0]))}
-        return [answers.get(do, {**can, "memory_bytes": 100.0})] * len(ranks or range(self.ranks))
-
-
-@pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["open"])])
-def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[str]) -> None:
-    leader = FakeLeader(ranks)
-    joined = team.RankTeam(leader, TeamRequest(backends=("library",), device="cpu"))  # type: ignore[arg-type]
-    assert leader.did == ["welcome", *opened] and joined.world().ranks == ranks
-
-
-def test_a_library_is_opened_once_and_a_group_once() -> None:
-    leader = FakeLeader(2)
-    joined = team.RankTeam(leader, TeamRequest(backends=("library",), device="cpu"))  # type: ignore[arg-type]
-    point = Point(
-        kind=PointKind.COLLECTIVE,
-        operation="all_to_all",
-        backend="library",
-        clock=Clock.EAGER,
-        gpus=2,
-        gpus_per_node=2,
-    )
-    for _ in range(2):
-        joined.visit(point, [0, 1], 1, 0, 1, 1.0)
-    visit = ["prepare", "time"]
-    assert leader.did == ["welcome", "open", "group", *visit, *visit]

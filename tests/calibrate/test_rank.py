@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from calibrate.operations import Availability, Place, RankTimes
-from calibrate.ranks.rank import RankServer, pack
-from calibrate.ranks.team import unpack
+from calibrate.operations import Availability, Place
+from calibrate.ranks.rank import RankServer
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point
+from perfmodel.schema.runs import Point
 
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
 
@@ -149,11 +148,3 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.M
     torch.cuda.synchronize = lost
     with pytest.raises(NoHardwareError, match="no longer answers"):
         serve(welcome(), opening, load=load)
-
-
-def test_times_travel_whole() -> None:
-    times = RankTimes(
-        [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, DeviceConditions(power_w=300.0)
-    )
-    assert unpack(pack(times)) == times
-    assert unpack(pack(RankTimes([1.0], [2.0]))) == RankTimes([1.0], [2.0])

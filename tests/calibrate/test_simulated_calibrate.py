@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +194,6 @@ def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -
     assert ranks.last is not None and ranks.last.closed
 
 
-def test_a_damaged_run_gets_one_advice_and_it_works(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    assert cli(*QUICK).code == 0
-    path = folder(tmp_path) / "samples.jsonl"
-    path.write_bytes(b"\n" + path.read_bytes().split(b"\n", 1)[1])
-    found = [cli(*QUICK), cli(*QUICK, "--plan-only"), cli("validate", "--run", str(path.parent))]
-    assert {one.code for one in found} == {2} and len({one.err for one in found}) == 1
-    (move,) = [line for line in found[0].err.splitlines() if line.strip().startswith("mv ")]
-    subprocess.run(move, shell=True, check=True)
-    assert cli(*QUICK).code == 0 and cli("show", "latest").code == 0
-
-
 def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
     ranks.fields = {"faults": dict.fromkeys(range(1, 200), "wrong")}
     found = cli(*ONLY, "--sizes", "1KiB", "--quick")
@@ -243,11 +231,6 @@ def test_bad_input(ranks: Ranks, cli: Any, words: tuple[str, ...], said: str) ->
     found = cli("calibrate", *words)
     assert found.code == 2 and said in found.err and found.out == "", found
     assert ranks.last is None or ranks.last.closed
-
-
-def test_what_cannot_run_here(ranks: Ranks, cli: Any) -> None:
-    found = cli("calibrate", "--backend", "nccl")
-    assert found.code == 4 and "nccl" in found.err
 
 
 def test_only_rank_zero_speaks(ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,21 +187,6 @@ def test_what_is_pushed_is_what_the_reference_pushes(
             assert np.array_equal(answers[owner][asker][1], sent[owner])
 
 
-def test_lengths_of_32_bits_and_no_checks(rng: np.random.Generator) -> None:
-    whole, asked = tables(rng, (20,), 4, "fp32"), batches(rng, (20,), 3, 5, 2)
-
-    def work(world: ThreadWorld) -> Any:
-        exchange = RowWiseExchange(world, part(whole, world.rank, 2), Sizes((20,), 4, 3, 15))
-        ids, lengths = asked[world.rank]
-        out = [exchange.run(ids, lengths.int(), check=False) for _ in range(20)]
-        exchange.raise_faults()
-        return out
-
-    for seen, right in zip(on_ranks(2, work), want(whole, asked, 2), strict=True):
-        assert np.abs(seen[0].numpy() - right).max() < 1e-5
-        assert all(torch.equal(seen[0], one) for one in seen)  # the same bits every time
-
-
 @pytest.mark.parametrize("stage_all", [False, True], ids=["mapped", "staged"])
 def test_blocks_that_run_side_by_side(stage_all: bool, rng: np.random.Generator) -> None:
     """Three threads of a rank share the tickets of one fused launch, as blocks of a GPU do."""
@@ -270,17 +255,6 @@ def test_ranks_must_mean_the_same() -> None:
         assert isinstance(error, BadInputError) and "make another exchange" in str(error)
 
 
-def test_calls_of_unequal_batches_are_an_error() -> None:
-    def work(world: ThreadWorld) -> Any:
-        exchange = RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20))
-        count = 1 + world.rank
-        with pytest.raises(BadInputError, match=r"another number of samples"):
-            exchange.run(torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.int64))
-        return "refused"
-
-    assert on_ranks(2, work) == ["refused"] * 2
-
-
 @pytest.mark.parametrize(
     ("ids", "lengths", "match"),
     [
@@ -298,13 +272,6 @@ def test_calls_that_do_not_fit(ids: Any, lengths: Any, match: str) -> None:
         exchange.run(ids, lengths)
 
 
-@pytest.mark.parametrize("change", [{"method": "x"}, {"rows": ()}, {"ids": 0}, {"ids": 2**31}])
-def test_sizes_that_cannot_be(change: Any) -> None:
-    given = {"rows": (10,), "dim": 4, "batch": 2, "ids": 20} | change
-    with pytest.raises(BadInputError):
-        Sizes(**given).check()
-
-
 @pytest.mark.parametrize(
     ("method", "tables", "batch", "dim", "bags"),
     [
@@ -320,23 +287,3 @@ def test_sizes_that_cannot_be(change: Any) -> None:
 )
 def test_bags_of_one_put(method: str, tables: int, batch: int, dim: int, bags: int) -> None:
     assert Sizes((9,) * tables, dim, batch, 1, method=method).bags_a_part == bags
-
-
-def test_puts_that_are_too_large_or_too_many() -> None:
-    with pytest.raises(BadInputError, match=r"too large"):
-        Sizes((9,), 2**20, 2**12, 1, part_bags=2**11).check()
-    (world,) = threads_of(1, CPU)
-    with pytest.raises(BadInputError, match=r"too many"):
-        RowWiseExchange(world, [torch.ones(40, 4)], Sizes((40,), 4, 2**30, 20, part_bags=1))
-
-
-def test_rows_that_are_not_the_ranks_own_are_refused() -> None:
-    (world,) = threads_of(1, CPU)
-    with pytest.raises(BadInputError, match=r"holds \[9\] rows"):
-        RowWiseExchange(world, [torch.ones(9, 4)], Sizes((10,), 4, 2, 20))
-
-
-def test_a_cpu_has_no_more_patience_than_its_stand_in() -> None:
-    (world,) = threads_of(1, CPU)
-    with pytest.raises(BadInputError, match=r"cannot wait 20 s"):
-        RowWiseExchange(world, [torch.ones(10, 4)], Sizes((10,), 4, 2, 20), patience_s=20)

@@ -17,7 +17,7 @@ from oracles.kernels import gather_pool as reference  # noqa: E402
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.device_tables import DeviceTables, make_tables  # noqa: E402
-from calibrate.cuda.gather_layout import BYTES_IN_FLIGHT, GatherLayout, RowAccess, choose, shape_of  # noqa: E402
+from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose  # noqa: E402
 from calibrate.cuda.kernel import Kernel  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
@@ -155,12 +155,6 @@ def test_wrong_offsets_are_counted_and_read_nothing_outside(
     assert faults.tolist() == [0, -1, len(bad), bad[0]]
 
 
-def test_what_is_not_a_number_stays_none() -> None:
-    table = torch.tensor([[1.0, float("nan")], [float("-inf"), 2.0]]).repeat(1, 16)
-    got = gp.gather_pool(make_tables([table]), torch.tensor([0, 1]), torch.tensor([0, 2]))
-    torch.testing.assert_close(got, torch.tensor([[float("-inf"), float("nan")] * 16]), equal_nan=True)
-
-
 def test_faults_are_errors_that_name_the_first() -> None:
     tables, offsets = make_tables([torch.zeros(5, 32)]), torch.tensor([0, 3])
     with pytest.raises(BadInputError, match=r"2 ids lie outside their tables, the first at position 1"):
@@ -212,29 +206,7 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, tmp_path: Path) -> N
     assert faults.tolist() == [2, 4, 0, -1]
 
 
-def test_no_samples() -> None:
-    nothing = torch.zeros(0, dtype=torch.int64)
-    assert gp.gather_pool(make_tables([torch.zeros(5, 32)]), nothing, torch.tensor([0])).shape == (0, 32)
-
-
 # ---- how it lies on a GPU ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("row_bytes", "width", "element", "want", "pieces"),
-    [
-        (16, 16, 4, RowAccess(1, 1, 16), 1),
-        (128, 16, 4, RowAccess(8, 1, 16), 1),
-        (192, 16, 4, RowAccess(16, 1, 16), 1),
-        (512, 16, 4, RowAccess(32, 1, 16), 1),
-        (1024, 16, 4, RowAccess(32, 2, 16), 1),
-        (4096, 16, 4, RowAccess(32, 2, 16), 4),
-        (132, 4, 4, RowAccess(32, 2, 4), 1),
-        (2, 2, 2, RowAccess(1, 1, 2), 1),
-    ],
-)
-def test_lanes_cover_a_row(row_bytes: int, width: int, element: int, want: RowAccess, pieces: int) -> None:
-    assert shape_of(row_bytes, width, element) == (want, pieces)
 
 
 H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
@@ -261,22 +233,3 @@ H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
 )
 def test_the_plan(bags: int, pooling: float, row_bytes: int, want: GatherLayout) -> None:
     assert choose(bags, pooling, row_bytes, RowAccess(8, 1, 16), **H200) == want
-
-
-def test_work_is_spread_evenly() -> None:
-    """No group has a bag a turn more than the mean; no multiprocessor is idle while another has two warps."""
-    rng = np.random.default_rng(5)
-    for _ in range(300):
-        lanes = 2 ** int(rng.integers(0, 6))
-        bags, pooling = int(2 ** rng.uniform(0, 24)), float(2 ** rng.uniform(-1, 10))
-        plan = choose(bags, pooling, lanes * 16, RowAccess(lanes, 1, 16), **H200)
-        assert plan.threads in (32, 64, 128, 256)
-        assert 0 < plan.blocks * plan.threads <= H200["blocks_at_once"] * 256
-        if plan.long:
-            in_flight = bags * plan.threads * 4 * 16
-            assert pooling > 4 and (plan.threads in (32, 256) or in_flight < 2 * 132 * BYTES_IN_FLIGHT)
-            continue
-        tiles, groups = -(-bags // plan.run), plan.blocks * plan.threads // lanes
-        turns = -(-tiles // groups)
-        assert turns * plan.run <= bags / (H200["blocks_at_once"] * 256 // lanes) + turns
-        assert plan.blocks >= min(132, -(-tiles * lanes // 32))

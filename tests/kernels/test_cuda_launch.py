@@ -95,16 +95,3 @@ def test_a_structure_is_passed_by_value() -> None:
     made = packed(Two(1, 2))
     assert made.size == 1 and made.nbytes == 16
     assert made.tobytes() == np.array([1, 2]).astype("<i8").tobytes()
-
-
-def test_the_stand_in_has_nothing_that_cupy_has_not() -> None:
-    """Where CuPy is installed: what a rehearsal calls is there, by the same names."""
-    cupy = pytest.importorskip("cupy")
-    assert {"max_dynamic_shared_size_bytes", "preferred_shared_memory_carveout", "kernel"} <= set(
-        dir(cupy.RawKernel)
-    )
-    assert {"get_function", "module"} <= set(dir(cupy.RawModule)) and hasattr(cupy.cuda.Function, "ptr")
-    assert "from_external" in dir(cupy.cuda.Stream) and "__enter__" in dir(cupy.cuda.Device)
-    told = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor.__doc__
-    assert "func, int blockSize, size_t dynamicSMemSize" in told
-    assert "path=None" in (cupy.RawModule.__doc__ or "")

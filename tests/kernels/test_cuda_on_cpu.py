@@ -84,18 +84,6 @@ def test_a_barrier_that_not_all_reach_is_an_error() -> None:
         run("stuck", 1, 32, torch.zeros(32, dtype=torch.int32))
 
 
-def test_a_wrong_number_of_arguments_is_an_error() -> None:
-    with pytest.raises(PerfmodelError, match="wrong number of arguments"):
-        run("early", 1, 32, torch.zeros(32), torch.zeros(32))
-
-
-def test_every_half_goes_to_float() -> None:
-    halves = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16)
-    wide = torch.empty(2**16)
-    run("whole_number", 2, 64, halves, wide, ctypes.c_int64(2**16))
-    assert torch.equal(torch.nan_to_num(wide, nan=7.0), torch.nan_to_num(halves.float(), nan=7.0))
-
-
 def test_ids_out_of_range_are_counted_and_the_first_is_named() -> None:
     ids = torch.tensor([0, 9, -1, 4, 10, 3])
     faults = torch.tensor([0, -1])
@@ -116,10 +104,3 @@ def test_it_compiles_for_a_gpu_too() -> None:
     assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values()) and len(cubin.usage) == len(
         KERNELS
     )
-
-
-def test_code_that_is_wrong_is_an_error_with_the_compilers_words(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.cu"
-    bad.write_text("__global__ void k(int* out) { *out = unknown; }")
-    with pytest.raises(PerfmodelError, match="unknown"):
-        compile_cubin([Kernel(str(bad), "k")], "sm_90")

@@ -49,15 +49,3 @@ def test_nothing_is_left_over() -> None:
 
 def test_no_two_things_have_one_name() -> None:
     assert defined_twice(sources()) == []
-
-
-def test_the_tests_see_what_is_left_over_and_what_stands_twice() -> None:
-    more = """
-    struct Unwanted {
-    };
-    __device__ inline u32 from_lane(u32 value) { return value; }
-    constexpr int kNobody = 3;
-    """
-    extra = {"more.cuh": more, "twice.cuh": "struct Table {\n};\nconstexpr int kWarp = 3;"}
-    assert left_over(sources() | {"more.cuh": more}) == ["Unwanted", "from_lane", "kNobody"]
-    assert defined_twice(sources() | extra) == ["Table", "kWarp"]

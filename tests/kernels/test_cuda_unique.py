@@ -64,13 +64,6 @@ def test_different_ids_are_those_of_the_reference(
         assert_equal_to_reference(made, rng.integers(0, rows, ids).astype(dtype), offsets)
 
 
-@pytest.mark.parametrize("step", [1, 2**32, 2**40 + 1, 0])
-def test_ids_in_steps_and_the_largest_id(order: None, step: int) -> None:
-    ids = np.arange(700, dtype=np.int64) * step
-    ids[::7] = 2**63 - 1
-    assert_equal_to_reference(Uniquer(2, 700, torch.int64, CPU), ids, np.array([0, 300, 700]))
-
-
 def slot_of(id_: int, slots: int) -> int:
     """Where unique.cu begins to look for an id."""
     mixed = id_ * 0x9E3779B97F4A7C15 % 2**64
@@ -89,13 +82,6 @@ def test_ids_that_all_want_the_last_slot_of_their_bucket() -> None:
     assert_guards_hold([memory])
 
 
-def test_no_ids() -> None:
-    got = unique(torch.empty(0, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
-    assert got.counts.tolist() == [0, 0, 0] and got.offsets.tolist() == [0] * 4
-    got = unique(torch.tensor([5, 6]), torch.zeros(3, dtype=torch.int64))
-    assert got.counts.tolist() == [0, 0] and got.offsets.tolist() == [0] * 3
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_negative_ids_are_dropped_and_reported(rng: np.random.Generator, dtype: Any) -> None:
     ids, offsets = rng.integers(0, 30, 90).astype(dtype), np.array([0, 40, 90])
@@ -108,18 +94,6 @@ def test_negative_ids_are_dropped_and_reported(rng: np.random.Generator, dtype: 
 def test_offsets_beyond_the_ids_are_reported() -> None:
     with pytest.raises(BadInputError, match=r"1 ids are negative or not there, the first at position 3\."):
         unique(torch.tensor([1, 2, 1]), torch.tensor([0, 2, 5]))
-
-
-def test_what_cannot_be_told_apart() -> None:
-    ids, offsets = torch.tensor([1, 2]), torch.tensor([0, 2])
-    with pytest.raises(BadInputError, match=r"2 ids of torch.int16 in 1 buckets"):
-        unique(ids.to(torch.int16), offsets)
-    with pytest.raises(BadInputError, match=r"in 0 buckets"):
-        unique(ids, offsets[:1])
-    with pytest.raises(BadInputError, match=r"offsets \(\(2,\), torch.int32\)"):
-        unique(ids, offsets.int())
-    with pytest.raises(BadInputError, match=r"ids \(\(2,\), torch.int64\)"):
-        Uniquer(1, 3, torch.int64, CPU).run(ids, offsets)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
