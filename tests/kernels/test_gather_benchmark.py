@@ -14,6 +14,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibrate.cuda.gather_layout import RowAccess  # noqa: E402
+from calibrate.cuda.gather_pool import gather_kernel  # noqa: E402
+from calibrate.cuda.kernel import Kernel  # noqa: E402
+
+
+def kernels() -> list[Kernel]:
+    """For rows of 32 and of 128 columns."""
+    shapes = RowAccess(8, 1, 16), RowAccess(32, 1, 16)
+    return sorted(gather_kernel(shape, "fp32", long=long) for shape in shapes for long in (False, True))
+
 
 pytestmark = pytest.mark.usefixtures("built")
 
