@@ -162,9 +162,19 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if not setting.handover.known or not sent:
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
-    low, time, high, rank = (np.broadcast_to(x, shape) for x in setting.handover.sum_times(sent))
+    low_s, time_s, high_s, evidence = setting.handover.sum_times(sent)
     none = constant(0, shape)
-    timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (setting.backend,))
+    timing = Timing(
+        time_s=np.broadcast_to(time_s, shape),
+        low_s=np.broadcast_to(low_s, shape),
+        high_s=np.broadcast_to(high_s, shape),
+        floor_s=np.broadcast_to(time_s, shape),
+        evidence=np.broadcast_to(evidence, shape),
+        limit=none,
+        limit_names=(HANDOVER,),
+        library=none,
+        library_names=(setting.backend,),
+    )
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))
 
 

@@ -59,7 +59,7 @@ class Listing:
             alike = schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1), rows.size > MOST_FINE)
             table = [(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in alike]
             exchange, r, c, slot = np.array(table, dtype=np.int64).T
-            few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
+            few = np.array([[0, *hot[q]] for q in kinds.tolist()], dtype=np.int64)[:, slot]
             which, at = np.nonzero(r <= rows[kinds, np.newaxis] - few)
             parts.append((kinds[which], np.stack([exchange[at], r[at], c[at], few[which, at]])))
         group, columns = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
