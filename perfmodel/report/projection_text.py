@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfmodel.answer import Answer
+from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.answer.what_would_help import Sensitivity
 from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.settings import is_published
@@ -77,6 +78,8 @@ def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
     """Pairs for the batch and the pass of a question, as ``_list_tables``."""
     batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
     yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
+    if base.question.reserve != DEFAULT_RESERVE:
+        yield _GIVEN, f"{format_fraction(base.question.reserve)} of memory kept free"
     if payload is not None and gpus > 1:
         yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from perfmodel.answer import Answer
-from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
@@ -32,6 +31,7 @@ from perfmodel.units import (
 )
 
 _LINES = 3  # changes that are listed: the screen has 22 lines by default
+_SEVEN = 7  # steps
 _INDENT = 3
 _LONGEST_COMMAND = 50  # beside other words on a line
 _WORTH_SAYING = 0.02  # of the time
@@ -84,6 +84,8 @@ def project_text(
         parts.append(f"{last}\n{command_lines(explain)}")
     elif experiment is None:
         parts[-1] += f"\n{paragraph(f'More: {words}')}"
+    if not whole and len(answer.steps) == _SEVEN:  # without a gap they still fit a screen of 22 lines
+        parts[-2:] = ["\n".join(parts[-2:])]
     return "\n\n".join(parts)
 
 
@@ -220,8 +222,6 @@ def source_words(answer: Answer, calibration_file: str | None) -> str:
     question, parts = answer.question, changed_values(answer)
     if question.backend != str(question.machine.defaults.backend):
         parts.append(f"library {question.backend}")
-    if question.reserve != DEFAULT_RESERVE:
-        parts.append(f"{format_fraction(question.reserve)} of the memory kept free")
     if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
         clocks = ", ".join(str(clock) for clock in answer.clocks)
         parts.append(f"calibration {calibration_file or ', '.join(answer.calibrations)}, clock {clocks}")

@@ -72,11 +72,18 @@ def test_the_screen_names_what_is_faster_than_all_it_shows(cli: Any, words: str,
 
 
 @pytest.mark.parametrize(
-    ("words", "most"), [(("--table-size", "10TB"), 22), (MANY, 22), (("--model", "mlperf-dlrm-dcnv2"), 22)]
+    "words",
+    [
+        ("--table-size", "10TB"),
+        ("--table-size", "10TB", "--sharding", "ub"),
+        ("--table-size", "10TB", "--tables", "200"),
+        ("--model", "mlperf-dlrm-dcnv2"),
+        MANY,
+    ],
 )
-def test_the_first_screen_has_few_lines(cli: Any, words: tuple[str, ...], most: int) -> None:
+def test_the_first_screen_has_few_lines(cli: Any, words: tuple[str, ...]) -> None:
     lines = cli("project", *words).out.splitlines()
-    assert len(lines) <= most and max(map(len, lines)) <= 100
+    assert len(lines) <= 22 and max(map(len, lines)) <= 100
     assert "× one GPU (" in lines[0] and " a batch, " in lines[0]
 
 
@@ -101,7 +108,7 @@ def test_a_plan_leads_the_screen_of_a_set_of_tables(cli: Any) -> None:
     words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
     text, record = cli("project", *words).out, json.loads(cli("project", *words, "--json").out)
     plan = json.loads(cli("plan", *words, "--effort", "quick", "--json").out)["time_s"]
-    assert record["planned"]["time_s"] == pytest.approx(plan, rel=0.01)
+    assert record["planned"]["time_s"] == pytest.approx(plan, rel=0.05)
     assert record["planned"]["time_s"] < record["time_s"]
     assert f"): {format_time(record['planned']['time_s'])} a batch, " in text.splitlines()[0]
     assert f"{record['sharding']} for all: {format_time(record['time_s'])}" in " ".join(text.split())
