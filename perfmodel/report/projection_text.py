@@ -79,7 +79,7 @@ def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
     batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
     yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
     if base.question.reserve != DEFAULT_RESERVE:
-        yield _GIVEN, f"{format_fraction(base.question.reserve)} of memory kept free"
+        yield _GIVEN, f"{format_fraction(base.question.reserve)} of memory free"
     if payload is not None and gpus > 1:
         yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:

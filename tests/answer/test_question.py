@@ -130,7 +130,7 @@ def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cl
 def test_nothing_that_was_typed_is_missing_on_the_screen(cli: Any) -> None:
     words = ("--table-size", "10TB", "--tables", "64", "--set", "id_dtype=int32", "--set", "reserve=20%")
     text = cli("project", *words, "--backend", "nvshmem", "--set", "kernels=torch").out
-    for said in ("64 of 1.22 G rows", "ids of int32", "20.0 % of memory kept free", "library nvshmem"):
+    for said in ("64 of 1.22 G rows", "ids of int32", "20.0 % of memory free", "library nvshmem"):
         assert said in text
     few = cli("project", "--table-size", "1KB", "--pooling", "100").out
     assert "kernels  torch" in text and "100 ids a bag, more than it has rows" in few
