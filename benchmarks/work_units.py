@@ -4,7 +4,7 @@ Run:    python benchmarks/work_units.py             twelve cases of benchmarks/p
         python benchmarks/work_units.py --case "distinct-400 forward" --effort 10
 
 A search ends by counted work (perfmodel/effort.py). Each unit of it counts a constant
-(perfmodel/engine/work_units.py), which is right where counted seconds are CPU seconds. The first table
+(perfmodel/effort.py), which is right where counted seconds are CPU seconds. The first table
 has the constants, now and fitted (non-negative least squares of the relative error); the second one, for each
 search, CPU seconds, and counted seconds over them. A unit that takes little in all searches is fitted badly.
 """

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+_OPTION = re.compile(r"--(?:set )?([a-z]+(?:[-_][a-z]+)*)")
 
 
 class PerfmodelError(Exception):
@@ -95,7 +95,7 @@ class RankLostError(PerfmodelError):
 def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
     """Context in which messages of errors name arguments of Python functions, not command-line options.
 
-    names  the argument for an option, if it is not the option's own name: ``--max-hbm`` -> ``max_hbm_bytes``
+    names  the argument for an option, if it has another name: ``--set max_hbm`` -> ``max_hbm_bytes``
     """
 
     def argument(option: re.Match[str]) -> str:

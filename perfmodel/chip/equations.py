@@ -91,8 +91,8 @@ def row_misses(p: Array, n: ArrayLike, stays: float) -> Array:
         1 - (1 - p)^T + (n - T) p (1 - p)^T           n > T
 
     p  chance that a look-up asks for the row [-];  n  look-ups of its table [-]
-    stays  T, look-ups during which a row stays in the cache (``caching.characteristic_draws``)
-    Source: Che et al. (2002), as ``caching.cold_misses``, for a single row
+    stays  T, look-ups during which a row stays in the cache (``access.characteristic_draws``)
+    Source: Che et al. (2002), as ``access.cold_misses``, for a single row
     Limits: T = 0 -> n p;  T = inf -> 1 - (1 - p)^n;  p = 0 -> 0
     """
     draws = np.asarray(n, dtype=np.float64)

@@ -14,7 +14,7 @@ from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
 from calibrate.machine.identity import gpu_machine
 from perfmodel.cli.chosen import calibration_file, calibration_of, machine_of
 from perfmodel.cli.imports import doubt_gpu, unread_text
-from perfmodel.cli.output import emit, emit_json, note, warn_all
+from perfmodel.cli.output import check_target, emit, emit_json, note, warn_all
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
@@ -43,6 +43,8 @@ def check(context: typer.Context, options: CheckOptions) -> None:
     from perfmodel.validate.reasons import find_facts, find_reasons, find_settings
 
     check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
+    if options.gates is not None:
+        check_target(options.gates, option="--gates")
     calibration = calibration_of(options.calibration)
     given = options.machine is not None or calibration is not None
     machine = machine_of(options.machine, None, calibration) if given else None

@@ -17,7 +17,7 @@ from perfmodel.effort import EFFORTS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import parse_rules
-from perfmodel.plan.files import MadeFor, read_made_for
+from perfmodel.plan.files import OF_QUESTION, MadeFor, read_made_for
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.for_torchrec.runnable import check_tables
 from perfmodel.plan.question import PlanQuestion
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
     from perfmodel.engine.placement import Plan
 
-_OF_QUESTION = (
-    *("model", "machine", "settings", "batch", "objective", "optimizer", "distribution", "payload"),
-    *("id_dtype", "backend", "clock", "kernels", "calibration", "reserve", "max_hbm", "dense"),
-)
-"""Options that a plan's file repeats, in this order."""
 _FILES = ("model", "machine", "calibration")
 _LEAST_HBM = 1e6  # bytes: less was meant in another unit
 _OF_CALIBRATION = ("machine", "backend", "clock")
@@ -49,7 +44,7 @@ def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[s
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
     repeated = {
-        name: values[name] for name in _OF_QUESTION if name in typed and values[name] not in (None, "-")
+        name: values[name] for name in OF_QUESTION if name in typed and values[name] not in (None, "-")
     }
     if plan_file is None:
         return values, repeated
@@ -60,7 +55,7 @@ def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[s
         left.add("calibration")
     words: list[str] = []
     declared = {option.name: option for option in PlanOptions.declared()}
-    for name in _OF_QUESTION:
+    for name in OF_QUESTION:
         if name in left or not said.get(name):
             continue
         text = said[name]
@@ -78,7 +73,7 @@ def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[s
     if words:
         note(f"taken from {plan_file}: {shlex.join(words)}")
     return {name: values[name] for name in context.params}, {
-        name: repeated[name] for name in _OF_QUESTION if name in repeated
+        name: repeated[name] for name in OF_QUESTION if name in repeated
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -47,8 +47,6 @@ from perfmodel.units import counted, format_count, format_per_second, format_tim
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 _IN_STEPS = (*_BESIDE[:-1], "evidence")
-
-Again = Callable[[Sequence[str]], str]
 
 
 def project(context: typer.Context, options: ProjectOptions) -> None:

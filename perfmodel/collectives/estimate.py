@@ -215,7 +215,7 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
 def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
     """Refuse sizes and numbers of GPUs that no call has. Limits: not above 0, or too many -> BadInputError"""
     for name, values, largest, limit in (
-        ("payload_bytes", size, LARGEST_BYTES, "256 TiB: no GPU holds more"),
+        ("payload_bytes", size, LARGEST_BYTES, "256 TiB"),
         ("gpus", ranks, MOST_GPUS, f"{MOST_GPUS} GPUs"),
         ("gpus_per_node", node, MOST_GPUS, f"{MOST_GPUS} GPUs"),
     ):
@@ -224,8 +224,9 @@ def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
         bad |= counted & (values != np.floor(values))
         if bad.any():
             raise BadInputError(
-                f"{name} must be {'a whole number ' if counted else ''}above 0, not {values[bad][0]:g}.",
-                f"give at most {limit}.",
+                f"{name} must be {'a whole number ' if counted else ''}above 0 and at most {limit}, not "
+                f"{values[bad][0]:g}.",
+                f"give a {name} in this range.",
             )
 
 

@@ -41,7 +41,7 @@ def plan_module(
     batch    samples per GPU;  gpus, gpus_per_node  of the running job, if not given
     pooling  rows that a bag sums, for all tables or by table name (default 1): a module does not state it
     objective  throughput: training;  latency: the forward pass;  device  cuda or cpu, where the shards are
-    options  further options of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort, seed ...
+    options  further options of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort ...
     Several collections are planned together, as if they shared their exchanges.
     In a running job with as many ranks, all ranks call it: rank 0 plans, the others receive its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError

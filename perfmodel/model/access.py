@@ -106,7 +106,7 @@ def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Arra
     E      rows of the table [rows];  n  look-ups [-], > 0
     X      rows that stay in the cache [rows];  U  distinct rows of the n look-ups [rows]
     Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model), who have X for T: up to 18 % more misses
-    than a simulated cache (tests/model/test_model_caching.py); T is ``caching.characteristic_draws``
+    than a simulated cache (tests/model/test_access.py); T is ``characteristic_draws``
     Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
     """
     rows, draws, kept, unique = (as_array(a) for a in (E, n, X, U))

@@ -52,7 +52,7 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
     id_bytes  bytes of one id, with its weight where it has one [bytes]
     bags      bags, parts of bags, or rows that are written [-]
     o         bytes of one of them, times the cost of writing over reading a byte [bytes]
-    Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
+    Source: FBGEMM's split table-batched embedding forward; bytes B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id_bytes)
     """
     return n * (r + id_bytes) + bags * o

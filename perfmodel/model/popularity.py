@@ -130,7 +130,7 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """(U distinct rows, ``caching.miss_ratio``) of every part for each of ``_draws``, each [I, S]."""
+        """(U distinct rows, ``access.miss_ratio``) of every part for each of ``_draws``, each [I, S]."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
@@ -153,7 +153,7 @@ class Popularity:
     def misses(self, n: float, X: ArrayLike, part: slice) -> Array:
         """Misses among n draws of the table that ask for rows of the part, in a cache of X rows for it.
 
-            ``caching.cold_misses`` of the part's bins                        [rows]
+            ``access.cold_misses`` of the part's bins                        [rows]
 
         n   draws of the whole table [-], > 0;  X  rows that the cache holds [rows], any shape
         Limits: as ``cold_misses``, within 0.1 % of the draws (interpolated in the logs of draws and rows);

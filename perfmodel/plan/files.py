@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationInfo
 
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
@@ -23,6 +23,21 @@ _WHAT = "plan file"
 
 MadeFor = dict[str, str | list[str]]
 """The options of the question that a plan answers, as typed, by their names."""
+OF_QUESTION = (
+    *("model", "machine", "settings", "batch", "objective", "optimizer", "distribution", "payload"),
+    *("id_dtype", "backend", "clock", "kernels", "calibration", "reserve", "max_hbm", "dense"),
+)
+"""Options that a plan's file repeats, in this order."""
+
+
+def _check_options(made_for: MadeFor) -> MadeFor:
+    """The options of a plan's question. Limits: one that is none, or not as it is typed -> ValueError"""
+    for name, value in made_for.items():
+        if name not in OF_QUESTION:
+            raise ValueError(f"has {shown(name)}, which is none of {', '.join(OF_QUESTION)}")
+        if name != "model" and isinstance(value, list) != (name == "settings"):
+            raise ValueError(f"has {shown(name)} that is not {'a list' if name == 'settings' else 'text'}")
+    return made_for
 
 
 def _exchange(name: object, info: ValidationInfo) -> Exchange:
@@ -58,7 +73,7 @@ class _File(Exact):
     tables_fingerprint: str
     gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
-    made_for: MadeFor = {}
+    made_for: Annotated[MadeFor, AfterValidator(_check_options)] = {}
     placements: Annotated[list[_Entry], FailFast()] = Field(max_length=MOST_TABLES)
 
 
@@ -66,7 +81,7 @@ class _Said(BaseModel):
     """What a plan file says of its question; other fields are not read."""
 
     model_config = ConfigDict(frozen=True, strict=True)
-    made_for: MadeFor = {}
+    made_for: Annotated[MadeFor, AfterValidator(_check_options)] = {}
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:

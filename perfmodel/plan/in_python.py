@@ -70,7 +70,7 @@ class TablePlan:
 
     @property
     def tables(self) -> pd.DataFrame:
-        """One row a table, as of ``perfmodel plan --csv``.
+        """One row a table.
 
         table, rows [-], dim [-], sharding, exchange, row_parts [-], col_parts [-], hot_rows [-] (on every
         GPU), shard_bytes [bytes of HBM on each GPU with a part], ranks (list; empty: all)
@@ -112,7 +112,7 @@ class TablePlan:
         write_plan(self.plan, Path(path), self.answer.made_for)
 
 
-@naming_arguments({"--model": "tables"})
+@naming_arguments({"--model": "tables", "--set max_hbm": "max_hbm_bytes"})
 def plan_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,

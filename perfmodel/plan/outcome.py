@@ -263,7 +263,7 @@ def given_outcome(
         needs, room, more = (format_bytes(x, binary=False) for x in (most, limit_bytes, most - limit_bytes))
         raise BadInputError(
             f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
-            "plan anew (without --plan), or allow more memory (--set reserve=…).",
+            "plan anew (without --plan), or allow more memory (--set max_hbm=…, --set reserve=…).",
         )
     others = of_other_plans(evaluator)
     options = options_of(others, limit_bytes, schemes_by_kind(evaluator.tables, [plan]))

@@ -135,7 +135,7 @@ class CheckOptions(LogOptions):
     logs: Annotated[
         list[Path],
         Arg(
-            "Logs of nccl-tests or rccl-tests (text, JSON, CSV), NVSHMEM perftest, or CSV in our format; "
+            "Logs of nccl-tests or rccl-tests (text, JSON), NVSHMEM perftest, or CSV in our format; "
             "-: a log on stdin. Logs of the same GPUs can explain each other."
         ),
     ]

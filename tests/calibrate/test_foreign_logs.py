@@ -108,3 +108,13 @@ def test_settings_that_a_log_states_are_repeated_with_what_they_cost(tmp_path: P
     log = write(tmp_path, "x.log", healthy + "\n" + new_log(ROWS))
     stated = json.loads(called("check", str(log), "--machine", "h200-sxm-ib", "--json").out)["settings"]
     assert [each["setting"] for each in stated] == ["NCCL_ALGO=Ring", "NCCL_PROTO=^LL128"]
+
+
+def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() -> None:
+    log = str(LOGS / "cut_ranks_all_reduce.log")
+    frame = import_logs([log], gpus=72, gpus_per_node=4).samples
+    assert set(frame.gpus) == {72} and set(frame.gpus_per_node) == {4}
+    refused = called("check", log)
+    assert refused.code == 2 and "give --gpus" in refused.err
+    wrong = called("check", log, "--gpus", "36", "--set", "gpus_per_node=4")
+    assert wrong.code == 2 and "wrong number of GPUs" in wrong.err

@@ -121,6 +121,9 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     ("change", "named"),
     [
         ({"schema_version": 2}, "schema_version"),
+        ({"made_for": {"bach": "1024"}}, "bach"),
+        ({"made_for": {"settings": "hbm_bytes=70GB"}}, "not a list"),
+        ({"made_for": {"batch": ["1", "2"]}}, "not text"),
         ({"gpus": 0}, "gpus"),
         ({"gpus": 10**30}, "gpus"),
         ({"colour": "red"}, "colour"),

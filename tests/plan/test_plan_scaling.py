@@ -163,7 +163,8 @@ def test_a_printed_number_of_gpus_is_what_a_whole_search_gives() -> None:
 @pytest.mark.usefixtures("once")
 def test_the_plan_says_which_pass_and_what_would_make_it_faster(cli: Any) -> None:
     words = ("plan", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--effort", "quick")
-    out = cli(*words, "--objective", "throughput").out
+    words = (*words, "--objective", "throughput")
+    out = cli(*words).out
     assert "per training step of 1 024 samples" in out.splitlines()[0]
     assert "What would help" in out and "--plan plan.json --set payload=fp16" in " ".join(out.split())
     document = json.loads(cli(*words, "--json").out)

@@ -87,7 +87,7 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
         ({"max_hbm_bytes": 1e15}, "max_hbm_bytes"),
         ({"only": ["nobody=row-wise"]}, "table 'nobody' is not known"),
         ({"only": "nobody=row-wise"}, "^only nobody=row-wise: table 'nobody' is not known"),
-        ({"max_hbm_bytes": 1e3}, r"\(gpus\) or GPUs with more memory \(set reserve=…\)"),
+        ({"max_hbm_bytes": 1e3}, r"\(gpus\) or GPUs with more memory \(max_hbm_bytes=…, reserve=…\)"),
         ({"machine": "h1000"}, "h1000"),
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
         ({"tables": FRAME.drop(columns="rows")}, "^frame 'tables': missing column rows"),

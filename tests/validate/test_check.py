@@ -331,6 +331,8 @@ def test_gates_are_the_slow_ends_of_the_band(tmp_path: Path) -> None:
     out = tmp_path / "gates.json"
     assert called("check", TWO_NODES, "--gates", str(out)).code == 0
     gates = json.loads(out.read_text())["gates"]
+    again = called("check", TWO_NODES, "--gates", str(out))
+    assert again.code == 2 and "exists" in again.err and json.loads(out.read_text())["gates"] == gates
     high_s = json.loads(called("check", TWO_NODES, "--json").out)["curves"][0]["high_s"]
     assert [gate["longest_time_s"] for gate in gates][: len(high_s)] == pytest.approx(high_s)
     assert {gate["evidence"] for gate in gates} <= {"measured", "interpolated", "extrapolated", "transferred"}

@@ -283,7 +283,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
             f"{more} more than the {room} of a GPU.",
-            "use more GPUs (--gpus) or GPUs with more memory (--set reserve=…).",
+            "use more GPUs (--gpus) or GPUs with more memory (--set max_hbm=…, --set reserve=…).",
         )
     fitting = found.kept(fits)
     check_room(fitting, tables.model, limit_bytes)
@@ -306,7 +306,7 @@ def check_room(options: Options, model: str, limit_bytes: float, rules: str = ""
         f"the tables of {model} need {needs}, {excess} more than the {room} of "
         f"{counted(options.gpus, 'GPU')}.",
         f"{rules}use {int(np.ceil(total * options.gpus / limit_bytes))} GPUs or more (--gpus), "
-        f"or allow more of the memory of each (--set reserve=…).",
+        f"or allow more of the memory of each (--set max_hbm=…, --set reserve=…).",
     )
 
 

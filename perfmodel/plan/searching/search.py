@@ -174,7 +174,7 @@ class Search:
         if self.best is None:
             raise BadInputError(
                 f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
-                "use more GPUs (--gpus), more memory (--set reserve=…), or --effort thorough.",
+                "use more GPUs (--gpus), more memory (--set max_hbm=…), or --effort thorough.",
             )
         near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
         plan, loads, cost = min(map(self._costed, [self.best, *near]), key=lambda costed: costed[2].time_s)
