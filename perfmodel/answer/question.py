@@ -298,7 +298,7 @@ def read_keywords(
         values["tables"] = workload
     else:
         values = _read_workload(workload) | values
-    names = [field.name for field in fields(Question)]
+    names = {field.name for field in fields(Question)} - {"total", "max_latency_s"}
     if unknown := next((name for name in values if name not in names), None):
         raise unknown_name("argument", unknown, COLUMNS)
     columns = {name: values.pop(name) for name in COLUMNS if name in values}

@@ -90,9 +90,10 @@ class AskedCommand(TyperCommand):
             if option.by_set:
                 title, row = "Values of --set", (option.name, option.words.help)
             sections[title].append(row)
-        sections["Output"].append(rows["help"])
-        for title, lines in sections.items():
-            if lines:
+        help_option = self.get_help_option(ctx)  # its name differs among versions of click
+        sections["Output"].append(help_option.get_help_record(ctx) if help_option else None)
+        for title, records in sections.items():
+            if lines := [record for record in records if record]:
                 with formatter.section(title):
                     formatter.write_dl(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -175,8 +176,10 @@ class CommandOptions:
     def split_settings(cls, texts: Sequence[str] | None) -> tuple[dict[str, Any], list[str] | None]:
         """(texts of ``--set`` that are options of this question, by name; the others, as typed).
 
-        Limits: twice the same, a value that its option refuses -> BadInputError
+        Limits: twice the same, a name that is nearly one, a value that its option refuses -> BadInputError
         """
+        from perfmodel.schema.machine import KEYS
+
         settable = {option.name: option for option in cls.declared() if option.by_set}
         values: dict[str, Any] = {}
         remaining = []
@@ -184,6 +187,9 @@ class CommandOptions:
             name, equals, value = (piece.strip() for piece in text.partition("="))
             name = name.replace("-", "_")
             if not equals or name not in settable:
+                nearest = difflib.get_close_matches(name, settable, n=1, cutoff=0.7)
+                if nearest and name not in KEYS:
+                    raise BadInputError(f"--set {name} is not known.", f"did you mean --set {nearest[0]}=…?")
                 remaining.append(text)
             elif name in values:
                 raise BadInputError(f"--set {name} is given twice.", "keep one of them.")

@@ -81,6 +81,7 @@ def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: P
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--objective", "cost"), "--objective 'cost'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--set", "optimizer=lion"), "optimizer 'lion'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--set", "payload=fp12"), "payload 'fp12'"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--set", "reserv=0"), "did you mean --set reserve"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--set", "max_hbm=90GB"), "more than the 84.9 GB"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--distribution", "zipf:-1"), "exponent of zipf -1"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--out", "plan.csv"), "a plan is a .json file"),
