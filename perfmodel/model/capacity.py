@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -103,6 +105,19 @@ def allowed_gpus(n: int, m: int, g: int) -> list[int]:
     Limits: m < n -> none;  n > g -> multiples of g alone;  each is its own ``whole_nodes``
     """
     return [*range(n, min(g, m + 1)), *range(-(-max(n, g) // g) * g, m + 1, g)]
+
+
+def even_gpus(n: int, m: int, t: int, g: int) -> list[int]:
+    """Numbers of GPUs, from n to m, on which t tables that are not cut can be spread evenly.
+
+        t, and the least multiple of lcm(t, g) that is not below n            [-]
+
+    n, m   least and most GPUs [-];  t  tables [-];  g  GPUs of one node [-]
+    Limits: t divides g -> t alone, for all whole nodes are even;  t above m -> none
+    """
+    shared = math.lcm(t, g)
+    even = {t} if shared == g else {t, shared * -(-n // shared)}
+    return sorted(count for count in even if n <= count <= m)
 
 
 def row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Array:

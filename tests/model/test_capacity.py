@@ -40,3 +40,10 @@ def test_bytes_of_rows_and_rooms() -> None:
     assert [capacity.host_room_bytes(2e12, 8, 80e9, c) for c in (0.0, 0.5, 1)] == [250e9, 160e9, 80e9]
     assert capacity.buffer_bytes((100, 20), (60, 70)) == 130 and capacity.buffer_bytes() == 0
     assert capacity.fits(68e9 + 1, 68e9) and not capacity.fits(68.1e9, 68e9)
+
+
+def test_tables_that_are_not_cut_are_even_on_a_multiple_of_their_number() -> None:
+    assert capacity.even_gpus(153, 432, 20, 8) == [160]  # lcm(20, 8) = 40
+    assert capacity.even_gpus(100, 432, 200, 8) == [200]
+    assert capacity.even_gpus(150, 432, 156, 8) == [156, 312]
+    assert capacity.even_gpus(152, 432, 1, 8) == capacity.even_gpus(16, 32, 99, 8) == []
