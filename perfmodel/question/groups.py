@@ -91,9 +91,7 @@ TABLES = Opt(
 )
 TABLE_SIZE = Opt("Total size of all tables, e.g. 10TB or 10TiB.", "SIZE",
                  read=parse_bytes, keyword="table_bytes", maximum="1EB")  # fmt: skip
-SHARDING = Opt(
-    f"Sharding (default: the fastest of TorchRec's that cuts tables and fits): {ROW_WISE}, {_WAYS}", "NAME"
-)
+SHARDING = Opt(f"Sharding (default: TorchRec's fastest that cuts tables): {ROW_WISE}, {_WAYS}", "NAME")
 OBJECTIVE = Opt("latency: the forward pass; throughput (or training): forward and backward.", "NAME")
 ROWS = Opt("Where rows are: hbm (default), host, or host-cached:10%, with a cache in HBM.", "WHERE")
 MAX_LATENCY = Opt(
