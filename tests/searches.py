@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -23,9 +24,9 @@ _OF_PLAN = ("most_bytes", "for_torchrec", "sets", "effort_s")
 def ask_plan(tables: Any, gpus: int, machine: Any = "h100-sxm-ib", **options: Any) -> PlanQuestion:
     """A question to the planner with little effort. options  of it, of ``Question``, and ``only``"""
     of_plan = {"effort_s": 0.1} | {name: options.pop(name) for name in _OF_PLAN if name in options}
-    rules = parse_rules(options.pop("only", ()))
+    rules, total = parse_rules(options.pop("only", ())), options.pop("total", None)
     question = Question.of(load_tables(tables), machine, gpus=gpus, **{"batch": 1024, **options})
-    return PlanQuestion(question=question, rules=rules, **of_plan)
+    return PlanQuestion(question=replace(question, total=total), rules=rules, **of_plan)
 
 
 @contextmanager
