@@ -158,7 +158,7 @@ class Cuda(Cpu):
         return replay
 
     def conditions(self) -> DeviceConditions | None:
-        """Clock and limits of the GPU in the last timed batch; asked a second time, those of now."""
+        """Clock and limits of the GPU in the last timed batch. A second call reads those of now."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
 

@@ -139,7 +139,7 @@ class Claims(Strict):
 
 @lru_cache(maxsize=3)
 def load_claims(name: str = "claims") -> tuple[Claim, ...]:
-    """The claims of papers, the program's own ``bands``, or those of a user's own ``run``."""
+    """The verdicts on the claims of papers, on the shipped ``bands``, or on a user's ``run``."""
     return read_as(Claims, resources.data_path(_FOLDER, f"{name}.toml"), "claims file").claim
 
 
