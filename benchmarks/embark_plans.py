@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from perfmodel.plan import plan_record
+from perfmodel.plan.files import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.resources import data_path
 from perfmodel.validate.embark import evaluator_of, plan_name, usable_bytes

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.engine.placement import COPY
+from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
 from perfmodel.engine.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
-from perfmodel.plan import Placement, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 
 DEALS = 20
 WITH_STATE = 2

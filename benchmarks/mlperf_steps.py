@@ -20,12 +20,13 @@ from hugectr_planner import PlannerCall, plan_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
 from perfmodel.model.dense import step_time
 from perfmodel.model.popularity import BINS_PER_OCTAVE
-from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.terminal import table
 from perfmodel.resources import data_path
 from perfmodel.schema.priors import ANY, load_dense, load_rates

@@ -59,12 +59,13 @@ from planner_report import (
 from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.loads import Loads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Placement, Scheme
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Loads, Plan, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Restriction, Search
 

@@ -8,8 +8,9 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 from perfmodel.plan.choices.listing import schemes
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.plan import PlanTables
+from perfmodel.engine.tables import PlanTables
 from perfmodel.schema.workload import Table, TableSet
 
 MODELS = ("mlperf-dlrm-dcnv2", "embark-t180", "embark-t200", "embark-t510", "embark-t7")

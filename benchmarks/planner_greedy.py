@@ -14,8 +14,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from perfmodel.plan import Evaluator, Plan
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 
 WORKER = Path(__file__).with_name("planner_torchrec.py")

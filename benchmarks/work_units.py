@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 from perfmodel import effort
 from perfmodel.effort import Work
-from perfmodel.plan import Evaluator
+from perfmodel.engine.cost import Evaluator
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.terminal import table
 

@@ -8,11 +8,13 @@ from functools import lru_cache
 
 from perfmodel import resources
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import TABLE_ROW_WISE
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
-from perfmodel.plan import Evaluator, PlanTables, read_plan
+from perfmodel.plan.files import read_plan
 from perfmodel.schema.priors import load_dense, load_rates
 from perfmodel.schema.workload import zipf
 from perfmodel.units import format_count, format_fraction, format_number, format_ratio

@@ -14,11 +14,12 @@ from perfmodel.answer import Answer, prepare, project_one
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import count_memory
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.model import capacity
-from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema.machine import load_machine
 
 TABLES = Path(__file__).parents[1] / "cases" / "400-tables.csv"

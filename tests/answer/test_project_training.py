@@ -10,8 +10,10 @@ import pytest
 
 from perfmodel.answer import project_one, project_row_wise
 from perfmodel.answer.ranking import plan_shardings, rank_shardings
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.quick import plan_quickly
 
 TRAINING = {"objective": "training"}

@@ -16,10 +16,11 @@ from perfmodel.answer.ranking import answer_shardings, find_fastest, plan_shardi
 from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans, list_schemes
 from perfmodel.cli import run
 from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import deal_shards, find_lightest, uniform_plan
 from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.settings import BETWEEN, Handover, load_setting
-from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.engine.tables import PlanTables
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet

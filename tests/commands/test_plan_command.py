@@ -13,7 +13,9 @@ import pytest
 from cli_calls import is_an_error
 from cli_calls import planned as asked
 
-from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
+from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.tables import PlanTables
+from perfmodel.plan.files import plan_record, read_plan
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 

@@ -7,11 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet

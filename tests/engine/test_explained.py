@@ -21,9 +21,12 @@ from perfmodel import engine, model
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import answer_shardings, build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import WAYS, Exchange
 from perfmodel.engine.steps import HANDOVER
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges
 from perfmodel.model.recording import (
@@ -35,7 +38,7 @@ from perfmodel.model.recording import (
     record_equations,
     to_float,
 )
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
+from perfmodel.plan.files import write_plan
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import load_machine

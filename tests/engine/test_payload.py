@@ -10,10 +10,12 @@ import pytest
 from perfmodel.answer import Answer, Question, project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.cli import run
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import StepRow
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
 KINDS = {"nccl": Exchange.RS, "nvshmem": Exchange.RB}

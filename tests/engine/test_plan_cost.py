@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import Table, TableSet, parse_distribution
 

@@ -9,10 +9,12 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.cli.dense import parse_dense
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import step_time
-from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import DenseFile, load_dense
 from perfmodel.schema.workload import Table, TableSet

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
 TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))

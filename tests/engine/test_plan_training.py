@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from test_plan_cost import MACHINE, MIXED, mixed_plan, tables_of
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
-from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 
 
 def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:

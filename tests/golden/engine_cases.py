@@ -14,8 +14,10 @@ from oracles.plan_files import Case, draw_entry
 
 import perfmodel
 from perfmodel.answer import project_one
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import PerfmodelError
-from perfmodel.plan import Evaluator, Plan, PlanTables
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 
 _DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.plan import Evaluator, Plan, PlanTables, plan_from
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.tables import PlanTables
+from perfmodel.plan.files import plan_from
 
 Entry = dict[str, Any]
 

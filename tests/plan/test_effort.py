@@ -11,8 +11,9 @@ import pytest
 
 from perfmodel import effort
 from perfmodel.effort import Budget, Work
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
-from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
 from perfmodel.plan.searching.search import Found, Search
 

@@ -12,10 +12,12 @@ import forked_ranks
 import numpy as np
 import pytest
 
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 from cli_calls import planned as asked
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, plan_from, uniform_plan
+from perfmodel.plan.files import plan_from
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.plan_text import headline, placements
 from perfmodel.schema.workload import Table, TableSet, parse_distribution

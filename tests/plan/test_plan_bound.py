@@ -10,8 +10,10 @@ import pytest
 from cli_calls import planned
 from oracles.plans import exact
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
 from perfmodel.plan.choices.options import Options, options_of

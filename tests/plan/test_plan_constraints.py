@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from searches import ask_plan
 
-from perfmodel.engine.placement import check_scheme
+from perfmodel.engine.placement import Placement, Plan, Scheme, check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Placement, Plan, Scheme
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.schema.workload import Table, TableSet
 

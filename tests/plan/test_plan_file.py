@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.files import read_made_for, read_plan
+from perfmodel.plan.files import read_made_for, read_plan, write_plan
 from perfmodel.resources import data_path
 
 TABLES = "name,rows,dim,pooling,dtype\nbig,4000000,64,8,fp32\nhalf,2000000,128,4,fp16\nsmall,5000,32,2,fp32\n"

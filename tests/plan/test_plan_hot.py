@@ -13,12 +13,15 @@ import pytest
 from oracles.plans import exact
 
 from perfmodel.cli import run
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.files import write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import ONE_ROW, UNIFORM, Distribution, Table, TableSet, zipf

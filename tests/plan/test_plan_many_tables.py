@@ -7,9 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from test_plan_starts import distinct
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.outcome import outcome_of

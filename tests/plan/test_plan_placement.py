@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.schemes import SHARDINGS, Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import (
-    SHARDINGS,
-    Placement,
-    Plan,
-    PlanTables,
-    Scheme,
-    plan_from,
-    plan_record,
-    read_plan,
-    uniform_plan,
-    write_plan,
-)
+from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 from perfmodel.schema.workload import UNIFORM, Table, TableSet
 
 

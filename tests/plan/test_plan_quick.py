@@ -10,8 +10,10 @@ from types import ModuleType
 import pytest
 from test_plan_starts import distinct
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.searching.search import Search
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import WIDTH, Resource, Step
-from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.searching.annealing import Annealing

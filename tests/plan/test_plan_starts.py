@@ -7,8 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.evening import Evening

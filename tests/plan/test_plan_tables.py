@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 import perfmodel
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan import PlanTables, read_plan
+from perfmodel.plan.files import read_plan
 from perfmodel.plan.in_python import question_of
 from perfmodel.plan.searching.search import Search
 

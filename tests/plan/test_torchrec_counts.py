@@ -11,9 +11,11 @@ from typing import Any
 import forked_ranks
 import pytest
 
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet
 

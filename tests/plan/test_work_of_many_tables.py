@@ -7,9 +7,10 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER
-from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import options_of
 

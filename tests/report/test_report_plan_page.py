@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from cli_calls import planned as asked
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs

@@ -10,10 +10,11 @@ import pytest
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_shardings
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import WAYS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.model import popularity as look_ups
 from perfmodel.model.popularity import LookUps, popularity
-from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.figures.roofline import draw_roofline
 from perfmodel.report.figures.subject import Subject
 from perfmodel.schema.workload import parse_distribution

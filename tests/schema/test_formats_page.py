@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfmodel.engine.schemes import SHARDINGS, Exchange
-from perfmodel.plan import PlanTables, plan_from
+from perfmodel.engine.tables import PlanTables
+from perfmodel.plan.files import plan_from
 from perfmodel.schema import machine
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import Quantity
