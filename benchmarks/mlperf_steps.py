@@ -24,8 +24,8 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.model.access import zipf_popularity
-from perfmodel.model.dense import step_time
+from perfmodel.model.access import build_zipf_bins
+from perfmodel.model.dense import compute_step_time
 from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.report.terminal import table
 from perfmodel.resources import data_path
@@ -100,7 +100,7 @@ def fixed_bags_popularity(
     multi_hot.py: an id's bag is itself and L - 1 uniform ones, drawn once)
     Limits: L = 1 -> Zipf's law of the rows;  s = 0 -> all p = 1/E
     """
-    q, values = zipf_popularity(E, s, bins_per_octave)
+    q, values = build_zipf_bins(E, s, bins_per_octave)
     apart = np.diff(np.minimum(np.cumsum(values), int(E) / L), prepend=0)
     q, apart = q[apart > 0], apart[apart > 0]
     return q / L + (1 - np.sum(q * apart)) / int(E), L * apart
@@ -165,7 +165,7 @@ def compute_dense(case: Case, share: float | None = None) -> Dense:
 
 def step_s(case: Case, share: float) -> float:
     """Time of a case's training step at a share of its GPU's rate [s]."""
-    return step_time(planned(case).sum_parts(compute_dense(case, share)), training=True)
+    return compute_step_time(planned(case).sum_parts(compute_dense(case, share)), training=True)
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from perfmodel.collectives.link_laws import inside_rate
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.curves import join_power
 from perfmodel.schema.machine import load_machine
 
@@ -79,7 +79,7 @@ def find_shape(rows: pd.DataFrame) -> tuple[Floats, Floats]:
     link = rows["machine"].map({name: inside_rate(m) for name, m in machines.items()}).to_numpy(float)
     card = rows["card_bytes_per_s"].to_numpy(float)
     names = rows["collective"].to_numpy(str)
-    wire = S * np.array([bus_factor(name, ranks) for name, ranks in zip(names, G, strict=True)])
+    wire = S * np.array([compute_bus_factor(name, ranks) for name, ranks in zip(names, G, strict=True)])
     paired = names == "all_to_all"
     tree = np.where(names == "all_reduce", np.minimum(N, 4) / 4, 1.0)
     remote = np.where(paired, S * (G - g) / G / card, wire * tree / (g * card))

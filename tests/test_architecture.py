@@ -44,7 +44,7 @@ def test_what_the_page_names_is_there(file: str, name: str) -> None:
 
 def test_the_walk_ends_in_the_law() -> None:
     walk = re.findall(r"`([\w/]+\.py):([\w.]+)`", PAGE.partition("## The walk of")[2])
-    assert ("perfmodel/model/laws.py", "pairwise_time") in walk
+    assert ("perfmodel/model/laws.py", "compute_pairwise_time") in walk
     assert f"at {GRID_BYTES.size} sizes" in PAGE and len(PAGE.partition("```diff")[0].splitlines()) <= 170
 
 

@@ -127,7 +127,18 @@ def test_names_of_schemes_are_in_their_table() -> None:
         assert name in coded or not codes, f"{name} names {codes}"
 
 
-NAMED = ("engine", "question", "answer", "schema", "chip", "in_torchrec", "explore", "collectives", "fit")
+NAMED = (
+    "engine",
+    "question",
+    "answer",
+    "schema",
+    "chip",
+    "in_torchrec",
+    "explore",
+    "collectives",
+    "fit",
+    "model",
+)
 """Rooms whose names are counted."""
 FILLERS = """
     found each one own at known made asked given here there it some many more most least which what thing

@@ -127,7 +127,7 @@ class Room:
         """(fewest GPUs whose memory holds the rows, GPUs that are used). given  by the user"""
         with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
             needed = capacity.gpus_needed(table_bytes, self.hbm_bytes, self.reserve)
-            return needed, capacity.whole_nodes(needed, float(self.node)) if given is None else given
+            return needed, capacity.round_to_nodes(needed, float(self.node)) if given is None else given
 
 
 def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Configs:
@@ -311,7 +311,7 @@ class GpuCount:
         room, sizes = self.usable_bytes, (self.table_bytes, self.state_bytes, self.usable_bytes)
         size, state, usable = (format_bytes(x, binary=False) for x in sizes)
         size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
-        alone = capacity.whole_nodes(self.for_rows, self.gpus_per_node)
+        alone = capacity.round_to_nodes(self.for_rows, self.gpus_per_node)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
@@ -339,7 +339,7 @@ def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
     held = count_memory(basis, work)
     parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / basis.buffer_weight
     rows, state, buffers = (float(sizes[0]) for sizes in parts)
-    good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
+    good = bool(capacity.check_fits(float(held.total_bytes[0]), work.usable_bytes))
     every = float(count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
     return GpuCount(
         gpus=gpus,
@@ -367,7 +367,7 @@ def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterat
     buffers = count.buffer_bytes * basis.buffer_weight
     batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
     larger = replace(work, gpus=work.needed)
-    enough = count.needed > count.gpus and capacity.fits(
+    enough = count.needed > count.gpus and capacity.check_fits(
         count_memory(basis, larger).total_bytes[0], work.usable_bytes
     )
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []

@@ -30,7 +30,7 @@ from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.engine.steps import STEPS, Step, StepRow, sum_by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import capacity
-from perfmodel.model.bands import shared_difference_band
+from perfmodel.model.bands import compute_difference_band
 
 if TYPE_CHECKING:
     from perfmodel.engine.explained import ExplainedPass
@@ -117,7 +117,7 @@ def is_slower(slower: Answer, fastest: Answer) -> bool:
     Source: ``differences.shared_difference_band``
     """
     causes, of_fastest = sum_by_cause(slower.steps, _name_curve), sum_by_cause(fastest.steps, _name_curve)
-    return bool(shared_difference_band(causes, of_fastest)[0] > 0)
+    return bool(compute_difference_band(causes, of_fastest)[0] > 0)
 
 
 def _name_curve(row: StepRow) -> str:
@@ -275,7 +275,7 @@ def find_enough(
         enough = try_gpus(tried, base)
     if enough is None:
         return base, result
-    fewer = capacity.allowed_gpus(count.for_rows, tried - 1, node)
+    fewer = capacity.list_allowed_gpus(count.for_rows, tried - 1, node)
     return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
 
 

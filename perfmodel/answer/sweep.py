@@ -22,7 +22,7 @@ from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
-from perfmodel.model.capacity import allowed_gpus, even_gpus, whole_nodes
+from perfmodel.model.capacity import list_allowed_gpus, list_even_gpus, round_to_nodes
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.gate import MOST_BATCH, MOST_GPUS
@@ -218,7 +218,7 @@ _MOST_TIMES = 16
 SPREADS = (1.0, 1.05, 1.25, 1.5, 2.0)
 """Multiples of the fewest GPUs that are tried by cost: more GPUs may share the tables more evenly.
 
-Tried too is ``even_gpus``, where that is no more than the largest of them.
+Tried too is ``list_even_gpus``, where that is no more than the largest of them.
 """
 
 
@@ -250,13 +250,13 @@ def sweep_samples(
     if frame.empty or not frame["fits"].all():
         return frame.head(0)
     node, fewest = question.machine.gpus_per_node, int(frame["gpus"].iloc[0])
-    counts = allowed_gpus(fewest, _MOST_TIMES * fewest, node)
+    counts = list_allowed_gpus(fewest, _MOST_TIMES * fewest, node)
     if answer([fewest]).empty:
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
         fewest = counts[min(place, len(counts) - 1)]
     wanted, most = [math.ceil(ratio * fewest) for ratio in spreads], max(spreads) * fewest
-    wanted += even_gpus(fewest + 1, int(most), int(frame["table_count"].iloc[0]), node)
-    rows = answer(sorted({float(whole_nodes(count, node)) for count in wanted}))
+    wanted += list_even_gpus(fewest + 1, int(most), int(frame["table_count"].iloc[0]), node)
+    rows = answer(sorted({float(round_to_nodes(count, node)) for count in wanted}))
     return rows.set_axis([0] * len(rows))
 
 

@@ -14,7 +14,7 @@ from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST
 from perfmodel.engine.steps import STEPS, StepRow
 from perfmodel.errors import PerfmodelError
-from perfmodel.model.capacity import even_gpus
+from perfmodel.model.capacity import list_even_gpus
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
@@ -169,14 +169,14 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
 def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     """What a node more gives, and the number of GPUs whose GPU-time for a sample is least, if it is another.
 
-    Tried are a node more, then more and more GPUs until GPU-time rises, and ``even_gpus``. It is the
+    Tried are a node more, then more and more GPUs until GPU-time rises, and ``list_even_gpus``. It is the
     time of a batch, if each GPU has its own samples; GPUs x time, if the batch of all is given.
     Limits: GPUs were given -> a node more, if it is at least 2 % faster
     """
     question, node = answer.question, answer.gpu_count.gpus_per_node
     is_given, next_node = question.gpus is not None, node * (answer.gpus // node + 1)
     counts = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
-    for_tables = [] if is_given else even_gpus(next_node + 1, counts[-1], answer.table_count, node)
+    for_tables = [] if is_given else list_even_gpus(next_node + 1, counts[-1], answer.table_count, node)
 
     def ask_on(gpus: int) -> list[Sensitivity]:
         change = Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", replace(question, gpus=gpus))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.access import touched_fraction
+from perfmodel.model.access import compute_touched_share
 
 Array = NDArray[np.float64]
 
@@ -91,13 +91,13 @@ def row_misses(p: Array, n: ArrayLike, stays: float) -> Array:
         1 - (1 - p)^T + (n - T) p (1 - p)^T           n > T
 
     p  chance that a look-up asks for the row [-];  n  look-ups of its table [-]
-    stays  T, look-ups during which a row stays in the cache (``access.characteristic_draws``)
-    Source: Che et al. (2002), as ``access.cold_misses``, for a single row
+    stays  T, look-ups during which a row stays in the cache (``access.find_characteristic_draws``)
+    Source: Che et al. (2002), as ``Popularity.misses``, for a single row
     Limits: T = 0 -> n p;  T = inf -> 1 - (1 - p)^n;  p = 0 -> 0
     """
     draws = np.asarray(n, dtype=np.float64)
     before = np.minimum(draws, stays)
-    once = np.where(before > 0, touched_fraction(p, np.maximum(before, 1e-300)), 0.0)
+    once = np.where(before > 0, compute_touched_share(p, np.maximum(before, 1e-300)), 0.0)
     return np.asarray(once + (draws - before) * p * (1 - once))
 
 

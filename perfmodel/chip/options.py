@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip import equations
-from perfmodel.model.access import characteristic_draws, touched_fraction, unique_rows
-from perfmodel.model.popularity import popularity_bins
+from perfmodel.model.access import compute_touched_share, count_unique_rows, find_characteristic_draws
+from perfmodel.model.popularity import list_bins
 from perfmodel.schema.machine import Chip
 from perfmodel.schema.workload import Distribution
 
@@ -149,7 +149,7 @@ class TableOnChip:
     @cached_property
     def bins(self) -> tuple[Array, Array, Array]:
         """(chance of a row per look-up, rows, rows before) of each bin of equal rows."""
-        p, rows = popularity_bins(self.law, self.rows)
+        p, rows = list_bins(self.law, self.rows)
         return p, rows, np.concatenate([[0.0], np.cumsum(rows)])
 
     def sum_rows(self, values: Array, head: Array | float) -> Array:
@@ -174,9 +174,9 @@ class TableOnChip:
     def _find_stay(self, cache_bytes: float) -> float:
         """Look-ups during which a row stays in a cache of so many bytes; infinite if it holds all rows."""
         (p, rows, _), held = self.bins, cache_bytes / self.row
-        if held >= unique_rows(p, rows, self.batch * self.pooling):
+        if held >= count_unique_rows(p, rows, self.batch * self.pooling):
             return np.inf
-        return float(characteristic_draws(p, rows, held)) if held >= 1 else 0.0
+        return float(find_characteristic_draws(p, rows, held)) if held >= 1 else 0.0
 
 
 class _Pieces:
@@ -204,7 +204,7 @@ class _Pieces:
         table, partial = self.table, self.parts > 1
         gathered_s, (near_s, passes, fits) = self._compute_gathered(), self._compute_near()
         fits &= ~self.keeps | (self.kept_rows * self.row <= self.v("local_bytes"))
-        touched = self.bags * np.where(partial, touched_fraction(self.share, table.pooling), 1.0)
+        touched = self.bags * np.where(partial, compute_touched_share(self.share, table.pooling), 1.0)
         moved = self.bags * (table.pooling * _ID_BYTES + _OFFSET_BYTES)
         moved = moved + touched * table.dim * _ELEMENT_BYTES * np.where(
             partial, 2, 1

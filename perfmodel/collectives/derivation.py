@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.link_laws import GRID_BYTES, GRID_LOG2, compute_law_time
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.curves import anchored_time, time_between_counts
+from perfmodel.model.curves import interpolate_anchors, time_between_counts
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
@@ -133,8 +133,8 @@ def derive_time(base: Calibrated, collective: str, group: Group) -> Derivation:
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
-    """Time of a stored curve [s]; see ``anchored_time``."""
-    return anchored_time(
+    """Time of a stored curve [s]; see ``interpolate_anchors``."""
+    return interpolate_anchors(
         payload_bytes,
         curve.alpha_s.value,
         curve.beta_bytes_per_s.value,

@@ -16,7 +16,7 @@ from perfmodel.collectives.library import Timing, constant
 from perfmodel.collectives.link_laws import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, load_calibration
@@ -161,7 +161,7 @@ class CollectiveModel:
             _check_per_peer(name, size[rows], ranks[rows])
             for column in columns:
                 columns[column][rows] = getattr(timing, column)
-            ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), timing.evidence
+            ratio[rows], ranked[rows] = compute_bus_factor(name, ranks[rows]), timing.evidence
         result = result.assign(**columns)
         with np.errstate(divide="ignore"):
             result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.schema.evidence import Evidence
 
 
@@ -40,7 +40,7 @@ def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[f
         for size in map(float, sizes if gpus > 1 else ()):
             estimate = model.estimate(name, size, gpus, node)
             longest, evidence = float(estimate.high_s), str(Evidence.from_rank(int(estimate.evidence)))
-            busbw = size * float(bus_factor(name, gpus)) / longest
+            busbw = size * float(compute_bus_factor(name, gpus)) / longest
             basis = model.table(name, gpus, node).band[0].what
             where = model.machine.name, model.calibration_id
             gates.append(Gate(*where, name, gpus, node, size, longest, busbw, evidence, basis))

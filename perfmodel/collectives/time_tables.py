@@ -31,7 +31,7 @@ from perfmodel.collectives.link_laws import (
     inside_rate,
     touches_links,
 )
-from perfmodel.model.collectives import speed_of_light_time
+from perfmodel.model.collectives import compute_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.evidence import Evidence
@@ -110,7 +110,7 @@ def build_table(own: Calibrated, machine: Machine, collective: str, group: Group
     borrowed, changed = own.machine.name != machine.name, touches_links(machine)
     weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank if borrowed else 0
     log_time, stages, moved = _move_to_links(own, machine, collective, group, derived, bool(weakest))
-    log_least = np.log(np.maximum(compute_light_time(machine, collective, group), _SHORTEST_S))
+    log_least = np.log(np.maximum(compute_least_times(machine, collective, group), _SHORTEST_S))
     # First the bound, then the running maximum: a bound that binds at small sizes lifts larger ones as well.
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     band = build_band(own.machine, calibration, collective, group, derived.measured)
@@ -169,11 +169,11 @@ def _move_to_links(
     return log_time, stages, law is None or bool(change.any())
 
 
-def compute_light_time(machine: Machine, collective: str, group: Group) -> Floats:
-    """Least times on the grid at the datasheet rates of the links (``speed_of_light_time``) [s]."""
+def compute_least_times(machine: Machine, collective: str, group: Group) -> Floats:
+    """Least times on the grid at the datasheet rates of the links (``compute_light_time``) [s]."""
     rates, nvls = (inside_rate(machine), across_rate(machine)), machine.links.nvls
     times = [
-        speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates, in_switch=nvls)
+        compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates, in_switch=nvls)
         for ranks in (group.domain_gpus, group.smallest_domain_gpus)
     ]
     return np.maximum(*times) if group.domains > 1 else times[0]

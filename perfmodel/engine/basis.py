@@ -67,9 +67,9 @@ class HostRows:
         return f"host-cached:{100 * self.cached:.12g}%" if self.cached else "host"
 
     def room_bytes(self, machine: Machine) -> float:
-        """Bytes of rows for which one GPU has memory (``capacity.host_room_bytes``)."""
+        """Bytes of rows for which one GPU has memory (``capacity.compute_host_room``)."""
         host, hbm = machine.value("host_bytes"), machine.value("hbm_bytes")
-        return capacity.host_room_bytes(host, machine.gpus_per_node, hbm, self.cached)
+        return capacity.compute_host_room(host, machine.gpus_per_node, hbm, self.cached)
 
     def as_hbm(self, machine: Machine) -> Machine:
         """The machine as if the memory for rows were its HBM, to count GPUs."""
@@ -154,7 +154,7 @@ class PassBasis:
         """
         fit = self.get_kernel_fit(step)
         if fit is None:
-            return kernels.error_factor(self.constant("mean_relative_error"), self._z)
+            return kernels.compute_error_factor(self.constant("mean_relative_error"), self._z)
         return float(np.exp(self._z * fit.log_sd))
 
     @property
@@ -294,7 +294,7 @@ class PassBasis:
         shape, fit = time.shape, self.get_kernel_fit(step)
         k: Array | float = self.get_kernel_factor(step)
         if fit is None:
-            k = kernels.wider_factor(k, self._spread(time, floor, names, cached), self._z)
+            k = kernels.widen_factor(k, self._spread(time, floor, names, cached), self._z)
         ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
         rank, code = constant(max(ranks), shape), constant(0, shape)
         if fit is not None:

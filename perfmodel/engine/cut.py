@@ -193,7 +193,7 @@ class TableCut:
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
         # bytes of an element of a replica's gradient
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
-        self.elements = ex.part_elements(self.D, c)
+        self.elements = ex.count_part_elements(self.D, c)
         self.q = np.ones(t.shape)  # share of bags that are sent
         if self.sparse.any():
             self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
@@ -266,7 +266,7 @@ class TableCut:
             lookups = np.where(self.ub, self.requested, self.lookups)
             gather = np.where(self.ub, Gather.REQUESTS, Gather.SHARD)
             return lookups * self._count_misses(self.E / self.r, lookups, in_flight, gather), 0 * lookups
-        distinct = np.array(access.unique_rows_uniform(self.E, self.G * self.B * self.L))
+        distinct = np.array(access.count_unique_uniform(self.E, self.G * self.B * self.L))
         missing = distinct * (1 - host.cached)
         for where, look_ups, _ in self.groups:
             distinct[where], missing[where] = look_ups.cached(host.cached)
@@ -319,16 +319,16 @@ class TableCut:
         miss = self._count_misses(E, n, cache / row, gather)
         bag = bag if gather is None else bag * value("bag_factor")
         least, sector = value("row_access_bytes"), value("sector_bytes")
-        return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
+        return kernels.count_traffic(miss, n, row, least, sector, ids, bags, bag)
 
     def _count_misses(
         self, E: Array, n: Array, X: Array, gather: NDArray[np.int64] | Gather | None
     ) -> NDArray[np.float64]:
         """Share of n look-ups in E rows that a cache of X rows misses; ``gather`` as in ``traffic``."""
         draws = np.maximum(n, _LEAST)
-        miss = np.array(kernels.uniform_misses(E, draws, 1.0, X))
+        miss = np.array(kernels.compute_uniform_misses(E, draws, 1.0, X))
         if gather is None:
-            return kernels.misses_of_all(miss, E, draws)
+            return kernels.compute_misses_of_all(miss, E, draws)
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
         parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
         odd = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)

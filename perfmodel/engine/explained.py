@@ -30,7 +30,7 @@ from perfmodel.engine.steps import HANDOVER, STEPS, WHOLE, Resource, Step, StepR
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import time_between_counts
-from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.model.laws import LINK_LAWS, choose_candidates, compute_ring_tree_time
 from perfmodel.model.recording import Evaluation, Number, derive, record_equations, to_float
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import Evidence
@@ -270,9 +270,9 @@ def _evaluate_law(
     logs = scale_unknowns(law, machine, measured_on)
     unknowns = dict(zip(link_law.names, np.exp(logs).tolist(), strict=True))
     arguments = unknowns, step_constants(machine, load_priors()), collective, group, size
-    if link_law.time is not ring_tree_time:
+    if link_law.time is not compute_ring_tree_time:
         return link_law.time(*arguments), []
-    choice = ring_tree_choice(*arguments)
+    choice = choose_candidates(*arguments)
     taken = int(np.argmin([to_float(time_s) for time_s in choice.expected_s]))
     pairs = zip(choice.candidates, choice.times_s, strict=True)
     times = ", ".join(f"{candidate.name} {format_time(to_float(time_s))}" for candidate, time_s in pairs)

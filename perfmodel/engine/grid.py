@@ -81,7 +81,7 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     needed = _find_fewest(basis, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
-    return replace(work, needed=needed, gpus=capacity.whole_nodes(needed, np.float64(node)))
+    return replace(work, needed=needed, gpus=capacity.round_to_nodes(needed, np.float64(node)))
 
 
 def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
@@ -110,9 +110,11 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     before = np.full((3, len(work)), np.nan)  # GPUs, bytes over the memory, tables that are cut
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
-        taken = needed[places] if work.given_gpus else capacity.whole_nodes(needed[places], np.float64(node))
+        taken = (
+            needed[places] if work.given_gpus else capacity.round_to_nodes(needed[places], np.float64(node))
+        )
         memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
-        unfit = np.flatnonzero(~capacity.fits(memory.total_bytes, work.usable_bytes))
+        unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
         cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)
         places, taken, cut = places[unfit], taken[unfit], cut[unfit]
         room = work.usable_bytes - memory.buffer_bytes[unfit]
@@ -196,7 +198,7 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
         "gpus_needed": work.needed,
         "memory_bytes": held.total_bytes,
         "buffer_bytes": held.buffer_bytes / basis.buffer_weight,
-        "fits": capacity.fits(held.total_bytes, work.usable_bytes),
+        "fits": capacity.check_fits(held.total_bytes, work.usable_bytes),
         "baseline_low_s": base_low,
         "baseline_high_s": base_high,
         "low_s": low,
@@ -235,12 +237,12 @@ def compare_with_local(time: Any, local: Any, floor: Any, gpus: Any) -> dict[str
 
 
 def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
-    """(low, high) of the slowdown (``bands.slowdown_band``).
+    """(low, high) of the slowdown (``bands.compute_slowdown_band``).
 
     causes, local  times of the sharded and of the local pass, by cause of error
     """
     nothing = tuple(0.0 * time for time in next(iter(local.values())))
     apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
-    return bands.slowdown_band(
+    return bands.compute_slowdown_band(
         apart, *((causes.get(cause, nothing), local_times) for cause, local_times in local.items())
     )

@@ -239,15 +239,15 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
     """Rows that the gather reads come over the link to the host; replicas are in HBM."""
     value, constant = a.model.machine_value, a.model.constant
-    row = kernels.sector_rounded(a.row, value("sector_bytes"))
+    row = kernels.round_to_sectors(a.row, value("sector_bytes"))
     reads = constant("link_request_bytes"), constant("link_header_bytes")
-    wire = kernels.host_row_bytes(row, *reads, constant("link_row_bytes"))
+    wire = kernels.count_host_row_bytes(row, *reads, constant("link_row_bytes"))
     rate = value("host_link_bytes_per_s") * constant("link_packet_fraction")
-    in_flight = kernels.rows_in_flight(constant("host_latency_s"), rate, wire)
+    in_flight = kernels.count_rows_in_flight(constant("host_latency_s"), rate, wire)
     read, looked_up = a.count_host_reads(host, in_flight)
     holder[Resource.CACHED_INDICES] = ex.ids_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
     holder[Resource.HOST_ROWS] = kernels.read_bytes(read, wire) * ~a.dp
-    packets = kernels.host_row_bytes(row, *reads, 0.0)
+    packets = kernels.count_host_row_bytes(row, *reads, 0.0)
     holder[Resource.HOST_PACKETS] = kernels.read_bytes(read, packets) * ~a.dp
 
 

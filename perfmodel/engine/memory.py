@@ -106,10 +106,10 @@ class MemoryModel:
         self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
     ) -> tuple[Array, Array]:
         per_element, per_row = state
-        elements = ex.part_elements(self.tables.dim[t], c)
+        elements = ex.count_part_elements(self.tables.dim[t], c)
         width = row_bytes(self.tables.dtype[t], elements, training=self.training) / elements
-        held = ex.shard_bytes(rows, r, elements, width, 0, 0)
-        return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
+        held = ex.count_shard_bytes(rows, r, elements, width, 0, 0)
+        return held, ex.count_shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
     def count_held(self, plan: Plan) -> tuple[Array, Array]:
         """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""

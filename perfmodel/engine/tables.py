@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import access, capacity
-from perfmodel.model.popularity import popularity
+from perfmodel.model.popularity import build_popularity
 from perfmodel.schema.priors import load_kernel_constants
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, UNIFORM, WEIGHT_BYTES, Distribution, TableSet
@@ -54,15 +54,15 @@ class TableShapes:
     def count_unique(self, samples: float | Array) -> Array:
         """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
 
-        Source: ``access.unique_rows_uniform``; of skewed ids ``access.unique_rows``
+        Source: ``access.count_unique_uniform``; of skewed ids ``access.count_unique_rows``
         Limits: never more than the rows of the table, nor than the look-ups
         """
         lookups = samples * self.pooling
-        unique = access.unique_rows_uniform(self.rows, lookups)
+        unique = access.count_unique_uniform(self.rows, lookups)
         skewed = np.array([not law.uniform for law in self.laws])[self.law]
         for table in np.flatnonzero(skewed).tolist():
             ids = self.laws[self.law[table]]
-            unique[table] = popularity(ids, float(self.rows[table])).unique(
+            unique[table] = build_popularity(ids, float(self.rows[table])).unique(
                 float(lookups[table]), slice(None)
             )
         return np.minimum(unique, np.minimum(self.rows, lookups))
@@ -191,11 +191,11 @@ _PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])
 
 
 def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array:
-    """``capacity.row_bytes`` of rows of so many elements.
+    """``capacity.pad_row_bytes`` of rows of so many elements.
 
     dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
     """
     code, value = np.asarray(dtype, dtype=np.int64), load_kernel_constants().value
     scale = value("trained_row_scale_bytes" if training else "row_scale_bytes") * _SCALED[code]
     align = np.where(_PADDED[code] & (not training), value("row_align_bytes"), 1.0)
-    return capacity.row_bytes(elements, WIDTHS[code], scale, align)
+    return capacity.pad_row_bytes(elements, WIDTHS[code], scale, align)

@@ -140,7 +140,7 @@ class PassTimes:
                 continue
             if send == receive:  # a reduction: what is received is a part of what was sent, or replaces it
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
-            largest = np.maximum(largest, capacity.buffer_bytes((sent, received)))
+            largest = np.maximum(largest, capacity.count_buffer_bytes((sent, received)))
         return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
 
     def time_collective(self, step: Step, payload: Array) -> Timing:

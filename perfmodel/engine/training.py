@@ -18,9 +18,9 @@ from perfmodel.model.dense import (
     BACKWARD_RATIO,
     DenseModel,
     StepParts,
-    exposed_time,
-    kernels_time,
-    step_time,
+    compute_exposed_time,
+    compute_kernels_time,
+    compute_step_time,
     update_bytes,
 )
 from perfmodel.schema.priors import DenseFile, load_rates
@@ -94,7 +94,7 @@ class Dense:
         model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
         memory = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
         times = {
-            key: kernels_time(kernels, gpu.flops_per_s, share, *memory)
+            key: compute_kernels_time(kernels, gpu.flops_per_s, share, *memory)
             for key, kernels in model.kernels(elements, evaluator.batch).items()
             if training or not key.endswith("_backward")
         }
@@ -215,14 +215,14 @@ class WholeStep:
     def compute(costed: CostedPlan, dense: Dense) -> WholeStep:
         """The whole step of a plan; exchanges, kernels and dense layers err independently."""
         every = costed.collect_ends(dense)
-        time, *ends = (step_time(parts, training=costed.training) for parts in every)
+        time, *ends = (compute_step_time(parts, training=costed.training) for parts in every)
         down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
         return WholeStep(dense, every[0], time - float(down), time + float(up), costed.training)
 
     @property
     def step_s(self) -> float:
         """Time of a step with overlap [s]."""
-        return step_time(self.parts, training=self.training)
+        return compute_step_time(self.parts, training=self.training)
 
     @property
     def communication_s(self) -> float:
@@ -232,7 +232,7 @@ class WholeStep:
     @property
     def exposed_s(self) -> float:
         """Time that it adds to the kernels, were the dense layers' gradients not reduced [s]."""
-        return exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
+        return compute_exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
 
     def to_dict(self, samples: float) -> dict[str, Any]:
         """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""

@@ -12,7 +12,7 @@ from scipy.optimize import isotonic_regression, least_squares
 from scipy.special import stdtrit
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.curves import anchored_time, hockney_time
+from perfmodel.model.curves import hockney_time, interpolate_anchors
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,8 +44,8 @@ class CurveFit:
     at_bound: tuple[str, ...]
 
     def time(self, payload_bytes: npt.ArrayLike) -> Floats:
-        """Time of a payload [s]: anchors inside the measured range, the curve outside (``anchored_time``)."""
-        return anchored_time(
+        """Time of a payload [s] (``interpolate_anchors``)."""
+        return interpolate_anchors(
             payload_bytes,
             self.alpha_s,
             self.beta_bytes_per_s,

@@ -179,8 +179,10 @@ def count_misses(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) ->
     """
     rows = cells["rows"].to_numpy(float) / cells["shards"].to_numpy(float)
     draws = (cells["batch"] * cells["pooling"]).to_numpy(float)
-    resident = access.resident_rows(rows, draws, row_bytes, cache_bytes)
-    return np.asarray(1 - access.l2_hit_ratio(rows, draws, resident, access.unique_rows_uniform(rows, draws)))
+    resident = access.count_resident_rows(rows, draws, row_bytes, cache_bytes)
+    return np.asarray(
+        1 - access.compute_hit_ratio(rows, draws, resident, access.count_unique_uniform(rows, draws))
+    )
 
 
 def predict_gathers(cells: pd.DataFrame, machine: Machine, constants: KernelConstants) -> Floats:
@@ -251,7 +253,7 @@ def _model_gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -
 
     def move(least: float, factor: float) -> kernels.GatherTraffic:
         lookups = _count_lookups(cells)
-        return kernels.traffic_of_misses(miss, lookups, row, least, sector, ids, bags, factor * bag)
+        return kernels.count_traffic(miss, lookups, row, least, sector, ids, bags, factor * bag)
 
     def time(values: Values) -> Floats:
         moved = move(values["row_access_bytes"], values["bag_factor"])

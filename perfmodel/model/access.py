@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from perfmodel.model.recording import Array, as_array
 
 
-def touched_fraction(p: ArrayLike, n: ArrayLike) -> Array:
+def compute_touched_share(p: ArrayLike, n: ArrayLike) -> Array:
     """Chance that an event of probability p happens at least once in n independent draws.
 
         q = 1 - (1 - p)^n = -expm1(n log1p(-p))                               [-]
@@ -22,7 +22,7 @@ def touched_fraction(p: ArrayLike, n: ArrayLike) -> Array:
         return -np.expm1(as_array(n) * np.log1p(-as_array(p)))
 
 
-def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
+def count_unique_uniform(E: ArrayLike, n: ArrayLike) -> Array:
     """Expected distinct rows among n uniform draws from a table of E rows.
 
         U = E (1 - (1 - 1/E)^n)                                               [rows]
@@ -33,10 +33,10 @@ def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
     Limits: n = 1 -> 1;  E = 1 -> 1;  E -> inf -> n;  n -> inf -> E
     """
     rows = as_array(E)
-    return rows * touched_fraction(1 / rows, n)
+    return rows * compute_touched_share(1 / rows, n)
 
 
-def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Array]:
+def build_zipf_bins(E: float, s: float, bins_per_octave: int) -> tuple[Array, Array]:
     """(probability of a row per draw, rows with that probability), by bin, for E rows under Zipf's law.
 
         p_v = v^-s / sum_u u^-s                                               [-]
@@ -53,17 +53,17 @@ def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
     return weight / np.sum(weight * counts), counts
 
 
-def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
+def count_unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     """Expected distinct rows among n draws.
 
         U(n) = sum over bins of rows (1 - (1 - p)^n)                          [rows]
 
     p, rows   probability of a row and number of such rows, arrays [bins];  n  draws [-], any shape
     Source: linearity of expectation
-    Limits: n = 1 -> 1;  one bin of E rows -> ``unique_rows_uniform``;  n -> inf -> all rows
+    Limits: n = 1 -> 1;  one bin of E rows -> ``count_unique_uniform``;  n -> inf -> all rows
     """
     draws = as_array(n)[..., np.newaxis]
-    return np.asarray(np.sum(as_array(rows) * touched_fraction(as_array(p), draws), axis=-1))
+    return np.asarray(np.sum(as_array(rows) * compute_touched_share(as_array(p), draws), axis=-1))
 
 
 def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
@@ -82,7 +82,7 @@ def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
     return np.concatenate([head, tail]), np.concatenate([np.ones_like(head), np.diff(edges)])
 
 
-def resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes: ArrayLike) -> Array:
+def count_resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes: ArrayLike) -> Array:
     """Rows of one table that the L2 cache holds while n look-ups run.
 
         X = min(C / b, E, n)                                                  [rows]
@@ -96,7 +96,7 @@ def resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes:
     return np.minimum(np.minimum(as_array(cache_bytes) / as_array(row_bytes), as_array(E)), as_array(n))
 
 
-def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Array:
+def compute_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Array:
     """Fraction of n uniform look-ups that find their row in the L2 cache.
 
         hit = 1 - U/n                                     if U <= X  (every row is fetched once)
@@ -106,89 +106,57 @@ def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Arra
     E      rows of the table [rows];  n  look-ups [-], > 0
     X      rows that stay in the cache [rows];  U  distinct rows of the n look-ups [rows]
     Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model), who have X for T: up to 18 % more misses
-    than a simulated cache (tests/model/test_access.py); T is ``characteristic_draws``
+    than a simulated cache (tests/model/test_access.py); T is ``find_characteristic_draws``
     Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
     """
-    rows, draws, kept, unique = (as_array(a) for a in (E, n, X, U))
+    rows, draws, resident, unique = (as_array(a) for a in (E, n, X, U))
     with np.errstate(divide="ignore", invalid="ignore"):
-        filling = np.where(kept < rows, np.log1p(-kept / rows) / np.log1p(-1 / rows), np.inf)
-        later = kept + (draws - filling) * (rows - kept) / rows
-    misses = np.where(unique <= kept, unique, later)
+        filling = np.where(resident < rows, np.log1p(-resident / rows) / np.log1p(-1 / rows), np.inf)
+        later = resident + (draws - filling) * (rows - resident) / rows
+    misses = np.where(unique <= resident, unique, later)
     return np.clip(1 - misses / draws, 0, 1)
 
 
 _HALVINGS = 80
 
 
-def characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
+def find_characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
     """Draws that ask for X distinct rows: how long a row stays in a cache of X rows.
 
         T_c with U(T_c) = X                                                   [draws]
 
-    p, rows   as in ``access.unique_rows``;  X  rows that the cache holds [rows], any shape
+    p, rows   as in ``access.count_unique_rows``;  X  rows that the cache holds [rows], any shape
     Source: Che, Tung, Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): characteristic time
     Limits: X = 1 -> 1;  X = 0 -> 0;  X >= all rows -> inf;  equal p = 1/E -> ln(1 - X/E) / ln(1 - 1/E)
     """
     held, every = as_array(X), float(np.sum(as_array(rows)))
     low, high = np.zeros(held.shape), np.full(held.shape, 2.0)
     finite = held < every * (1 - np.finfo(np.float64).eps)
-    while np.any(short := finite & (unique_rows(p, rows, high) < held)):
+    while np.any(short := finite & (count_unique_rows(p, rows, high) < held)):
         high = np.where(short, 2 * high, high)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        below = unique_rows(p, rows, middle) < held
+        below = count_unique_rows(p, rows, middle) < held
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.where(finite, np.where(held > 0, (low + high) / 2, 0), np.inf)
 
 
-def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
-    """Chance that a draw misses, in a cache that has already seen many draws of the same popularity.
-
-        m = sum over bins of rows p (1 - p)^T_c                               [-]
-
-    p, rows   as in ``access.unique_rows``;  T  T_c of ``characteristic_draws`` [draws], any shape
-    Source: Che et al. (2002)
-    Limits: T = 0 -> 1;  T -> inf -> 0;  equal p = 1/E -> 1 - X/E
-    """
-    stays = as_array(T)[..., np.newaxis]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gone = np.exp(np.where(stays > 0, stays * np.log1p(-as_array(p)), 0))
-    return np.asarray(np.sum(as_array(rows) * as_array(p) * gone, axis=-1))
-
-
-def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Array:
-    """Misses of n draws in a cache of X rows that is empty at first.
-
-        U(n)                         if n <= T_c  (nothing that was asked for has left yet)
-        max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
-
-    p, rows   as in ``access.unique_rows``;  n  draws [-]; it and X broadcast
-    X         rows that the cache holds [rows]: 0, or at least 1
-    Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
-    Limits: X = 0 -> n;  X >= all rows -> U(n);  n = 1 -> 1
-    """
-    draws, held = np.broadcast_arrays(as_array(n), as_array(X))
-    stays = characteristic_draws(p, rows, held)
-    with np.errstate(invalid="ignore"):
-        later = held + (draws - stays) * miss_ratio(p, rows, stays)
-    once = unique_rows(p, rows, draws)
-    return np.where(draws <= stays, once, np.maximum(once, later))
-
-
-def cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) -> Array:
+def count_cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) -> Array:
     """Rows that a batch of n look-ups brings into a warm LRU cache of X rows, each once.
 
         m = sum over bins of rows (1 - (1 - p)^n) (1 - p)^T_c                 [rows]
 
-    p, rows   as in ``unique_rows``;  X  rows that the cache holds [rows], any shape
-    T_c  ``characteristic_draws``: a row stays that long without a look-up
+    p, rows   as in ``count_unique_rows``;  X  rows that the cache holds [rows], any shape
+    T_c  ``find_characteristic_draws``: a row stays that long without a look-up
     Source: Che et al. (2002): a distinct row of the batch that was not asked for in the T_c draws before
-    Limits: X = 0 -> U(n);  X >= all rows -> 0;  equal p -> U(n) (1 - X/E);  n = 1 -> ``miss_ratio``
+    Limits: X = 0 -> U(n);  X >= all rows -> 0;  equal p -> U(n) (1 - X/E);  n = 1 -> chance of a miss
     """
     p, rows = np.asarray(p, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-    stays = characteristic_draws(p, rows, X)[..., np.newaxis]
+    stays = find_characteristic_draws(p, rows, X)[..., np.newaxis]
     with np.errstate(divide="ignore", invalid="ignore"):
         absent = np.exp(np.where(stays > 0, stays * np.log1p(-p), 0))
     return np.asarray(
-        np.minimum(np.sum(rows * touched_fraction(p, n) * absent, axis=-1), unique_rows(p, rows, n))
+        np.minimum(
+            np.sum(rows * compute_touched_share(p, n) * absent, axis=-1), count_unique_rows(p, rows, n)
+        )
     )

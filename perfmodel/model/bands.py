@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from perfmodel.model.recording import Array, as_array
 
 
-def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
+def add_in_quadrature(a: ArrayLike, b: ArrayLike) -> Array:
     """Half-width of the sum of two numbers with independent errors.
 
         sqrt(a^2 + b^2)                                                       [as a and b]
@@ -31,7 +31,7 @@ def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Arr
     Source: variances of independent variables add
     Limits: no parts -> 0;  one part -> that part;  errors of 3 and 4 -> 5
     """
-    lows, centres, highs = (np.array([as_array(part[end]) for part in parts]) for end in range(3))
+    lows, centres, highs = (np.array([as_array(span[end]) for span in parts]) for end in range(3))
     time = centres.sum(axis=0)
     down, up = (np.sqrt(np.sum((ends - centres) ** 2, axis=0)) for ends in (lows, highs))
     return time - down, time, time + up
@@ -41,7 +41,7 @@ Span = tuple[ArrayLike, ArrayLike, ArrayLike]
 """(low, middle, high) of a time [s]."""
 
 
-def slowdown_band(C: Span, *shared: tuple[Span, Span]) -> tuple[Array, Array]:
+def compute_slowdown_band(C: Span, *shared: tuple[Span, Span]) -> tuple[Array, Array]:
     """Interval of the slowdown s = (C + sum K_i) / sum b_i, from (low, centre, high) of each part.
 
         low  = s - sqrt(((C - C_low)/b)^2  + sum_i (s - (t + K_i,high - K_i)/(b + b_i,high - b_i))^2)     [-]
@@ -60,18 +60,18 @@ def slowdown_band(C: Span, *shared: tuple[Span, Span]) -> tuple[Array, Array]:
             exact kernels -> (C_low + K)/b and (C_high + K)/b
     """
     c_low, c, c_high = (as_array(x) for x in C)
-    pairs = [tuple(tuple(as_array(x) for x in part) for part in pair) for pair in shared]
+    pairs = [tuple(tuple(as_array(x) for x in span) for span in pair) for pair in shared]
     time = c + sum((k for (_, k, _), _ in pairs), np.zeros(()))
     base = sum((b for _, (_, b, _) in pairs), np.zeros(()))
     s = time / base
     down, up = (c - c_low) / base, (c_high - c) / base
     for (k_low, k, k_high), (b_low, b, b_high) in pairs:
-        down = quadrature(down, s - (time - k + k_high) / (base - b + b_high))
-        up = quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
+        down = add_in_quadrature(down, s - (time - k + k_high) / (base - b + b_high))
+        up = add_in_quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
     return s - down, s + up
 
 
-def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
+def compute_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
     """Interval of A - B, where errors with the same cause shift A and B together.
 
         low  = (A - B) - hypot(over causes c of both: max(down_A - down_B, up_B - up_A, 0);
@@ -84,18 +84,23 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
     Limits: A = B -> low = high = 0;  no cause in common, one each -> errors add as squares;
             B = 0 -> A's own errors
     """
-    both, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
+    common, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
     lows, highs, alone = [], [], [np.zeros(4)]
     for cause in sorted(A.keys() | B.keys()):
-        (a_low, a, a_high), (b_low, b, b_high) = _arrays(A.get(cause, zero)), _arrays(B.get(cause, zero))
-        if cause not in both:
+        (a_low, a, a_high), (b_low, b, b_high) = (
+            _make_arrays(A.get(cause, zero)),
+            _make_arrays(B.get(cause, zero)),
+        )
+        if cause not in common:
             alone.append(np.array([a - a_low, b_high - b, a_high - a, b - b_low]))
             continue
         down, up = (a - a_low) - (b - b_low), (a_high - a) - (b_high - b)
         lows.append(max(down, -up, 0.0))
         highs.append(max(up, -down, 0.0))
     a_down, b_up, a_up, b_down = np.sum(alone, axis=0)
-    middle = sum((_arrays(x)[1] for x in A.values()), np.zeros(())) - sum(_arrays(x)[1] for x in B.values())
+    middle = sum((_make_arrays(x)[1] for x in A.values()), np.zeros(())) - sum(
+        _make_arrays(x)[1] for x in B.values()
+    )
     return (
         middle - np.hypot.reduce([*lows, a_down, b_up]),
         middle,
@@ -103,7 +108,7 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
     )
 
 
-def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
+def compute_ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     """Interval of A / B with independent errors: every r for which the interval of A - r B contains 0.
 
         low  = A / B (1 - u^2) / (1 + sqrt(u^2 + v^2 - u^2 v^2))               [-]
@@ -117,7 +122,7 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it contains 1 exactly
             where the interval of A - B contains 0
     """
-    (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
+    (a_low, a, a_high), (b_low, b, b_high) = _make_arrays(A), _make_arrays(B)
     u, v = 1 - a_low / a, b_high / b - 1
     low = a / b * (1 - u**2) / (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2))
     u, v = a_high / a - 1, 1 - b_low / b
@@ -125,7 +130,7 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     return low, a / b, high
 
 
-def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
+def compute_log_band(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
     """95 % interval (low, value, high) of a value whose logarithm is normal: value exp(-+ 1.96 log_sd).
 
     value   above 0;  log_sd  standard deviation of its logarithm [-]
@@ -136,6 +141,6 @@ def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
     return middle / spread, middle, middle * spread
 
 
-def _arrays(span: Span) -> tuple[Array, Array, Array]:
+def _make_arrays(span: Span) -> tuple[Array, Array, Array]:
     low, middle, high = (np.asarray(value, dtype=np.float64) for value in span)
     return low, middle, high

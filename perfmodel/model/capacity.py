@@ -22,7 +22,7 @@ def usable_bytes(hbm_bytes: ArrayLike, reserve: ArrayLike) -> Array:
     return np.asarray(hbm_bytes, dtype=np.float64) * (1 - np.asarray(reserve, dtype=np.float64))
 
 
-def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
+def count_buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
     """Send and receive buffer of the largest exchange: an exchange's buffers are freed when it is done.
 
         b = max over exchanges of (sent + received)                           [bytes]
@@ -34,13 +34,15 @@ def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
     Limits: no exchange -> 0;  a reduce-scatter or all-gather of S over G ranks -> S (1 + 1/G);  an all-reduce
         of S -> S: the gradient itself
     """
-    most = np.zeros(())
+    largest = np.zeros(())
     for sent, received in exchanges:
-        most = np.maximum(most, np.asarray(sent, dtype=np.float64) + np.asarray(received, dtype=np.float64))
-    return most
+        largest = np.maximum(
+            largest, np.asarray(sent, dtype=np.float64) + np.asarray(received, dtype=np.float64)
+        )
+    return largest
 
 
-def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
+def check_fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
     """Whether the bytes that a GPU needs fit, with a tolerance for rounding.
 
         needed <= U (1 + sqrt(eps))                                           [-]
@@ -53,7 +55,7 @@ def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(np.asarray(needed_bytes) <= np.asarray(usable) * (1 + rounding))
 
 
-def host_room_bytes(H: float, g: int, M: float, c: float) -> float:
+def compute_host_room(H: float, g: int, M: float, c: float) -> float:
     """Bytes of rows for which one GPU has memory, of host and HBM together.
 
         min(H / g, M / c)                                                     [bytes]
@@ -82,7 +84,7 @@ def gpus_needed(table_bytes: ArrayLike, hbm_bytes: ArrayLike, reserve: ArrayLike
     return np.maximum(np.ceil(ratio * (1 - rounding)), 1)
 
 
-def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
+def round_to_nodes(n: ArrayLike, g: ArrayLike) -> Array:
     """GPUs allocated when n are needed: n inside one node, whole nodes beyond.
 
         G = n if n <= g;   ceil(n / g) g otherwise                            [-]
@@ -95,19 +97,19 @@ def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
     return np.where(needed <= node, needed, np.ceil(needed / node) * node)
 
 
-def allowed_gpus(n: int, m: int, g: int) -> list[int]:
+def list_allowed_gpus(n: int, m: int, g: int) -> list[int]:
     """Numbers of GPUs that can be allocated, from n to m: any number inside one node, whole nodes beyond.
 
         n, n + 1, ... g, 2 g, 3 g, ...                                        [-]
 
     n, m   least and most GPUs [-];  g  GPUs of one node [-]
-    Source: as ``whole_nodes``
-    Limits: m < n -> none;  n > g -> multiples of g alone;  each is its own ``whole_nodes``
+    Source: as ``round_to_nodes``
+    Limits: m < n -> none;  n > g -> multiples of g alone;  each is its own ``round_to_nodes``
     """
     return [*range(n, min(g, m + 1)), *range(-(-max(n, g) // g) * g, m + 1, g)]
 
 
-def even_gpus(n: int, m: int, t: int, g: int) -> list[int]:
+def list_even_gpus(n: int, m: int, t: int, g: int) -> list[int]:
     """Numbers of GPUs, from n to m, on which t tables that are not cut can be spread evenly.
 
         t, and the least multiple of lcm(t, g) that is not below n            [-]
@@ -120,7 +122,7 @@ def even_gpus(n: int, m: int, t: int, g: int) -> list[int]:
     return sorted(count for count in even if n <= count <= m)
 
 
-def row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Array:
+def pad_row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Array:
     """Bytes of a row in memory: its elements, then its own scale and bias, padded.
 
         b = a ceil((D w + s) / a)                                             [bytes]

@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.model.curves import join_power, maximum, minimum
+from perfmodel.model.curves import join_power, take_larger, take_smaller
 from perfmodel.model.recording import Number, equation
 
 Floats = npt.NDArray[np.float64]
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 PROTOCOLS = ("LL", "LL128", "Simple")
 
 
-def bus_factor(collective: str, gpus: Number) -> Number:
+def compute_bus_factor(collective: str, gpus: Number) -> Number:
     """Bytes on the wire per payload byte: the factor from algorithm bandwidth to bus bandwidth.
 
         all_reduce 2 (G-1)/G;   all_gather, reduce_scatter, all_to_all (G-1)/G;   broadcast 1        [-]
@@ -39,12 +39,12 @@ def bus_factor(collective: str, gpus: Number) -> Number:
     return 2 * share if collective == "all_reduce" else share
 
 
-def domains_of(gpus: int, domain_gpus: int) -> int:
+def count_domains(gpus: int, domain_gpus: int) -> int:
     """Number of domains that G ranks fill, N = ceil(G / g). Limits: G <= g -> 1;  G = g + 1 -> 2."""
     return -(-gpus // domain_gpus)
 
 
-def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
+def count_ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     """Steps of a ring: (steps inside domains, steps across domains).
 
         inside = k (G - N),   across = k (N - 1) ;   k = 2 for all_reduce, else 1
@@ -58,7 +58,7 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     return (2 * inside, 2 * across) if collective == "all_reduce" else (inside, across)
 
 
-def tree_depth(domains: int) -> int:
+def count_tree_levels(domains: int) -> int:
     """Levels between the root and the deepest domain of NCCL's binary tree, ceil(log2 N).
 
     Source: NVIDIA/nccl src/graph/trees.cc (ncclGetBtree: the root has one child, the others two)
@@ -67,7 +67,7 @@ def tree_depth(domains: int) -> int:
     return max(int(domains) - 1, 0).bit_length()
 
 
-def tree_network_share(domains: int) -> float:
+def count_tree_copies(domains: int) -> float:
     """Payload copies that the busiest domain sends over its network cards in a double binary tree.
 
     Each of the two trees carries half of the payload up and down. With two domains, each sends half up
@@ -90,7 +90,7 @@ def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     Source: definition (n = 1 is two links used one after the other, n -> inf is min)
     Limits: b -> inf -> a;  n -> inf -> min(a, b)
     """
-    low, high = minimum(first, second), maximum(first, second)
+    low, high = take_smaller(first, second), take_larger(first, second)
     return low * (1 + (low / high) ** sharpness) ** (-1 / sharpness)
 
 
@@ -100,7 +100,7 @@ def wire_bytes(S: Number, f: Number) -> Number:
 
         S f                                                                                  [bytes]
 
-    S  payload, as nccl-tests has it [bytes];  f  bus factor [-]: ``bus_factor``
+    S  payload, as nccl-tests has it [bytes];  f  bus factor [-]: ``compute_bus_factor``
     Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
     Limits: one rank -> 0
     """
@@ -136,16 +136,16 @@ def in_switch_time(
 
     base   launch and first step [s];  channels  time that all channels add together [s]
     wire   bytes on the wire [bytes];  bandwidth  bus bandwidth [bytes/s]
-    n_half  bytes on the wire at which half of the channels are in use (``channels_in_use``) [bytes]
-    n_grow  bytes on the wire from which chunks grow (``small_chunks``) [bytes]
+    n_half  bytes on the wire at which half of the channels are in use (``compute_channel_share``) [bytes]
+    n_grow  bytes on the wire from which chunks grow (``compute_chunk_cost``) [bytes]
     Source: NVIDIA/nccl src/enqueue.cc; docs/model.md#all-reduce-across-domains
     Limits: wire = 0 -> base;  wire -> inf -> bandwidth
     """
-    used, small = channels_in_use(wire, n_half), small_chunks(wire, n_grow)
+    used, small = compute_channel_share(wire, n_half), compute_chunk_cost(wire, n_grow)
     return base + channels * used + wire / bandwidth * (1 + small)
 
 
-def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Number]:
+def compute_choice_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Number]:
     """Weight of each candidate in the time: 1 for the least expected time, blended near ties.
 
         share_k = e_k^-n_choice / sum_j e_j^-n_choice                                         [-]
@@ -155,13 +155,13 @@ def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Numbe
     Limits: one e far below the others -> 1 for it;  all equal -> equal shares;  n_choice -> inf -> 1
             for the least
     """
-    least = reduce(np.minimum, expected_s)
-    weights = [(time_s / least) ** -sharpness for time_s in expected_s]
+    shortest = reduce(np.minimum, expected_s)
+    weights = [(time_s / shortest) ** -sharpness for time_s in expected_s]
     total = sum(weights[1:], weights[0])
     return [weight / total for weight in weights]
 
 
-def ring_bus_bandwidth(
+def compute_ring_bandwidth(
     link_bytes_per_s: Number, nic_bytes_per_s: Number, gpus_per_domain: int, domains: int, sharpness: Number
 ) -> Number:
     """Bus bandwidth of a ring: it crosses a domain's boundary once, over all its network cards.
@@ -177,7 +177,7 @@ def ring_bus_bandwidth(
     return join_rates(link_bytes_per_s, gpus_per_domain * nic_bytes_per_s, sharpness)
 
 
-def tree_bus_bandwidth(
+def compute_tree_bandwidth(
     link_bytes_per_s: Number,
     nic_bytes_per_s: Number,
     gpus: int,
@@ -189,18 +189,18 @@ def tree_bus_bandwidth(
 
         one domain: B_link;   several: min(B_link, 2 (G-1)/G g B_nic / share(N))            [bytes/s]
 
-    share(N)  ``tree_network_share``: 1 for two domains, 2 from four on
+    share(N)  ``count_tree_copies``: 1 for two domains, 2 from four on
     Source: tree_network_share; NVIDIA/nccl src/graph/trees.cc
     Limits: N = 1 -> B_link;  N = 2, slow cards -> 2 (G-1)/G g B_nic, twice what a ring reaches;
             N >= 4, slow cards, G -> inf -> g B_nic, the same as a ring
     """
     if domains == 1:
         return link_bytes_per_s
-    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / tree_network_share(domains)
+    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / count_tree_copies(domains)
     return join_rates(link_bytes_per_s, cards, sharpness)
 
 
-def nvls_bus_bandwidth(
+def compute_nvls_bandwidth(
     link_bytes_per_s: Number, bus_bytes_per_s: Number, gpus: int, sharpness: Number
 ) -> Number:
     """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain: the links', or the copies'.
@@ -219,7 +219,7 @@ def nvls_bus_bandwidth(
     return join_rates(links, bus_bytes_per_s, sharpness)
 
 
-def channels_in_use(wire_bytes: Number, half_bytes: Number) -> Number:
+def compute_channel_share(wire_bytes: Number, half_bytes: Number) -> Number:
     """Share of NVLS' channels that take part: each has at least 16 KiB of the buffer.
 
         used = n / (n + n_half)                                                              [-]
@@ -231,7 +231,7 @@ def channels_in_use(wire_bytes: Number, half_bytes: Number) -> Number:
     return wire_bytes / (wire_bytes + half_bytes)
 
 
-def small_chunks(wire_bytes: Number, growing_bytes: Number) -> Number:
+def compute_chunk_cost(wire_bytes: Number, growing_bytes: Number) -> Number:
     """Extra time due to small chunks, relative to the time of NVLS' bytes.
 
         x = (1 + n / n_grow)^(-3/7)                                                          [-]
@@ -323,7 +323,7 @@ def pairwise_transfer_time(
         return size * (G - 1 + h) / G / B_link
     remote = G - g
     card = join_rates(B_nic, remote * B_peer, n)
-    return maximum(size * (g - 1) / G / B_link, size * remote / G / card)
+    return take_larger(size * (g - 1) / G / B_link, size * remote / G / card)
 
 
 @equation
@@ -341,7 +341,7 @@ def exchange_time(alpha: Number, r: Number, rho: Number, moved: Number) -> Numbe
     return alpha + r * rho + moved
 
 
-def speed_of_light_time(
+def compute_light_time(
     collective: str,
     payload_bytes: npt.ArrayLike,
     gpus: int,
@@ -360,7 +360,7 @@ def speed_of_light_time(
                  must receive through its cards, of an all_reduce S;   the larger of both         [s]
 
     in_switch  whether the switch can add (NVLS): each GPU sends and receives all of S once, and 1/G again
-    Source: bytes that must cross each boundary; ``nvls_bus_bandwidth``
+    Source: bytes that must cross each boundary; ``compute_nvls_bandwidth``
     Limits: G = 1 -> 0;  both rates -> inf -> 0;  G = 8 in the switch -> a bus bandwidth of 14/9 B_link
     """
     size = np.asarray(payload_bytes, float)

@@ -33,15 +33,15 @@ def hockney_time(S: npt.ArrayLike, alpha: npt.ArrayLike, beta: npt.ArrayLike, p:
     return np.asarray(join_power(np.asarray(alpha, float), moved, np.asarray(p, float)))
 
 
-def maximum(first: Number, second: Number) -> Number:
+def take_larger(first: Number, second: Number) -> Number:
     """The larger of two, element by element; two floats are compared without numpy, which is slower."""
     if isinstance(first, float) and isinstance(second, float):
         return max(first, second)
     return np.maximum(first, second)
 
 
-def minimum(first: Number, second: Number) -> Number:
-    """The smaller of two, element by element; as ``maximum``."""
+def take_smaller(first: Number, second: Number) -> Number:
+    """The smaller of two, element by element; as ``take_larger``."""
     if isinstance(first, float) and isinstance(second, float):
         return min(first, second)
     return np.minimum(first, second)
@@ -56,8 +56,8 @@ def join_power(first: Number, second: Number, p: Number) -> Number:
     Source: definition
     Limits: b = 0 -> a;  p = 1 -> a + b;  p -> inf -> max(a, b);  a = b -> a * 2^(1/p)
     """
-    high = maximum(first, second)
-    ratio = minimum(first, second) / maximum(high, _LEAST)
+    high = take_larger(first, second)
+    ratio = take_smaller(first, second) / take_larger(high, _LEAST)
     return high * (1 + ratio**p) ** (1 / p)
 
 
@@ -103,7 +103,7 @@ def time_between_counts(t_a: Number, t_b: Number, G: Number, a: Number, b: Numbe
     return t_a * (t_b / t_a) ** ((G - a) / (b - a))
 
 
-def anchored_time(
+def interpolate_anchors(
     payload_bytes: npt.ArrayLike,
     alpha_s: float,
     beta_bytes_per_s: float,

@@ -28,7 +28,7 @@ def update_bytes(weights: float, gradient_bytes: float, state_bytes: float) -> f
     return weights * (gradient_bytes + copy + 2 * (MASTER_BYTES + state_bytes))
 
 
-def mlp_macs(widths: Sequence[float]) -> float:
+def count_mlp_macs(widths: Sequence[float]) -> float:
     """Multiply-adds of a chain of fully connected layers for one sample; also their number of weights.
 
         sum over layers of in out                                             [-]
@@ -40,7 +40,7 @@ def mlp_macs(widths: Sequence[float]) -> float:
     return float(sum(a * b for a, b in pairwise(widths)))
 
 
-def cross_macs(width: float, rank: float, layers: int) -> float:
+def count_cross_macs(width: float, rank: float, layers: int) -> float:
     """Multiply-adds of low-rank cross layers for one sample, which is also their number of weights.
 
         layers 2 width rank                                                   [-]
@@ -64,7 +64,7 @@ class DenseKernel:
     moved_bytes: float
 
 
-def product(m: float, k: float, n: float) -> DenseKernel:
+def build_product(m: float, k: float, n: float) -> DenseKernel:
     """Work of the product of an m x k by a k x n matrix.
 
         2 m k n [FLOP];   2 (m k + k n + m n) [bytes]
@@ -75,7 +75,7 @@ def product(m: float, k: float, n: float) -> DenseKernel:
     return DenseKernel(2 * m * k * n, HALF_BYTES * (m * k + k * n + m * n))
 
 
-def kernels_time(
+def compute_kernels_time(
     kernels: Iterable[DenseKernel], rate: float, share: float, bytes_per_s: float, floor_s: float
 ) -> float:
     """Time of kernels that run one after the other, each bound by arithmetic or by memory.
@@ -90,7 +90,7 @@ def kernels_time(
     return sum(floor_s + max(k.flops / (rate * share), k.moved_bytes / bytes_per_s) for k in kernels)
 
 
-def chain(
+def build_chain(
     rows: float, shapes: Iterable[tuple[float, float]]
 ) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
     """(forward, backward) matrix products of a chain of layers for ``rows`` samples.
@@ -100,8 +100,10 @@ def chain(
     Limits: no layers -> none
     """
     shapes = tuple(shapes)
-    forward = tuple(product(rows, k, n) for k, n in shapes)
-    backward = tuple(each for k, n in shapes for each in (product(rows, n, k), product(k, rows, n)))
+    forward = tuple(build_product(rows, k, n) for k, n in shapes)
+    backward = tuple(
+        kernel for k, n in shapes for kernel in (build_product(rows, n, k), build_product(k, rows, n))
+    )
     return forward, backward
 
 
@@ -125,8 +127,8 @@ class DenseModel:
     def weights(self, embedding_elements: float) -> float:
         """Number of weights, whose gradients are reduced; each is one multiply-add of a sample [-]."""
         width = self.width(embedding_elements)
-        crossed = cross_macs(width, self.rank, self.layers)
-        return mlp_macs(self.bottom) + crossed + mlp_macs((width, *self.top))
+        crossed = count_cross_macs(width, self.rank, self.layers)
+        return count_mlp_macs(self.bottom) + crossed + count_mlp_macs((width, *self.top))
 
     def kernels(self, embedding_elements: float, rows: float) -> dict[str, tuple[DenseKernel, ...]]:
         """The products of every layer for ``rows`` samples, by part of a step (``StepParts``).
@@ -136,8 +138,8 @@ class DenseModel:
         """
         width = self.width(embedding_elements)
         crossed = [(width, self.rank), (self.rank, width)] * self.layers
-        bottom, bottom_backward = chain(rows, pairwise(self.bottom))
-        top, top_backward = chain(rows, [*crossed, *pairwise((width, *self.top))])
+        bottom, bottom_backward = build_chain(rows, pairwise(self.bottom))
+        top, top_backward = build_chain(rows, [*crossed, *pairwise((width, *self.top))])
         return {
             "bottom": bottom,
             "bottom_backward": bottom_backward,
@@ -187,7 +189,7 @@ class StepParts:
         return self.keys + self.forward + self.backward + self.dp_reduce
 
 
-def exposed_time(parts: StepParts, *, training: bool) -> float:
+def compute_exposed_time(parts: StepParts, *, training: bool) -> float:
     """Communication of a step that no kernel hides: time that it adds to the kernels.
 
         t = max(0, F - f) + max(0, X - b) + max(0, K - k, P - u, A - a - u, K + A - k - u)   [s]
@@ -229,13 +231,13 @@ def exposed_time(parts: StepParts, *, training: bool) -> float:
     )
 
 
-def step_time(parts: StepParts, *, training: bool) -> float:
+def compute_step_time(parts: StepParts, *, training: bool) -> float:
     """Time of a step: its kernels, and the communication that they do not hide.
 
-        t = serial - communication + ``exposed_time``                         [s]
+        t = serial - communication + ``compute_exposed_time``                         [s]
 
     Source: definition
     Limits: one GPU -> the kernels;  no kernels -> the communication;  never more than all parts in sequence
     """
     communication = parts.embedding_communication_time + parts.dense_reduce
-    return parts.serial_time - communication + exposed_time(parts, training=training)
+    return parts.serial_time - communication + compute_exposed_time(parts, training=training)

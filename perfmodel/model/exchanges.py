@@ -97,16 +97,15 @@ def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
     r  row parts [-];  L  distinct rows of a bag [-]
     tail  share of the look-ups that ask for rows in the parts [-]; the others ask for hot rows, which are
           replicated
-    Source: ``access.touched_fraction`` with row parts in place of rows (28 of 128 for L = 32, 4 for L = 4).
-            Rows are in parts by chance, so that a row that a bag has twice is in one part: with skewed ids L
-            is the rows that differ
+    Source: ``access.compute_touched_share`` of row parts in place of rows (28 of 128 for L = 32, 4 for 4).
+            Rows are in parts by chance: with skewed ids L is the rows that differ
     Limits: tail = 1: r = 1 -> 1, L = 1 -> 1/r, L -> inf -> 1, r -> inf -> L/r;  tail = 0 -> 0;
             r = 1 -> the bags that are not all hot, 1 - (1 - tail)^L
     """
-    return access.touched_fraction(as_array(tail) / as_array(r), L)
+    return access.compute_touched_share(as_array(tail) / as_array(r), L)
 
 
-def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
+def count_part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     """Elements of a row that the widest of c column parts holds: ceil(D / c).
 
     D  elements of a row [-];  c  column parts [-]
@@ -302,14 +301,14 @@ def sort_digits(E: Number) -> Number:
     return np.ceil((np.floor(np.log2(np.maximum(E, 1.0))) + 1) / 8)
 
 
-def shard_bytes(
+def count_shard_bytes(
     E: ArrayLike, r: ArrayLike, elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike
 ) -> Array:
     """Memory of one shard: its rows and the optimizer's state.
 
         ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
 
-    E  rows of the table;  r  row parts;  elements  ``part_elements`` [-]
+    E  rows of the table;  r  row parts;  elements  ``count_part_elements`` [-]
     w  bytes of a stored element, with its share of what else the row has (``sharding.row_bytes``) [bytes]
     per_element, per_row  optimizer state for each element, and for each row of a shard [bytes]:
         none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0

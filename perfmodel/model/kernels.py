@@ -14,7 +14,7 @@ from perfmodel.model import access
 from perfmodel.model.recording import Array, Number, as_array, equation
 
 
-def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
+def round_to_sectors(x: ArrayLike, sector: ArrayLike) -> Array:
     """Bytes that DRAM moves to deliver x contiguous bytes that begin at a sector.
 
         ceil(x / sector) sector                                               [bytes]
@@ -26,7 +26,7 @@ def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
     return np.ceil(as_array(x) / as_array(sector)) * as_array(sector)
 
 
-def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
+def count_row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
     """Bytes that reading one row moves.
 
         max(ceil(b / sector) sector, least)        0 for b = 0                [bytes]
@@ -37,7 +37,7 @@ def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
             kernel and torch's take 131 and 151 bytes (data/measurements/kernels)
     Limits: b = 0 -> 0;  b <= least -> least;  least = 0 -> sectors
     """
-    moved = sector_rounded(b, sector)
+    moved = round_to_sectors(b, sector)
     return np.asarray(np.where(moved > 0, np.maximum(moved, least), 0.0))
 
 
@@ -48,7 +48,7 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
         n (r + id_bytes) + bags o                                             [bytes]
 
     n         rows that this GPU looks up, or whose gradients it reads [-]
-    r         bytes of one of them that miss the cache [bytes]: ``row_bytes`` times the share of misses
+    r         bytes of one of them that miss the cache [bytes]: ``count_row_bytes`` times the share of misses
     id_bytes  bytes of one id, with its weight where it has one [bytes]
     bags      bags, parts of bags, or rows that are written [-]
     o         bytes of one of them, times the cost of writing over reading a byte [bytes]
@@ -68,21 +68,21 @@ class GatherTraffic(NamedTuple):
     l2_bytes: Array
 
 
-def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
+def compute_uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
     """Share of the look-ups of a gather with uniform ids that misses the L2 cache.
 
-        miss = 1 - ``access.l2_hit_ratio``                                    [-]
+        miss = 1 - ``access.compute_hit_ratio``                                    [-]
 
     E      rows of one table on this GPU [-];  draws  look-ups that determine its L2 hits [-]
     row    bytes of one row [bytes];  cache  bytes of the L2 available to one table [bytes]
     Source: Lin et al., arXiv 2201.07821
     Limits: cache = 0 -> 1;  E = 1 -> 1/draws
     """
-    kept = access.resident_rows(E, draws, row, cache)
-    return 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
+    resident = access.count_resident_rows(E, draws, row, cache)
+    return 1 - access.compute_hit_ratio(E, draws, resident, access.count_unique_uniform(E, draws))
 
 
-def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
+def compute_misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
     """Share of reads that miss the L2 if every row is certainly read, as gradients of bags are.
 
         m = max(miss, E / n), at most 1                                       [-]
@@ -94,7 +94,7 @@ def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
     return np.minimum(np.maximum(as_array(miss), as_array(E) / as_array(n)), 1)
 
 
-def traffic_of_misses(
+def count_traffic(
     miss: ArrayLike,
     n: ArrayLike,
     row: ArrayLike,
@@ -108,16 +108,16 @@ def traffic_of_misses(
 
         dram = gather_bytes(n, s miss),   l2 = gather_bytes(n, s)
 
-    miss      share of the look-ups that misses L2 [-]: ``uniform_misses``; for skewed ids ``look_ups``
+    miss      share of the look-ups that misses L2 [-]: ``compute_uniform_misses``, or ``LookUps.miss``
     n         rows looked up, all tables together [-];  row  bytes of one row [bytes]
-    least, sector  s = ``row_bytes`` (row, sector, least) [bytes]
+    least, sector  s = ``count_row_bytes`` (row, sector, least) [bytes]
     id_bytes, bags, o   as in ``gather_bytes``
     Source: Lin et al., arXiv 2201.07821
     Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
     """
-    moved, part = row_bytes(row, sector, least), as_array(miss)
+    moved, missing = count_row_bytes(row, sector, least), as_array(miss)
     return GatherTraffic(
-        gather_bytes(n, moved * part, id_bytes, bags, o), gather_bytes(n, moved, id_bytes, bags, o)
+        gather_bytes(n, moved * missing, id_bytes, bags, o), gather_bytes(n, moved, id_bytes, bags, o)
     )
 
 
@@ -167,7 +167,7 @@ def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
     return t0 + t1 * digits
 
 
-def error_factor(e: float, z: float) -> float:
+def compute_error_factor(e: float, z: float) -> float:
     """Factor k of the interval [t / k, t k] around a time t whose mean absolute relative error is e.
 
         k = exp(z sqrt(pi/2) e);   interval [t / k, t k]                      [-]
@@ -180,7 +180,7 @@ def error_factor(e: float, z: float) -> float:
     return float(np.exp(z * np.sqrt(np.pi / 2) * e))
 
 
-def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
+def widen_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
     """Factor of an interval, widened by an independent error: the spread of the constants.
 
         k' = exp(sqrt(ln(k)^2 + (z log_sd)^2))                                [-]
@@ -193,7 +193,7 @@ def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
     return np.asarray(np.exp(np.hypot(np.log(as_array(k)), z * as_array(log_sd))))
 
 
-def host_row_bytes(b: ArrayLike, a: float, h: float, m: float) -> Array:
+def count_host_row_bytes(b: ArrayLike, a: float, h: float, m: float) -> Array:
     """Bytes of the link that reading one row of host memory takes.
 
         max(b + h ceil(b / a), m)                                             [bytes]
@@ -208,12 +208,12 @@ def host_row_bytes(b: ArrayLike, a: float, h: float, m: float) -> Array:
     return np.asarray(np.maximum(size + h * np.ceil(size / a), m))
 
 
-def rows_in_flight(latency: float, R: float, w: ArrayLike) -> Array:
+def count_rows_in_flight(latency: float, R: float, w: ArrayLike) -> Array:
     """Rows that are on their way over the link at any moment: a second read of one waits for the first.
 
         X = latency R / w                                                     [rows]
 
-    latency  from a read to its data [s];  R  rate of the link [bytes/s];  w  ``host_row_bytes`` [bytes]
+    latency  from a read to its data [s];  R  rate of the link [bytes/s];  w  ``count_host_row_bytes`` [bytes]
     Source: Little's law; the link has no other cache: an LRU cache of X rows says which reads miss
     Limits: latency = 0 -> 0;  long rows -> 0
     """
@@ -227,7 +227,7 @@ def read_bytes(x: Number, w: Number) -> Number:
         x w                                                                   [bytes]
 
     x  rows that are read: missing in the cache, or in place and not on their way already [rows]
-    w  bytes of the link for one of them (``host_row_bytes``) [bytes]
+    w  bytes of the link for one of them (``count_host_row_bytes``) [bytes]
     Source: each row is read on its own
     Limits: x = 0 -> 0
     """

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.model import collectives as parts
 from perfmodel.model.collectives import PROTOCOLS
-from perfmodel.model.curves import join_power, maximum
+from perfmodel.model.curves import join_power, take_larger
 from perfmodel.model.recording import Number, equation
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
@@ -48,9 +48,9 @@ class InSwitch(Candidate):
     """NVLS inside one domain: more bytes use more channels, each at a cost, and larger chunks.
 
     Small chunks cost time: in the smallest, as much as the transfer of their bytes.
-    channels_s           time that all channels add (``collectives.channels_in_use``: the share in use) [s]
+    channels_s           time that all channels add, of which a share is in use [s]
     channels_half_bytes  bytes on the wire at which half of the channels are in use [bytes]
-    growing_bytes        bytes on the wire above which chunks grow (``collectives.small_chunks``) [bytes]
+    growing_bytes        bytes on the wire above which chunks grow [bytes]
     """
 
     channels_s: Number
@@ -89,7 +89,7 @@ def ring_hops(m: Number, inside: Number, n: Number, network: Number) -> Number:
 
         m inside + n network                                                                 [s]
 
-    m  steps inside domains (``collectives.ring_steps``) [-];  inside  one of them [s]
+    m  steps inside domains (``collectives.count_ring_steps``) [-];  inside  one of them [s]
     n  steps across domains [-];  network  one of them [s]
     Source: NVIDIA/nccl src/graph/tuning.cc
     Limits: n = 0 -> m inside
@@ -129,13 +129,13 @@ def pat_hops(
     return (depth * network / overlap + N * rank) * ratio
 
 
-def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
+def compute_ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
     """Bus bandwidth of a ring; the domain that is filled last has the fewest network cards, and limits it."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
-    return parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
+    return parts.compute_ring_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
 
 
-def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
+def find_share(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
     """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
 
     Across domains LL has its own rate, whatever the cards: it waits for each line of 8 bytes.
@@ -152,14 +152,14 @@ def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str,
     return parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness)
 
 
-def ring(
+def build_ring(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "Simple"
 ) -> Candidate:
     """A ring: a launch, then dependent steps from rank to rank.
 
         hops_k = m inside_k + n network_k                                                    [s]
 
-    m, n  ``collectives.ring_steps`` inside domains and across them
+    m, n  ``collectives.count_ring_steps`` inside domains and across them
     base, inside and network are NCCL's constants of the protocol, each times its unknown ratio. In a ring
     over several domains a step inside costs at least the network overhead, because the ring runs at the
     pace of its network proxies. With one rank per node, a step across costs as in a tree (NCCL's table).
@@ -167,25 +167,25 @@ def ring(
     Limits: N = 1 -> no network term;  G = 2, one domain -> base + inside (all_reduce 2 inside)
     """
     key = protocol.lower()
-    inside_steps, network_steps = parts.ring_steps(collective, group.gpus, group.domains)
+    inside_steps, network_steps = parts.count_ring_steps(collective, group.gpus, group.domains)
     inside = u[f"{key}_inside_ratio"] * nccl.ring_inside_s[protocol]
     if group.domains > 1:
         proxies = u[f"{key}_overhead_ratio"] * nccl.network_overhead_s[protocol]
         inside = join_power(inside, proxies, nccl.choice_sharpness)
-    rate = ring_rate(u, nccl, group)
+    rate = compute_ring_rate(u, nccl, group)
     constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
     network = u[f"{key}_network_ratio"] * constant[protocol]
     return Candidate(
         f"ring {protocol}",
         u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol],
         ring_hops(inside_steps, inside, network_steps, network),
-        rate * protocol_part(u, nccl, group, protocol, rate),
+        rate * find_share(u, nccl, group, protocol, rate),
         nccl.ring_sharpness[protocol],
         u[f"{key}_choice_ratio"] if protocol != "LL" else 1.0,
     )
 
 
-def tree(
+def build_tree(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "Simple"
 ) -> Candidate:
     """NCCL's double binary tree, up and down: a chain inside each domain, a tree between domains.
@@ -202,36 +202,36 @@ def tree(
     inside = u[f"{key}_inside_ratio"] * nccl.tree_inside_s[protocol]
     network = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
-    rate = parts.tree_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
+    rate = parts.compute_tree_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     rate = rate * u["tree_fraction"]
     choice = u["tree_choice_ratio"]
     return Candidate(
         f"tree {protocol}",
         u[f"{key}_base_ratio"] * nccl.tree_base_s[protocol],
-        tree_hops(group.domain_gpus, inside, parts.tree_depth(group.domains), network),
-        rate * protocol_part(u, nccl, group, protocol, ring_rate(u, nccl, group)),
+        tree_hops(group.domain_gpus, inside, parts.count_tree_levels(group.domains), network),
+        rate * find_share(u, nccl, group, protocol, compute_ring_rate(u, nccl, group)),
         nccl.tree_sharpness[protocol],
         u[f"{key}_choice_ratio"] * choice if protocol != "LL" else choice,
     )
 
 
-def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
+def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) -> Candidate:
     """An all-reduce in the switch inside a domain, and a tree between the switches of several domains.
 
         hops_k = 2 depth(N) network_k                                                        [s]
 
     The floor inside one domain is the same for any number of GPUs; above it see ``InSwitch``. From three
-    domains on, trees between switches reach a fraction of their rate (NCCL's table); chunks: see ``tree``.
+    domains on, trees between switches reach a fraction of their rate (NCCL's table); chunks as in trees.
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
-    Limits: N = 1 -> no network term, and the bandwidth is ``collectives.nvls_bus_bandwidth``
+    Limits: N = 1 -> no network term, and the bandwidth is ``collectives.compute_nvls_bandwidth``
     """
     sharp = nccl.rate_sharpness
-    rate = parts.nvls_bus_bandwidth(
+    rate = parts.compute_nvls_bandwidth(
         u["nvls_bytes_per_s"], u["nvls_bus_bytes_per_s"], group.domain_gpus, sharp
     )
     base = u["nvls_ratio"] * nccl.nvls_s
     if group.domains == 1:
-        half = parts.bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
+        half = parts.compute_bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
         channels = nccl.nvls_channel_s * nccl.nvls_channels * group.gpus
         choice = u["nvls_choice_ratio"]
         return InSwitch("NVLS", base, 0.0, rate, 1.0, choice, channels, half, 4 * group.gpus * half)
@@ -239,34 +239,34 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
     rate = rate / (1 + of_chunk)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
-    rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
+    rate = parts.compute_tree_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
         rate = rate * u["nvls_tree_fraction"]
     return Candidate(
         "NVLS",
         base,
-        tree_hops(1, 0.0, parts.tree_depth(group.domains), network),
+        tree_hops(1, 0.0, parts.count_tree_levels(group.domains), network),
         rate,
         nccl.tree_sharpness["Simple"],
         u["nvls_choice_ratio"],
     )
 
 
-def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
+def build_pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group) -> Candidate:
     """PAT, with one rank per node (``pat_hops``); a step of it is a ring's across, in the Simple protocol."""
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
-    depth, ranks = parts.tree_depth(group.domains), (group.domains, nccl.pat_rank_s)
+    depth, ranks = parts.count_tree_levels(group.domains), (group.domains, nccl.pat_rank_s)
     return Candidate(
         "PAT",
         u["simple_base_ratio"] * nccl.pat_base_s,
         pat_hops(depth, step, nccl.pat_overlap, *ranks, ratio),
-        ring_rate(u, nccl, group) * nccl.pat_fraction,
+        compute_ring_rate(u, nccl, group) * nccl.pat_fraction,
         1.0,
         u["simple_choice_ratio"],
     )
 
 
-def ring_tree_candidates(
+def list_candidates(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, algorithm: str = ""
 ) -> tuple[Candidate, ...]:
     """The candidates of a group of ranks, one per (algorithm, protocol), in the order of NCCL's table.
@@ -277,18 +277,18 @@ def ring_tree_candidates(
             NVLS where the switch has it
     """
     arguments = (u, nccl, collective, group)
-    rings = [ring(*arguments, protocol) for protocol in PROTOCOLS]
+    rings = [build_ring(*arguments, protocol) for protocol in PROTOCOLS]
     if algorithm == "ring":
         return tuple(rings)
     if collective == "all_reduce":
-        trees = [tree(*arguments, protocol) for protocol in PROTOCOLS]
-        switch = [nvls(*arguments)] if nccl.has_nvls else []
+        trees = [build_tree(*arguments, protocol) for protocol in PROTOCOLS]
+        switch = [build_nvls(*arguments)] if nccl.has_nvls else []
         return tuple(trees) if algorithm == "tree" else (*rings, *trees, *switch)
     alone = group.domains == group.gpus and group.gpus > 1
-    return (*rings, pat(*arguments)) if alone and collective != "broadcast" else tuple(rings)
+    return (*rings, build_pat(*arguments)) if alone and collective != "broadcast" else tuple(rings)
 
 
-def ring_tree_choice(
+def choose_candidates(
     u: Unknowns,
     nccl: StepConstants,
     collective: str,
@@ -297,15 +297,15 @@ def ring_tree_choice(
     algorithm: str = "",
 ) -> LibraryChoice:
     """The candidates at some sizes, with their weights in the law's time."""
-    candidates = ring_tree_candidates(u, nccl, collective, group, algorithm)
-    wire = parts.wire_bytes(payload_bytes, parts.bus_factor(collective, group.gpus))
+    candidates = list_candidates(u, nccl, collective, group, algorithm)
+    wire = parts.wire_bytes(payload_bytes, parts.compute_bus_factor(collective, group.gpus))
     times = [candidate.time_s(wire) for candidate in candidates]
-    expected = [candidate.choice * time for candidate, time in zip(candidates, times, strict=True)]
-    shares = parts.chosen_shares(expected, nccl.choice_sharpness)
+    expected = [candidate.choice * time_s for candidate, time_s in zip(candidates, times, strict=True)]
+    shares = parts.compute_choice_shares(expected, nccl.choice_sharpness)
     return LibraryChoice(candidates, times, expected, shares)
 
 
-def ring_tree_time(
+def compute_ring_tree_time(
     u: Unknowns,
     nccl: StepConstants,
     collective: str,
@@ -317,16 +317,16 @@ def ring_tree_time(
 
         t(S) = base_k + ( hops_k^q + (S f / bandwidth_k)^q )^(1/q)                           [s]
 
-    S  payload_bytes [bytes], any shape;  f  ``bus_factor``;  q  how far hops and bytes overlap
+    S  payload_bytes [bytes], any shape;  f  ``compute_bus_factor``;  q  how far hops and bytes overlap
     k  the candidate with the least c_k t_k: NCCL chooses the fastest by its own table; c_k is the time that
-       the table expects over the real time. Choices blend near a tie (``collectives.chosen_shares``)
+       the table expects over the real time. Choices blend near a tie (``collectives.compute_choice_shares``)
     Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings
     Limits: S = 0 -> base + hops of one candidate;  S -> inf -> its bus bandwidth;  all c = 1 -> the cheapest
     """
-    return ring_tree_choice(u, nccl, collective, group, payload_bytes, algorithm).time_s
+    return choose_candidates(u, nccl, collective, group, payload_bytes, algorithm).time_s
 
 
-def pairwise_time(
+def compute_pairwise_time(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, payload_bytes: Number
 ) -> Number:
     """Time of a pairwise exchange: the sum of floor, rendezvous and bytes.
@@ -351,7 +351,7 @@ def pairwise_time(
     if group.smallest_domain_gpus < group.domain_gpus:
         small = (group.gpus, group.smallest_domain_gpus, group.domains)
         lonely = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *small, nccl.rate_sharpness)
-        moved = maximum(moved, lonely)
+        moved = take_larger(moved, lonely)
     return parts.exchange_time(alpha, cost, share, moved)
 
 
@@ -390,5 +390,8 @@ class LinkLaw:
         return np.asarray(self.time(values, nccl, collective, group, payload_bytes, *only))
 
 
-LINK_LAWS = {"ring_tree": LinkLaw(RING_TREE, ring_tree_time), "pairwise": LinkLaw(PAIRWISE, pairwise_time)}
+LINK_LAWS = {
+    "ring_tree": LinkLaw(RING_TREE, compute_ring_tree_time),
+    "pairwise": LinkLaw(PAIRWISE, compute_pairwise_time),
+}
 """The laws by their names in calibrations."""

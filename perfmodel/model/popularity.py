@@ -28,36 +28,36 @@ _ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left
 
 
 @lru_cache(maxsize=2048)
-def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
+def list_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
     """(probability of a row per draw, number of rows) by bin of equal popularity, most popular first.
 
     The two arrays [bins] are cached and read-only.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
-        zipf          ``access.zipf_popularity``
-        histogram     ``histogram_popularity``
+        zipf          ``access.build_zipf_bins``
+        histogram     ``scale_histogram``
 
     ids  distribution of the ids;  E  rows of the table [rows], >= 1
     """
-    found = _bins(ids, E)
-    for values in found:
+    arrays = _make_bins(ids, E)
+    for values in arrays:
         values.setflags(write=False)
-    return found
+    return arrays
 
 
-def _bins(ids: Distribution, E: float) -> tuple[Array, Array]:
+def _make_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
     if ids == ONE_ROW:
         return np.ones(1), np.ones(1)
     if ids.bins:
         row_share, lookup_share = np.array(ids.bins).T
-        return histogram_popularity(E, row_share, lookup_share)
+        return scale_histogram(E, row_share, lookup_share)
     if ids.uniform:
         return np.full(1, 1 / E), np.full(1, float(E))
-    return access.zipf_popularity(E, ids.skew, BINS_PER_OCTAVE)
+    return access.build_zipf_bins(E, ids.skew, BINS_PER_OCTAVE)
 
 
-def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> tuple[Array, Array]:
+def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> tuple[Array, Array]:
     """Popularity of the rows of a table of E rows, scaled from the shares of another table.
 
         rows = r_b E,   p = a_b / (r_b E)                                     [rows], [-]
@@ -70,14 +70,18 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
     Source: derived
     Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
     """
-    share, asked = (np.asarray(x, dtype=np.float64) for x in (row_share, lookup_share))
-    order = np.argsort(-asked / share, kind="stable")
+    share, lookups = (np.asarray(x, dtype=np.float64) for x in (row_share, lookup_share))
+    order = np.argsort(-lookups / share, kind="stable")
     ends = np.cumsum(share[order]) / share.sum() * E
-    below = np.cumsum(asked[order]) / asked.sum()
+    below = np.cumsum(lookups[order]) / lookups.sum()
     k = np.arange(ends.size)
-    whole = np.maximum(np.maximum.accumulate(ends - k), 1) + k  # each at least one row after the one before
-    whole = whole[: int(np.searchsorted(whole, E - 1, side="right"))]  # and before the last row
-    edges = np.concatenate([[0], whole, [E]])
+    whole_rows = (
+        np.maximum(np.maximum.accumulate(ends - k), 1) + k
+    )  # each at least one row after the one before
+    whole_rows = whole_rows[
+        : int(np.searchsorted(whole_rows, E - 1, side="right"))
+    ]  # and before the last row
+    edges = np.concatenate([[0], whole_rows, [E]])
     rows, got = np.diff(edges), np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
     return got[got > 0] / rows[got > 0], rows[got > 0]
 
@@ -85,7 +89,7 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
 class Popularity:
     """The popularity of a table's rows, with tables of distinct rows and misses that make look-ups fast.
 
-    p, rows   as ``popularity_bins`` returns them
+    p, rows   as ``list_bins`` returns them
     starts    [S] consecutive bins are grouped in S parts: index of the first bin of each part
     The argument ``part`` of its methods is a slice of these parts.
     """
@@ -98,9 +102,9 @@ class Popularity:
 
     def bins(self, part: slice) -> tuple[Array, Array]:
         """(p, rows) of the bins of a part."""
-        first, last, _ = part.indices(self.starts.size)
+        start, stop, _ = part.indices(self.starts.size)
         ends = [*self.starts.tolist(), self.p.size]
-        return self.p[ends[first] : ends[last]], self.rows[ends[first] : ends[last]]
+        return self.p[ends[start] : ends[stop]], self.rows[ends[start] : ends[stop]]
 
     def share(self, part: slice) -> float:
         """Share of the draws that ask for a row of the part [-]."""
@@ -108,21 +112,21 @@ class Popularity:
         return float(np.sum(p * rows))
 
     def unique(self, n: float, part: slice) -> float:
-        """U(n), distinct rows of the part among n draws of the table (``access.unique_rows``) [rows]."""
+        """U(n), distinct rows of the part among n draws of the table (``access.count_unique_rows``)."""
         key = (n, *part.indices(self.starts.size)[:2])
         if key not in self._unique:
             if len(self._unique) >= _MOST_KEPT:
                 self._unique.clear()
             p, rows = self.bins(part)
-            self._unique[key] = min(float(access.unique_rows(p, rows, n)), float(rows.sum()), n)
+            self._unique[key] = min(float(access.count_unique_rows(p, rows, n)), float(rows.sum()), n)
         return self._unique[key]
 
     @cached_property
     def _draws(self) -> Array:
         """Numbers of draws [I] of the table, from 1 until every row has been asked for."""
         with np.errstate(divide="ignore"):
-            most = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
-        return np.asarray(2.0 ** (np.arange(int(most * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
+            octaves = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
+        return np.asarray(2.0 ** (np.arange(int(octaves * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
 
     @cached_property
     def _draw_logs(self) -> Array:
@@ -130,60 +134,66 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """(U distinct rows, ``access.miss_ratio``) of every part for each of ``_draws``, each [I, S]."""
+        """(U distinct rows, m chance that a draw misses) for each of ``_draws`` and part, [I, S].
+
+        m = sum over bins of rows p (1 - p)^n   where rows stay for n draws (Che et al., 2002)   [-]
+        """
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
-        missing, asked = left * (self.rows * self.p), (1 - left) * self.rows
+        missing, distinct = left * (self.rows * self.p), (1 - left) * self.rows
         used = self.starts[self.starts < self.p.size]
-        return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
+        return np.add.reduceat(distinct, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
     def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
         """Of a part: (ln U and ln misses for each number of draws [I], U of one draw, its rows, its
         share)."""
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
-            asked, missing = (values[:, part].sum(axis=1) for values in self._table)
+            distinct, missing = (values[:, part].sum(axis=1) for values in self._table)
             with np.errstate(divide="ignore"):
-                logs = np.log(asked), np.log(np.maximum(missing, 1e-300))
+                logs = np.log(distinct), np.log(np.maximum(missing, 1e-300))
             every = float(self.bins(part)[1].sum())
-            self._logs_of[key] = (*logs, float(asked[0]), every, self.share(part))
+            self._logs_of[key] = (*logs, float(distinct[0]), every, self.share(part))
         return self._logs_of[key]
 
     def misses(self, n: float, X: ArrayLike, part: slice) -> Array:
         """Misses among n draws of the table that ask for rows of the part, in a cache of X rows for it.
 
-            ``access.cold_misses`` of the part's bins                        [rows]
+            U(n)                         if n <= T_c  (nothing that was asked for has left yet)
+            max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
 
-        n   draws of the whole table [-], > 0;  X  rows that the cache holds [rows], any shape
-        Limits: as ``cold_misses``, within 0.1 % of the draws (interpolated in the logs of draws and rows);
-                X below U(1) -> every draw misses
+        n   draws of the whole table [-], > 0;  X  rows that the cache, empty at first, holds [rows]
+        T_c  ``access.find_characteristic_draws``;  m  chance that a draw misses then. Both are read off in
+        the logs of draws and rows: within 0.1 % of the draws
+        Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
+        Limits: X below U(1) -> every draw misses;  X >= all rows -> U(n)
         """
         if not self.bins(part)[1].size:
             return np.zeros(np.shape(X))
-        asked, missing, first, every, share = self._of_part(part)
+        distinct, missing, fewest, every, share = self._of_part(part)
         held, unique = np.asarray(X, dtype=np.float64), self.unique(n, part)
         with np.errstate(divide="ignore"):
-            stays = np.exp(np.interp(np.log(held), asked, self._draw_logs))
+            stays = np.exp(np.interp(np.log(held), distinct, self._draw_logs))
             gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))
         stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)
         later = held + np.where(np.isfinite(stays), n - stays, 0) * gone
-        found = np.where(n <= stays, unique, np.maximum(later, unique))
-        return np.asarray(np.minimum(np.where(held < first * (1 - 1e-9), n * share, found), n * share))
+        missed = np.where(n <= stays, unique, np.maximum(later, unique))
+        return np.asarray(np.minimum(np.where(held < fewest * (1 - 1e-9), n * share, missed), n * share))
 
 
 @lru_cache(maxsize=4096)
-def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
+def build_popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
     """Popularity of a table of E rows in parts; a part ends after the h hottest rows, for h in ``heads``.
 
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """
-    p, rows = popularity_bins(ids, E)
+    p, rows = list_bins(ids, E)
     if not heads:
         return Popularity(p, rows)
-    ends, at = np.cumsum(rows), np.array(heads, dtype=np.float64)
-    edges = np.union1d(ends, at[at < ends[-1]])
-    starts = np.searchsorted(edges, np.minimum(at, ends[-1])) + 1
+    ends, ranks = np.cumsum(rows), np.array(heads, dtype=np.float64)
+    edges = np.union1d(ends, ranks[ranks < ends[-1]])
+    starts = np.searchsorted(edges, np.minimum(ranks, ends[-1])) + 1
     cut = np.diff(edges, prepend=0.0)
     return Popularity(p[np.searchsorted(ends, edges)], cut, [0, *starts])
 
@@ -225,12 +235,12 @@ class LookUps:
     @cached_property
     def whole(self) -> Popularity:
         """Popularity of the table's rows among look-ups."""
-        return popularity(self.ids, self.rows, self.heads)
+        return build_popularity(self.ids, self.rows, self.heads)
 
     @cached_property
     def requested(self) -> Popularity:
         """Popularity of the rows among requests, if each rank requests a row once per batch."""
-        return _requested(self.ids, self.rows, self.heads, self.mine)
+        return _build_requested(self.ids, self.rows, self.heads, self.mine)
 
     def _at(self, hot: float) -> int:
         """Index, among the parts of ``Popularity``, of the first part of the tail."""
@@ -259,10 +269,10 @@ class LookUps:
         If it replaces L, ``exchanges.filled_share`` counts a row that occurs twice in a bag only once.
         Limits: no row twice -> L;  all look-ups hot -> L
         """
-        rest = 1 - self.hot_share(hot)
-        if rest <= 0:
+        tail_share = 1 - self.hot_share(hot)
+        if tail_share <= 0:
             return self.pooling
-        return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / rest, self.pooling)
+        return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / tail_share, self.pooling)
 
     def fullest(self, hot: float, r: float) -> float:
         """Look-ups of the row part with the hottest row, relative to the mean part.
@@ -274,17 +284,17 @@ class LookUps:
         Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
-        rest, tail = 1 - self.hot_share(hot), slice(self._at(hot), None)
+        tail_share, tail = 1 - self.hot_share(hot), slice(self._at(hot), None)
         p, _ = self.whole.bins(tail)
-        return 1 + (r - 1) * float(p[0]) / rest if p.size and rest > 0 else 1.0
+        return 1 + (r - 1) * float(p[0]) / tail_share if p.size and tail_share > 0 else 1.0
 
     def cached(self, share: float) -> tuple[float, float]:
         """(distinct rows of all ranks' look-ups, those that an LRU cache of a share of the rows misses).
 
-        Source: ``access.cache_misses``
+        Source: ``access.count_cache_misses``
         """
         p, rows = self.whole.bins(slice(None))
-        missed = access.cache_misses(p, rows, self.all, share * self.rows)
+        missed = access.count_cache_misses(p, rows, self.all, share * self.rows)
         return self.unique(0, everywhere=True), float(missed)
 
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
@@ -294,20 +304,20 @@ class LookUps:
         X  rows that the caches hold together [rows], any shape: r X for ``SHARD`` and ``REQUESTS``
         Limits: X = 0 -> 1;  no look-ups -> 0
         """
-        at = self._at(hot)
-        part = slice(0, at) if gather == Gather.HOT else slice(at, None)
-        what, draws = self.whole, self.mine
+        place = self._at(hot)
+        rows = slice(0, place) if gather == Gather.HOT else slice(place, None)
+        source, draws = self.whole, self.mine
         if gather == Gather.SHARD:
             draws = self.all
         elif gather == Gather.REQUESTS:
-            what, draws = self.requested, self.gpus * self.unique(0)
-        asked = draws * what.share(part)
-        if asked <= 0:
+            source, draws = self.requested, self.gpus * self.unique(0)
+        lookups = draws * source.share(rows)
+        if lookups <= 0:
             return np.zeros(np.shape(X))
         if np.size(X) > _FEW:
-            return what.misses(draws, X, part) / asked
+            return source.misses(draws, X, rows) / lookups
         few = tuple(np.ravel(X).tolist())
-        return _misses(what, draws, few, part.start, part.stop).reshape(np.shape(X)) / asked
+        return _count_misses(source, draws, few, rows.start, rows.stop).reshape(np.shape(X)) / lookups
 
 
 _FEW = 8
@@ -315,18 +325,18 @@ _FEW = 8
 
 
 @lru_cache(maxsize=2**17)
-def _misses(
+def _count_misses(
     what: Popularity, draws: float, X: tuple[float, ...], start: int | None, stop: int | None
 ) -> Array:
     return what.misses(draws, np.array(X), slice(start, stop))
 
 
 @lru_cache(maxsize=2048)
-def _requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
+def _build_requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
     """Popularity of the rows among requests of all ranks: p = q/U, as a rank requests a row once per batch.
 
-    mine  look-ups of one rank;  heads  numbers of hot rows, as in ``popularity``
+    mine  look-ups of one rank;  heads  numbers of hot rows, as in ``build_popularity``
     """
-    whole = popularity(ids, rows, heads)
-    q = access.touched_fraction(whole.p, mine)
-    return Popularity(q / np.sum(q * whole.rows), whole.rows, whole.starts)
+    drawn = build_popularity(ids, rows, heads)
+    q = access.compute_touched_share(drawn.p, mine)
+    return Popularity(q / np.sum(q * drawn.rows), drawn.rows, drawn.starts)

@@ -80,9 +80,9 @@ class Evaluation:
         """This equation as that of ``symbol``, and then the equations of its letters."""
         yield replace(self, symbol=symbol, times=times)
         for letter, number in self.letters.items():
-            for part in getattr(number, "equations", ()):
-                if np.isclose(to_float(part.value), to_float(number), rtol=_SAME, atol=0):
-                    yield from part.follow(letter)
+            for term in getattr(number, "equations", ()):
+                if np.isclose(to_float(term.value), to_float(number), rtol=_SAME, atol=0):
+                    yield from term.follow(letter)
                     break
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def derive(symbol: str, number: Number, times: float = 1.0) -> tuple[Evaluation,
     times  how often each term counts;  0: there is none
     """
     terms = getattr(number, "equations", ()) if times else ()
-    return tuple(part for term in terms for part in term.follow(symbol, float(times)))
+    return tuple(evaluation for term in terms for evaluation in term.follow(symbol, float(times)))
 
 
 class Traced(np.ndarray[Any, Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfmodel.model.collectives import PROTOCOLS, domains_of
+from perfmodel.model.collectives import PROTOCOLS, count_domains
 from perfmodel.model.recording import Number
 
 Unknowns = Mapping[str, Number]
@@ -137,7 +137,7 @@ class Group:
     @staticmethod
     def of(gpus: int, domain_gpus: int) -> Group:
         """Ranks packed into domains of at most ``domain_gpus``. Limits: G <= g -> one domain of G."""
-        return Group(gpus, min(gpus, domain_gpus), domains_of(gpus, domain_gpus))
+        return Group(gpus, min(gpus, domain_gpus), count_domains(gpus, domain_gpus))
 
     @property
     def smallest_domain_gpus(self) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.model.bands import log_span
-from perfmodel.model.curves import anchored_time
+from perfmodel.model.bands import compute_log_band
+from perfmodel.model.curves import interpolate_anchors
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
@@ -255,7 +255,7 @@ def _law_text(law: Law, brief: bool = False) -> str:
     rows = []
     across = {each.name for each in LINK_LAWS[law.law].unknowns if each.network}
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
-        low, _, high = log_span(value, law.log_sd[i])
+        low, _, high = compute_log_band(value, law.log_sd[i])
         unseen = bool(law.sources) and law.fitted_domains == 1 and name in across
         span = f"{_si(name, float(low))} – {_si(name, float(high))}"
         rows.append([name, _si(name, value), span, "of its network" if unseen else ""])
@@ -342,7 +342,7 @@ def _time(curve: Curve, payload_bytes: float) -> float | None:
         return None
     anchors = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
     parameters = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
-    return float(anchored_time(payload_bytes, *parameters, *anchors))
+    return float(interpolate_anchors(payload_bytes, *parameters, *anchors))
 
 
 def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:

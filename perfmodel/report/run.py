@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.runs import Point, PointKind, RunHeader, functional_reason
 from perfmodel.units import (
@@ -204,6 +204,6 @@ def rate_words(point: Point, summary: Summary) -> str:
     if not point.payload_bytes or point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         return ""
     if point.kind is PointKind.COLLECTIVE:
-        factor = float(bus_factor(point.operation, point.gpus))
+        factor = float(compute_bus_factor(point.operation, point.gpus))
         return f"{format_rate(point.payload_bytes * factor / summary.median_s)} bus"
     return format_rate(point.payload_bytes / summary.median_s)

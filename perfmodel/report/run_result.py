@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.run import point_name
@@ -148,7 +148,7 @@ def _short(interval: Interval, write: Callable[[float], str]) -> str:
 
 def _bus(curve: Curve) -> Interval:
     """The curve's rate β times the bus factor f of its collective [byte/s]."""
-    factor, rate = float(bus_factor(curve.collective, curve.gpus)), curve.beta_bytes_per_s
+    factor, rate = float(compute_bus_factor(curve.collective, curve.gpus)), curve.beta_bytes_per_s
     return Interval(value=rate.value * factor, low=rate.low * factor, high=rate.high * factor)
 
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from perfmodel.collectives.derivation import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_BYTES, scale_unknowns, step_constants
-from perfmodel.collectives.time_tables import compute_light_time
-from perfmodel.model.collectives import bus_factor
-from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.collectives.time_tables import compute_least_times
+from perfmodel.model.collectives import compute_bus_factor
+from perfmodel.model.laws import LINK_LAWS, choose_candidates, compute_ring_tree_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Evidence
 from perfmodel.schema.priors import load_priors
@@ -127,7 +127,7 @@ class Series:
     @cached_property
     def impossible(self) -> bool:
         """Whether sizes below the band are faster than the datasheet's rates of the links allow."""
-        light_s = compute_light_time(self.model.machine, self.collective, self.group)
+        light_s = compute_least_times(self.model.machine, self.collective, self.group)
         least_s = self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / light_s)
         return bool(np.any((self.time_s < least_s)[self.outside]))
 
@@ -146,7 +146,7 @@ class Series:
 
     def compute_busbw(self, time_s: Floats) -> Floats:
         """Bus bandwidth, as nccl-tests prints it, if its sizes take these times [bytes/s]."""
-        return np.asarray(self.payload_bytes / time_s * bus_factor(self.collective, self.gpus))
+        return np.asarray(self.payload_bytes / time_s * compute_bus_factor(self.collective, self.gpus))
 
     def compare_algorithms(self, allowed: str) -> Floats | None:
         """Times with the algorithms and protocols of a pattern, over times with all of them [-].
@@ -154,12 +154,12 @@ class Series:
         Limits: a collective without such a choice, no name allowed, or all -> None
         """
         machine, law = self.model.machine, self.model.calibration.law(self.collective)
-        if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
+        if law is None or LINK_LAWS[law.law].time is not compute_ring_tree_time:
             return None
         logs = scale_unknowns(law, machine, Calibrated.of(machine, self.model.calibration).machine)
         unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
         question = step_constants(machine, load_priors()), self.collective, self.group, self.payload_bytes
-        choice = ring_tree_choice(unknowns, *question)
+        choice = choose_candidates(unknowns, *question)
         names = [bool(re.search(allowed, candidate.name)) for candidate in choice.candidates]
         if all(names) or not any(names):
             return None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Timing
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.bands import ratio_band
+from perfmodel.model.bands import compute_ratio_band
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
@@ -91,7 +91,7 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
         return None
     sizes = common_sizes([curve for _, curve in cells])
     nvshmem, nccl = (_span(m.estimate(collective, sizes, GPUS)) for m, _ in cells)
-    low, _, high = ratio_band(nccl, nvshmem)
+    low, _, high = compute_ratio_band(nccl, nvshmem)
     return Comparison(sizes, nvshmem[1], nccl[1], low, high)
 
 

@@ -13,7 +13,7 @@ from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
+from perfmodel.model.dense import BACKWARD_RATIO, StepParts, compute_step_time
 from perfmodel.plan.files import read_plan
 from perfmodel.schema.priors import load_dense, load_rates
 from perfmodel.schema.workload import zipf
@@ -128,7 +128,7 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
         after = [_ends(planned(model, run.gpus, batch)) for model in run.models]
         for serial, overlapped in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
             over = [
-                slow.serial_time / step_time(fast, training=True)
+                slow.serial_time / compute_step_time(fast, training=True)
                 for slow, fast in zip(serial, overlapped, strict=True)
             ]
             ratios.append(max(over) if answer == "max" else sum(over) / len(over))

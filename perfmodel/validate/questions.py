@@ -21,7 +21,7 @@ from perfmodel.answer.sweep import prepare
 from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.grid import project_grid
 from perfmodel.engine.tables import PlanTables
-from perfmodel.model.bands import ratio_band
+from perfmodel.model.bands import compute_ratio_band
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.machine import load_chip
@@ -113,7 +113,7 @@ def _bag_ratios(
     nvshmem = project_columns(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
     nccl = project_columns(grid, backend="nccl", clock=str(nccl_clock), **asked)
     spans = [(columns["low_s"], columns["time_s"], columns["high_s"]) for columns in (nccl, nvshmem)]
-    low, ratio, high = ratio_band(*spans)
+    low, ratio, high = compute_ratio_band(*spans)
     size = nvshmem["gpus"] * grid["batch"] * grid["table_count"] * grid["dim"] * 4
     sizes, places, counts = np.unique(size, return_inverse=True, return_counts=True)
     return [sizes, *(np.bincount(places, values) / counts for values in (ratio, low, high))]

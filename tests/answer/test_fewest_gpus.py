@@ -11,7 +11,7 @@ import pytest
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import RUN, answer_shardings, find_enough, plan_shardings, rank_on_fewest
 from perfmodel.answer.uniform_plans import UniformPlans
-from perfmodel.model.capacity import allowed_gpus, gpus_needed
+from perfmodel.model.capacity import gpus_needed, list_allowed_gpus
 
 TABLES = str(Path(__file__).parents[1] / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
@@ -34,7 +34,7 @@ def brute_force(asked: dict[str, Any], base: Answer, ways: tuple[str, ...] = RUN
     """The smallest number that one of the ways fits, of all that one can have up to four times as many."""
     count = base.gpu_count
     least = int(gpus_needed(count.table_bytes, count.usable_bytes, 0.0))
-    for gpus in allowed_gpus(least, 4 * base.gpus, count.gpus_per_node):
+    for gpus in list_allowed_gpus(least, 4 * base.gpus, count.gpus_per_node):
         if fits(project_one(**asked, gpus=gpus), ways):
             return gpus
     return None
@@ -62,7 +62,7 @@ def test_a_way_that_is_asked_for_is_on_the_fewest_gpus(asked: dict[str, Any], wa
 def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
     count, out = base.gpu_count, 0
-    for gpus in allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
+    for gpus in list_allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
         more = project_one(**asked, gpus=gpus)
         for way in RUN:
             if not UniformPlans(plan_shardings(more).evaluator, count.usable_bytes).has_room([way]):

@@ -71,7 +71,7 @@ def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
         _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch)
         known = {**shape, "batch": np.full(counts.size, batch), "gpus": counts}
         held = count_memory(*prepare(None, "h100-sxm-ib", **known))
-        good = counts[capacity.fits(held.total_bytes, work.usable_bytes)]
+        good = counts[capacity.check_fits(held.total_bytes, work.usable_bytes)]
         assert good.size == 0 if batch > largest else good[0] >= 80
         assert work.gpus[0] == (good[0] if good.size else 48)
 

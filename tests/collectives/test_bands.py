@@ -13,7 +13,7 @@ import pytest
 from perfmodel.collectives.bands import curve_errors, links_of
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_LOG2, PER_OCTAVE
-from perfmodel.collectives.time_tables import compute_light_time
+from perfmodel.collectives.time_tables import compute_least_times
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_priors
@@ -67,7 +67,7 @@ def test_a_band_grows_with_each_doubling_of_domains_that_nobody_measured(size: f
 def test_no_end_is_faster_than_light_and_none_falls(collective: str) -> None:
     for gpus in (8, 64, 1000):
         table = CollectiveModel.load(H100).table(collective, gpus, 8)
-        light = np.log(compute_light_time(H100, collective, Group.of(gpus, 8)))
+        light = np.log(compute_least_times(H100, collective, Group.of(gpus, 8)))
         assert np.all(table.log_low >= light - 1e-12)
         assert all(np.all(np.diff(column) >= 0) for column in (table.log_low, table.log_time, table.log_high))
 

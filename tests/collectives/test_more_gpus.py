@@ -13,7 +13,7 @@ from cli_calls import called
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import inside_rate, step_constants
 from perfmodel.model.collectives import rendezvous_share
-from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.model.laws import LINK_LAWS, choose_candidates, compute_ring_tree_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import list_machines, load_machine
@@ -76,11 +76,11 @@ def another_algorithm(pair: Pair) -> bool:
     """NCCL takes another algorithm or protocol, or mixes them otherwise near a tie."""
     model, unknowns = model_of(pair.machine), pair.unknowns()
     law = model.calibration.law(pair.collective)
-    if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
+    if law is None or LINK_LAWS[law.law].time is not compute_ring_tree_time:
         return False
     steps, shares = step_constants(model.machine, load_priors()), []
     for group in pair.groups:
-        choice = ring_tree_choice(unknowns, steps, pair.collective, group, pair.payload_bytes)
+        choice = choose_candidates(unknowns, steps, pair.collective, group, pair.payload_bytes)
         names = [candidate.name for candidate in choice.candidates]
         shares.append(dict(zip(names, map(float, choice.shares), strict=True)))
     names = set(shares[0]) | set(shares[1])

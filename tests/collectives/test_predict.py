@@ -19,7 +19,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import step_constants
 from perfmodel.collectives.time_tables import find_latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.model.collectives import speed_of_light_time
+from perfmodel.model.collectives import compute_light_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Curve, list_calibrations
@@ -136,7 +136,7 @@ def test_invariants_over_the_whole_domain(machine: str, collective: str, gpus: i
     per_domain = per_node if per_node > where.gpus_per_node else per_node * where.domain_gpus_of(1)
     group = Group.of(gpus, per_domain)
     link = where.value("nvlink_bytes_per_s") or where.value("pcie_bytes_per_s")
-    least = speed_of_light_time(
+    least = compute_light_time(
         collective, sizes, group.gpus, group.domain_gpus, group.domains, link, where.value("nic_bytes_per_s"),
         in_switch=where.links.nvls,
     )  # fmt: skip

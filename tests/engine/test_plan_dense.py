@@ -14,7 +14,7 @@ from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.model.dense import step_time
+from perfmodel.model.dense import compute_step_time
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import DenseFile, load_dense
 from perfmodel.schema.workload import Table, TableSet
@@ -94,7 +94,7 @@ def test_the_numbers_of_a_step_add_up(training: bool) -> None:
     assert step.parts.dense_reduce == 0 == step.parts.dense_update
     kernels = step.parts.serial_time - step.communication_s
     assert step.step_s == pytest.approx(kernels + step.exposed_s)
-    assert step.step_s == step_time(step.parts, training=training)
+    assert step.step_s == compute_step_time(step.parts, training=training)
 
 
 def test_gradients_are_reduced_where_there_are_other_gpus() -> None:

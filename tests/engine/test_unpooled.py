@@ -9,8 +9,8 @@ import pytest
 
 from perfmodel.answer import Question, project_one
 from perfmodel.answer.ranking import answer_question
-from perfmodel.model.access import unique_rows_uniform
-from perfmodel.model.popularity import popularity
+from perfmodel.model.access import count_unique_uniform
+from perfmodel.model.popularity import build_popularity
 from perfmodel.schema.workload import zipf
 
 TABLE = ("--table-size", "1TB", "--dim", "64", "--batch", "512", "--gpus", "16")
@@ -45,8 +45,8 @@ def test_with_deduplication_by_hand(cli: Any, skew: float) -> None:
     """use_index_dedup: distinct ids travel, and their rows; another index_select makes B·L rows of them."""
     ids = ("--distribution", f"zipf:{skew}") if skew else ()
     found = payloads(cli, "--sharding", "ub", *ids)
-    whole = popularity(zipf(skew), ROWS) if skew else None
-    U = whole.unique(COUNT, slice(None)) if whole else float(unique_rows_uniform(ROWS, COUNT))
+    whole = build_popularity(zipf(skew), ROWS) if skew else None
+    U = whole.unique(COUNT, slice(None)) if whole else float(count_unique_uniform(ROWS, COUNT))
     assert found["all_to_all_lengths"] == G * B * 8
     assert found["all_to_all_ids"] == pytest.approx(U * 8)
     assert found["bucketize"] == pytest.approx(G * B * 8 + U * 8)

@@ -18,7 +18,7 @@ from perfmodel.schema.machine import load_machine
 def test_uniform_ids_miss_as_the_model_says() -> None:
     """2 000 look-ups in a shard of 1 000 rows, of which the cache holds 500."""
     cells = pd.DataFrame([{"rows": 2000, "shards": 2, "batch": 100, "pooling": 20}])
-    hit = access.l2_hit_ratio(1000, 2000, 500, access.unique_rows_uniform(1000, 2000))
+    hit = access.compute_hit_ratio(1000, 2000, 500, access.count_unique_uniform(1000, 2000))
     assert count_misses(cells, np.array([64.0]), np.array([32000.0])) == pytest.approx([1 - hit])
 
 

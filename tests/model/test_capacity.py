@@ -25,25 +25,27 @@ def test_gpus_needed(table_bytes: float, hbm_bytes: float, reserve: float, gpus:
 
 
 def test_whole_nodes() -> None:
-    assert capacity.whole_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
-    assert capacity.allowed_gpus(6, 24, 8) == [6, 7, 8, 16, 24] and not capacity.allowed_gpus(9, 8, 8)
+    assert capacity.round_to_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
+    assert capacity.list_allowed_gpus(6, 24, 8) == [6, 7, 8, 16, 24] and not capacity.list_allowed_gpus(
+        9, 8, 8
+    )
 
 
 @given(st.integers(1, 4096), st.integers(1, 72))
 def test_whole_nodes_add_less_than_a_node(n: int, g: int) -> None:
-    assert n <= capacity.whole_nodes(n, g) <= n + g - 1
+    assert n <= capacity.round_to_nodes(n, g) <= n + g - 1
 
 
 def test_bytes_of_rows_and_rooms() -> None:
-    assert capacity.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
-    assert capacity.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
-    assert [capacity.host_room_bytes(2e12, 8, 80e9, c) for c in (0.0, 0.5, 1)] == [250e9, 160e9, 80e9]
-    assert capacity.buffer_bytes((100, 20), (60, 70)) == 130 and capacity.buffer_bytes() == 0
-    assert capacity.fits(68e9 + 1, 68e9) and not capacity.fits(68.1e9, 68e9)
+    assert capacity.pad_row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
+    assert capacity.pad_row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
+    assert [capacity.compute_host_room(2e12, 8, 80e9, c) for c in (0.0, 0.5, 1)] == [250e9, 160e9, 80e9]
+    assert capacity.count_buffer_bytes((100, 20), (60, 70)) == 130 and capacity.count_buffer_bytes() == 0
+    assert capacity.check_fits(68e9 + 1, 68e9) and not capacity.check_fits(68.1e9, 68e9)
 
 
 def test_tables_that_are_not_cut_are_even_on_a_multiple_of_their_number() -> None:
-    assert capacity.even_gpus(153, 432, 20, 8) == [160]  # lcm(20, 8) = 40
-    assert capacity.even_gpus(100, 432, 200, 8) == [200]
-    assert capacity.even_gpus(150, 432, 156, 8) == [156, 312]
-    assert capacity.even_gpus(152, 432, 1, 8) == capacity.even_gpus(16, 32, 99, 8) == []
+    assert capacity.list_even_gpus(153, 432, 20, 8) == [160]  # lcm(20, 8) = 40
+    assert capacity.list_even_gpus(100, 432, 200, 8) == [200]
+    assert capacity.list_even_gpus(150, 432, 156, 8) == [156, 312]
+    assert capacity.list_even_gpus(152, 432, 1, 8) == capacity.list_even_gpus(16, 32, 99, 8) == []

@@ -66,25 +66,25 @@ RINGS = [f"ring {protocol}" for protocol in c.PROTOCOLS]
 
 
 def candidates(collective: str, group: Group, unknowns: dict[str, float] = RING) -> dict[str, laws.Candidate]:
-    return {each.name: each for each in laws.ring_tree_candidates(unknowns, STEPS, collective, group)}
+    return {each.name: each for each in laws.list_candidates(unknowns, STEPS, collective, group)}
 
 
 def test_shapes_of_rings_and_trees() -> None:
-    assert c.bus_factor("all_reduce", [1, 2, 4]).tolist() == [0, 1, 1.5]
-    assert c.bus_factor("all_gather", [1, 2, 4]).tolist() == [0, 0.5, 0.75]
-    assert c.bus_factor("broadcast", [1, 8]).tolist() == [1, 1]
-    assert c.ring_steps("all_gather", 8, 1) == (7, 0)
-    assert c.ring_steps("all_gather", 16, 2) == (14, 1)
-    assert c.ring_steps("all_reduce", 16, 16) == (0, 30)
-    assert [c.tree_depth(domains) for domains in (1, 2, 3, 4, 512)] == [0, 1, 2, 2, 9]
-    assert [c.tree_network_share(domains) for domains in (2, 3, 4, 512)] == [1, 1.5, 2, 2]
+    assert c.compute_bus_factor("all_reduce", [1, 2, 4]).tolist() == [0, 1, 1.5]
+    assert c.compute_bus_factor("all_gather", [1, 2, 4]).tolist() == [0, 0.5, 0.75]
+    assert c.compute_bus_factor("broadcast", [1, 8]).tolist() == [1, 1]
+    assert c.count_ring_steps("all_gather", 8, 1) == (7, 0)
+    assert c.count_ring_steps("all_gather", 16, 2) == (14, 1)
+    assert c.count_ring_steps("all_reduce", 16, 16) == (0, 30)
+    assert [c.count_tree_levels(domains) for domains in (1, 2, 3, 4, 512)] == [0, 1, 2, 2, 9]
+    assert [c.count_tree_copies(domains) for domains in (2, 3, 4, 512)] == [1, 1.5, 2, 2]
 
 
 def test_rates_of_two_links() -> None:
     assert c.join_rates(100, 1e9, 6) == pytest.approx(100)
     assert c.join_rates(100, 100, 1) == pytest.approx(50)
-    assert c.ring_bus_bandwidth(300e9, 1e9, 8, 1, 6) == 300e9
-    assert c.ring_bus_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
+    assert c.compute_ring_bandwidth(300e9, 1e9, 8, 1, 6) == 300e9
+    assert c.compute_ring_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
 
 
 def test_hops_and_bytes_overlap() -> None:
@@ -96,8 +96,8 @@ def test_hops_and_bytes_overlap() -> None:
 
 def test_two_domains_reduce_faster_than_many() -> None:
     """With slow cards a double tree over two domains moves each byte once, over many twice."""
-    two = c.tree_bus_bandwidth(1e15, 50e9, 16, 8, 2, 6)
-    many = c.tree_bus_bandwidth(1e15, 50e9, 8192, 8, 1024, 6)
+    two = c.compute_tree_bandwidth(1e15, 50e9, 16, 8, 2, 6)
+    many = c.compute_tree_bandwidth(1e15, 50e9, 8192, 8, 1024, 6)
     assert two == pytest.approx(2 * 15 / 16 * 400e9)
     assert many == pytest.approx(400e9, rel=1e-3)
 
@@ -134,22 +134,22 @@ def test_small_chunks_cost_as_much_as_their_bytes(octave: int) -> None:
     """The opponent: NCCL's own chunk for these bytes of a channel and GPU, each as dear as 16 KiB more."""
     mine, kib = 2.0**octave, 1024
     chunk = next(chunk for chunk, to in ((16, 64), (32, 512), (64, 8192), (128, 2**40)) if mine < to * kib)
-    assert 1 + c.small_chunks(mine, 64 * kib) == pytest.approx(1 + 16 / chunk, rel=0.17)
+    assert 1 + c.compute_chunk_cost(mine, 64 * kib) == pytest.approx(1 + 16 / chunk, rel=0.17)
 
 
 def test_more_bytes_never_take_nvls_less_time() -> None:
     found = candidates("all_reduce", Group.of(8, 8))["NVLS"]
     assert (np.diff(found.time_s(np.geomspace(1, 1e12, 2000))) > 0).all()
-    assert c.small_chunks(0.0, 1.0) == 1
-    assert c.small_chunks(1e30, 1.0) == pytest.approx(0, abs=1e-12)
+    assert c.compute_chunk_cost(0.0, 1.0) == 1
+    assert c.compute_chunk_cost(1e30, 1.0) == pytest.approx(0, abs=1e-12)
 
 
 def test_nvls_bandwidth() -> None:
-    assert c.nvls_bus_bandwidth(300e9, 1e15, 2, 6) == pytest.approx(200e9)
-    assert c.nvls_bus_bandwidth(300e9, 1e15, 10**9, 6) == pytest.approx(600e9)
-    assert c.nvls_bus_bandwidth(1e15, 700e9, 8, 6) == pytest.approx(700e9)
-    assert c.nvls_bus_bandwidth(1e15, 700e9, 64, 6) == pytest.approx(700e9)
-    assert c.nvls_bus_bandwidth(300e9, 1e15, 1, 6) == c.nvls_bus_bandwidth(300e9, 1e15, 2, 6)
+    assert c.compute_nvls_bandwidth(300e9, 1e15, 2, 6) == pytest.approx(200e9)
+    assert c.compute_nvls_bandwidth(300e9, 1e15, 10**9, 6) == pytest.approx(600e9)
+    assert c.compute_nvls_bandwidth(1e15, 700e9, 8, 6) == pytest.approx(700e9)
+    assert c.compute_nvls_bandwidth(1e15, 700e9, 64, 6) == pytest.approx(700e9)
+    assert c.compute_nvls_bandwidth(300e9, 1e15, 1, 6) == c.compute_nvls_bandwidth(300e9, 1e15, 2, 6)
 
 
 def test_pairwise_latency() -> None:
@@ -182,7 +182,7 @@ def test_what_nccl_may_choose_from() -> None:
     for group in (Group.of(2, 1), Group.of(32, 8)):
         assert list(candidates("all_reduce", group)) == [*RINGS, *trees, "NVLS"]
     plain = replace(STEPS, has_nvls=False)
-    without = laws.ring_tree_candidates(RING, plain, "all_reduce", Group.of(8, 8))
+    without = laws.list_candidates(RING, plain, "all_reduce", Group.of(8, 8))
     assert [each.name for each in without] == [*RINGS, *trees]
 
 
@@ -211,7 +211,7 @@ def test_pairwise_bytes() -> None:
     ],
 )
 def test_speed_of_light(arguments: tuple[Any, ...], in_switch: bool, time_s: float) -> None:
-    assert c.speed_of_light_time(*arguments, in_switch=in_switch) == pytest.approx(time_s)
+    assert c.compute_light_time(*arguments, in_switch=in_switch) == pytest.approx(time_s)
 
 
 def test_ring_hops_are_its_steps() -> None:
@@ -237,7 +237,9 @@ def test_one_rank_a_node_offers_pat_and_its_crossings_cost_those_of_trees() -> N
     assert hops == pytest.approx(np.array([15 * 5, 15 * 8, 15 * 14, 4 * 14 / 3.5 + 16 * 3]) * US)
     simple = alone["ring Simple"].bus_bytes_per_s
     assert alone["PAT"].bus_bytes_per_s == pytest.approx(0.75 * simple)
-    small, large = laws.ring_tree_time(RING, STEPS, "all_gather", Group.of(64, 1), np.array([1.0, 2.0**34]))
+    small, large = laws.compute_ring_tree_time(
+        RING, STEPS, "all_gather", Group.of(64, 1), np.array([1.0, 2.0**34])
+    )
     assert small == pytest.approx((8 + 6 * 4 + 64 * 3) * US, rel=1e-3)
     assert large == pytest.approx(2.0**34 * 63 / 64 / simple, rel=0.01)
 
@@ -252,22 +254,22 @@ def test_trees_between_switches_are_derated_from_three_domains_on() -> None:
 
 def test_ring_tree_time_takes_the_cheapest() -> None:
     group = Group.of(8, 8)
-    small = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([0.0]))
+    small = laws.compute_ring_tree_time(RING, STEPS, "all_gather", group, np.array([0.0]))
     assert small == pytest.approx(13 * US)
-    large = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([8e12]))
+    large = laws.compute_ring_tree_time(RING, STEPS, "all_gather", group, np.array([8e12]))
     assert large == pytest.approx(7e12 / 300e9, rel=1e-3)
     overrated = {**RING, "ll128_choice_ratio": 0.1}  # it is taken though it is slow
-    slow = laws.ring_tree_time(overrated, STEPS, "all_gather", group, np.array([0.0]))
+    slow = laws.compute_ring_tree_time(overrated, STEPS, "all_gather", group, np.array([0.0]))
     assert slow == pytest.approx((14 + 7 * 2) * US)
 
 
 def test_pairwise_law_limits() -> None:
-    assert laws.pairwise_time(PAIRS, STEPS, "all_to_all", Group.of(8, 8), np.array([0.0])) == pytest.approx(
-        12 * US
-    )
-    assert laws.pairwise_time(PAIRS, STEPS, "all_to_all", Group.of(16, 8), np.array([1e13])) == pytest.approx(
-        5e12 / 50e9, rel=1e-2
-    )
+    assert laws.compute_pairwise_time(
+        PAIRS, STEPS, "all_to_all", Group.of(8, 8), np.array([0.0])
+    ) == pytest.approx(12 * US)
+    assert laws.compute_pairwise_time(
+        PAIRS, STEPS, "all_to_all", Group.of(16, 8), np.array([1e13])
+    ) == pytest.approx(5e12 / 50e9, rel=1e-2)
 
 
 @given(
@@ -279,8 +281,8 @@ def test_laws_are_positive_and_never_fall(gpus: int, domain: int, collective: st
     sizes = np.exp2(np.linspace(0, 40, 161))
     group = Group.of(gpus, domain)
     for times in (
-        laws.ring_tree_time(RING, STEPS, collective, group, sizes),
-        laws.pairwise_time(PAIRS, STEPS, "all_to_all", group, sizes),
+        laws.compute_ring_tree_time(RING, STEPS, collective, group, sizes),
+        laws.compute_pairwise_time(PAIRS, STEPS, "all_to_all", group, sizes),
     ):
         assert (times > 0).all()
         assert (np.diff(times) >= -1e-3 * times[1:]).all()  # rounded corners of equal candidates

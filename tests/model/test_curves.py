@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
 from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out
-from perfmodel.model.curves import anchored_time, hockney_time, join_power
+from perfmodel.model.curves import hockney_time, interpolate_anchors, join_power
 
 SIZES = 2.0 ** np.arange(9, 30)
 
@@ -34,13 +34,15 @@ def test_join_power_limits() -> None:
 
 def test_anchors_are_met_and_ends_follow_the_curve() -> None:
     sizes, times = np.array([1e3, 1e6]), np.array([20e-6, 40e-6])
-    read = anchored_time([1e3, 1e6, 1e9, 2e9], 10e-6, 100e9, 1.0, sizes, times)
+    read = interpolate_anchors([1e3, 1e6, 1e9, 2e9], 10e-6, 100e9, 1.0, sizes, times)
     assert read[:2] == pytest.approx(times)
     assert read[3] / read[2] == pytest.approx(2, rel=1e-2)
-    single = anchored_time([0, 1e6], 10e-6, 100e9, 1.0, np.array([1e6]), np.array([40e-6]))
+    single = interpolate_anchors([0, 1e6], 10e-6, 100e9, 1.0, np.array([1e6]), np.array([40e-6]))
     assert single == pytest.approx([20e-6, 40e-6])
     # a rate without end: of 8 B in 10 us and 128 B in 40 us, 32 B are half-way, in 20 us; below, 10 us
-    flat = anchored_time([1, 8, 32, 128], 10e-6, 1e30, 2.0, np.array([8.0, 128.0]), np.array([10e-6, 40e-6]))
+    flat = interpolate_anchors(
+        [1, 8, 32, 128], 10e-6, 1e30, 2.0, np.array([8.0, 128.0]), np.array([10e-6, 40e-6])
+    )
     assert flat == pytest.approx([10e-6, 10e-6, 20e-6, 40e-6])
 
 
@@ -54,7 +56,7 @@ def test_anchored_time_never_falls(steps: list[float], alpha: float, beta: float
     anchors = 2.0 ** np.arange(10, 10 + len(steps))
     times = 1e-6 * np.cumprod(steps)
     grid = np.exp2(np.linspace(0, 40, 400))
-    read = anchored_time(grid, alpha, beta, p, anchors, times)
+    read = interpolate_anchors(grid, alpha, beta, p, anchors, times)
     assert (np.diff(np.log(read)) >= -1e-9).all()
     assert (read > 0).all()
 

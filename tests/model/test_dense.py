@@ -18,12 +18,12 @@ from perfmodel.model.dense import (
     DenseKernel,
     DenseModel,
     StepParts,
-    cross_macs,
-    exposed_time,
-    kernels_time,
-    mlp_macs,
-    product,
-    step_time,
+    build_product,
+    compute_exposed_time,
+    compute_kernels_time,
+    compute_step_time,
+    count_cross_macs,
+    count_mlp_macs,
     update_bytes,
 )
 from perfmodel.schema.priors import ANY, load_rates
@@ -38,19 +38,22 @@ EXCHANGES = ("keys", "forward", "backward", "dp_reduce", "dense_reduce")
 
 
 def test_operations_by_hand() -> None:
-    assert (mlp_macs((13, 512)), mlp_macs((2, 3, 4)), cross_macs(2, 3, 1)) == (6656, 18, 12)
+    assert (count_mlp_macs((13, 512)), count_mlp_macs((2, 3, 4)), count_cross_macs(2, 3, 1)) == (6656, 18, 12)
     assert SMALL.width(7) == 10 and SMALL.weights(7) == 6 + 160 + 55
     assert (update_bytes(10, 4, 0), update_bytes(10, 2, 4), update_bytes(0, 2, 4)) == (120, 200, 0)
     dcnv2 = DenseModel((13, 512, 256, 128), (1024, 1024, 512, 256, 1), 512, 3)
     assert dcnv2.weights(26 * 128) == 170_496 + 10_616_832 + 5_243_136
-    assert product(1, 1, 1) == DenseKernel(2, 6)
-    assert product(2, 3, 5) == DenseKernel(60, 2 * (6 + 15 + 10))
+    assert build_product(1, 1, 1) == DenseKernel(2, 6)
+    assert build_product(2, 3, 5) == DenseKernel(60, 2 * (6 + 15 + 10))
 
 
 def test_kernels_are_bound_by_arithmetic_or_memory_and_have_a_floor() -> None:
     """100 FLOP at 10/s x 0.5: 20 s; 60 bytes at 2/s: 30 s; floors of 1 s."""
-    assert kernels_time([DenseKernel(100, 10), DenseKernel(0, 60)], 10, 0.5, 2, 1) == 20 + 30 + 2
-    assert kernels_time([], 10, 0.5, 2, 1) == 0 and kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
+    assert compute_kernels_time([DenseKernel(100, 10), DenseKernel(0, 60)], 10, 0.5, 2, 1) == 20 + 30 + 2
+    assert (
+        compute_kernels_time([], 10, 0.5, 2, 1) == 0
+        and compute_kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
+    )
 
 
 def test_kernels_have_all_operations() -> None:
@@ -71,7 +74,7 @@ def test_every_step_is_in_one_part() -> None:
 
 
 def exposed(**changed: float) -> float:
-    return exposed_time(replace(PARTS, **changed), training=True)
+    return compute_exposed_time(replace(PARTS, **changed), training=True)
 
 
 def test_steps_by_hand() -> None:
@@ -79,10 +82,13 @@ def test_steps_by_hand() -> None:
 
     Of a forward pass ids 2 are sent first; bags 6 beside the bottom layers 2 and the look-up of copies 1.
     """
-    assert exposed() == 2 + 2 and step_time(PARTS, training=True) == 34 + 4
+    assert exposed() == 2 + 2 and compute_step_time(PARTS, training=True) == 34 + 4
     assert PARTS.serial_time == 53 and PARTS.embedding_communication_time == 16
     forward = StepParts(bucketize=1, keys=2, lookup=3, forward=6, pool=1, top=5, bottom=2, dp_lookup=1)
-    assert exposed_time(forward, training=False) == 2 + 3 and step_time(forward, training=False) == 13 + 5
+    assert (
+        compute_exposed_time(forward, training=False) == 2 + 3
+        and compute_step_time(forward, training=False) == 13 + 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,21 +111,21 @@ def test_what_hides_beside_what(changed: dict[str, float], more: float) -> None:
 def test_long_kernels_hide_everything_and_none_hide_nothing() -> None:
     assert exposed(**dict.fromkeys(("bottom", "bottom_backward", "top", "top_backward", "update"), 1e3)) == 0
     alone = StepParts(**{name: getattr(PARTS, name) for name in EXCHANGES})
-    assert exposed_time(alone, training=True) == 19 == step_time(alone, training=True)
+    assert compute_exposed_time(alone, training=True) == 19 == compute_step_time(alone, training=True)
 
 
 @settings(max_examples=200)
 @given(st.builds(StepParts, **{name: st.floats(0, 100, allow_nan=False) for name in vars(PARTS)}))
 def test_no_step_beats_its_kernels_or_its_network_or_loses_to_a_sequence(parts: StepParts) -> None:
     network = sum(getattr(parts, name) for name in EXCHANGES)
-    time = step_time(parts, training=True)
+    time = compute_step_time(parts, training=True)
     assert max(network, parts.serial_time - network) <= time * (1 + 1e-9) + 1e-9
     assert time <= parts.serial_time * (1 + 1e-9) + 1e-9
     for name in EXCHANGES:  # less to send is never slower
-        assert step_time(replace(parts, **{name: 0.0}), training=True) <= time + 1e-9
+        assert compute_step_time(replace(parts, **{name: 0.0}), training=True) <= time + 1e-9
     for name in vars(parts):
         more = replace(parts, **{name: getattr(parts, name) + 1})
-        assert -1e-9 <= step_time(more, training=True) - time <= 1 + 1e-9
+        assert -1e-9 <= compute_step_time(more, training=True) - time <= 1 + 1e-9
 
 
 def test_half_of_the_kinds_of_a_generation_are_too_fast_and_machines_are_left_out() -> None:

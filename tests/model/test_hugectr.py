@@ -61,7 +61,7 @@ def test_mlperf_rows_are_planned_as_their_configurations_say() -> None:
 
 def test_exponents_follow_from_how_many_ids_occur_fifteen_times() -> None:
     def exponent(ids: int, often: int) -> float:
-        p = lambda s: access.zipf_popularity(ids, s, 64)[0][0]  # noqa: E731  of the first rank
+        p = lambda s: access.build_zipf_bins(ids, s, 64)[0][0]  # noqa: E731  of the first rank
         return float(brentq(lambda s: SAMPLES * p(s) * often**-s - 15, 0.5, 2))
 
     assert dict(inputs()["skew"]) == pytest.approx(

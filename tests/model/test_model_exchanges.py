@@ -40,9 +40,9 @@ BAG = ex.bag_bytes(64, 4)
         (ex.sort_bytes(1, 8, 8, 4), 200),
         (ex.sort_bytes(10, 1, 4, 0), 10 * 3 * 4),  # read to count, read and written once
         (ex.placed_bytes(10, 128), 2 * 10 * 128),
-        (ex.shard_bytes(10, 4, 32, 4, 0, 0), 3 * 128),
-        (ex.shard_bytes(10, 4, 32, 2, 0, 4), 3 * (64 + 4)),  # row-wise Adagrad
-        (ex.shard_bytes(10, 1, 32, 4, 8, 0), 10 * 32 * 12),  # Adam
+        (ex.count_shard_bytes(10, 4, 32, 4, 0, 0), 3 * 128),
+        (ex.count_shard_bytes(10, 4, 32, 2, 0, 4), 3 * (64 + 4)),  # row-wise Adagrad
+        (ex.count_shard_bytes(10, 1, 32, 4, 8, 0), 10 * 32 * 12),  # Adam
         (ex.update_row_bytes(32, 2, 0, 4), 2 * (64 + 4)),
         (ex.update_row_bytes(32, 4, 8, 0), 2 * 32 * 12),
         (ex.copied_gradient_bytes(100, 8, 4), 3200),
@@ -68,14 +68,14 @@ def test_filled_share() -> None:
 
 
 def test_the_widest_part_counts_for_all() -> None:
-    assert [float(ex.part_elements(128, c)) for c in (1, 3, 4)] == [128, 43, 32]  # 43 + 43 + 42
+    assert [float(ex.count_part_elements(128, c)) for c in (1, 3, 4)] == [128, 43, 32]  # 43 + 43 + 42
     for D in (1, 7, 65, 128):
         for c in range(1, D + 1):
-            surplus = c * ex.part_elements(D, c) - D
+            surplus = c * ex.count_part_elements(D, c) - D
             assert 0 <= surplus < c and (surplus == 0) == (D % c == 0)
 
 
 def test_what_all_send_is_what_all_receive() -> None:
     G, B, r, c, q = 8, 10, 4, 2, 0.5
-    sent = r * c * ex.bags_sent_bytes(G, B, q, ex.bag_bytes(ex.part_elements(64, c), 4, 4))
+    sent = r * c * ex.bags_sent_bytes(G, B, q, ex.bag_bytes(ex.count_part_elements(64, c), 4, 4))
     assert sent == G * ex.bags_received_bytes(B, r, q, 64, 4, c, 4)

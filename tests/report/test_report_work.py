@@ -14,7 +14,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model import popularity as look_ups
-from perfmodel.model.popularity import LookUps, popularity
+from perfmodel.model.popularity import LookUps, build_popularity
 from perfmodel.report.figures.roofline import draw_roofline
 from perfmodel.report.figures.subject import Subject
 from perfmodel.schema.workload import parse_distribution
@@ -44,7 +44,7 @@ def test_a_table_of_so_many_rows_is_worked_out_for_all_batches_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answer = project_one(gpus=16, tables=MODEL, distribution=ZIPF)
-    few = lru_cache(maxsize=2)(popularity.__wrapped__)
+    few = lru_cache(maxsize=2)(build_popularity.__wrapped__)
     monkeypatch.setattr(look_ups, "popularity", few)
     sizes = {row["working_set_bytes"] for row in draw_roofline(Subject(answer, answer)).data}
     tables, batches = sum(int(group.count.flat[0]) for group in answer.work.groups), 3

@@ -156,7 +156,7 @@ def test_no_word_of_a_table_is_broken(monkeypatch: pytest.MonkeyPatch, columns: 
     [
         ("h100-sxm-ib/nccl-2.29.2-stream-and-many-more", "h100-sxm-ib/"),
         ("(x^0.454+y^0.454+z^0.454)^(1/0.454)+x^0.454", "(x^0.454+y^0.454+z^0.454)^(1/"),
-        ("perfmodel.model.collectives.speed_of_light_time", "perfmodel.model.collectives."),
+        ("perfmodel.model.collectives.compute_light_time", "perfmodel.model.collectives."),
     ],
 )
 def test_a_long_name_is_not_broken_inside_a_number(

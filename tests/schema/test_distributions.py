@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.popularity import popularity
+from perfmodel.model.popularity import build_popularity
 from perfmodel.resources import data_path
 from perfmodel.schema.workload import (
     ONE_ROW,
@@ -110,6 +110,6 @@ def test_a_trace_drawn_anew_has_as_many_distinct_rows(name: str, trace: str, row
     """Within 0.2 % of the published trace that the shipped file was fitted to."""
     reuse = pd.read_csv(data_path("reference", "reuse_histograms.csv"))
     published = reuse[(reuse["dataset"] == trace) & (reuse["stat"] == "indices_unique")].iloc[0]
-    ids = popularity(parse_distribution(f"histogram:{name}"), np.float64(rows))
+    ids = build_popularity(parse_distribution(f"histogram:{name}"), np.float64(rows))
     distinct = ids.unique(float(published["ids"]), slice(None))
     assert distinct == pytest.approx(float(published["unique_ids"]), rel=0.002)

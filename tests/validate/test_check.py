@@ -19,9 +19,9 @@ from perfmodel.cli import run
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_BYTES
-from perfmodel.collectives.time_tables import compute_light_time
+from perfmodel.collectives.time_tables import compute_least_times
 from perfmodel.fit.shipped import load_plan
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.unknowns import Group
 from perfmodel.report.check_text import check_text
 from perfmodel.schema.evidence import Backend, Clock
@@ -48,7 +48,7 @@ def model_of(machine: str = "h100-sxm-ib") -> CollectiveModel:
 def normal(collective: str, gpus: int) -> Floats:
     """What is expected, each size with an error of 3 % of its own, and none faster than light."""
     machine, times = model_of().machine, model_of().estimate(collective, SIZES, gpus, 8).time_s
-    light_s = np.interp(SIZES, GRID_BYTES, compute_light_time(machine, collective, Group.of(gpus, 8)))
+    light_s = np.interp(SIZES, GRID_BYTES, compute_least_times(machine, collective, Group.of(gpus, 8)))
     noisy: Floats = np.maximum(times * np.exp(np.random.default_rng(7).normal(0, 0.03, SIZES.size)), light_s)
     noisy.setflags(write=False)  # all tests share it
     return noisy
@@ -115,7 +115,7 @@ PLANTED: list[tuple[str, str, int, Change]] = [
 @pytest.mark.parametrize(("leads", "case"), [(at < len(CASES), c) for at, c in enumerate(CASES + PLANTED)])
 def test_what_was_done_to_a_log_is_named(leads: bool, case: tuple[str, str, int, Change]) -> None:
     name, collective, gpus, change = case
-    wire = SIZES * bus_factor(collective, gpus)
+    wire = SIZES * compute_bus_factor(collective, gpus)
     series, reasons = judge(frame(collective, gpus, change(normal(collective, gpus), wire)))
     names = [reason.name for reason in reasons]
     assert series.verdict == "slow" and name in (names[:1] if leads else names), names

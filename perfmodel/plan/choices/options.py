@@ -16,7 +16,7 @@ from perfmodel.engine.schemes import Exchange, by_domain, copied, replace_sparse
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError
-from perfmodel.model.popularity import popularity_bins
+from perfmodel.model.popularity import list_bins
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.schema.workload import Distribution
 from perfmodel.units import counted, format_bytes, format_count
@@ -268,7 +268,7 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     """
     if ids.uniform:
         return ()
-    p, count = popularity_bins(ids, rows)
+    p, count = list_bins(ids, rows)
     share, below = np.cumsum(p * count), np.cumsum(count)
     found = np.ceil(np.interp(HOT_SHARES, np.append(0, share), np.append(0, below)) - 1e-6)
     return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.collectives import bus_factor
+from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -71,7 +71,7 @@ class MeasuredCurve:
         """A dictionary for each measured size: its median, and how far that is from the fitted time [-]."""
         c, calibration = self.curve, self.model.calibration
         sizes, times = np.array(c.anchor_bytes), np.array(c.anchor_times_s)
-        fitted, rates = self.fit(sizes), sizes / times * bus_factor(c.collective, c.gpus)
+        fitted, rates = self.fit(sizes), sizes / times * compute_bus_factor(c.collective, c.gpus)
         shared = {
             "calibration": calibration.calibration_id, "backend": str(calibration.backend),
             "clock": str(calibration.clock), "collective": c.collective, "gpus": c.gpus,

@@ -315,7 +315,7 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
 
 def _elements(shown: Shown, t: int) -> str:
     scheme = shown.answer.plan.placements[t].scheme
-    return f"{float(ex.part_elements(shown.answer.evaluator.tables.dim[t], scheme.col_parts)):.0f}"
+    return f"{float(ex.count_part_elements(shown.answer.evaluator.tables.dim[t], scheme.col_parts)):.0f}"
 
 
 def _why(shown: Shown, piece: GpuPiece) -> str:
