@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from gather import DIMS
 
-from calibrate.cuda import nvshmem_build, row_wise_exchange, unique
+from calibrate.cuda import nvshmem_build, row_wise_exchange
 from calibrate.cuda.device_tables import ELEMENT_BYTES
 from calibrate.cuda.exchange_memory import METHODS
 from calibrate.cuda.gather_layout import access_width, shape_of
@@ -44,8 +44,6 @@ def list_units() -> Iterator[Unit]:
     for dim, (dtype, size), long in itertools.product(DIMS, ELEMENT_BYTES.items(), (False, True)):
         shape, _ = shape_of(dim * size, access_width(dim * size), size)
         yield (gather_kernel(shape, dtype, long=long),)
-    for kernel in unique.kernels():
-        yield (kernel,)
 
 
 def compile_unit(unit: Unit, architecture: str) -> str:

@@ -6,7 +6,7 @@ floors  copies and readings of buffers of 1 MiB to 1 GiB in a CUDA graph each, t
         reading kernel passes the L1 cache (ld.global.cg), so buffers that fit the L2 show its bandwidth.
         Launches of an empty kernel, of our gather and pool of one bag, and of torch's: eager (one call and a
         wait, by the host's clock), stream (back to back, between two events) and graph.
-stages  finding different ids (uniform and skewed) and converting bags to fp16 and bf16, each in a CUDA graph;
+stages  torch's sort and unique of ids, and converting bags to fp16 and bf16 in a CUDA graph;
         the row-wise exchange of one PE with itself, fused and in its three stages: each launch between two
         events, and a whole call. One PE has no fabric: the times are those of the kernels alone.
 dense   each different product of DLRM-DCNv2's layers in half precision, and the layers with all that torch
@@ -39,7 +39,7 @@ LAUNCHES, CALLS, REPLAYS = 500, 200, 9
 HOLD_CYCLES = 4 * 10**7
 """About 20 ms: ``LAUNCHES`` take less to be queued."""
 
-IDS, BUCKETS, BAGS, DIM = 4_000_000, 8, 65536, 128
+BAGS, DIM = 65536, 128
 TABLES, ROWS, BATCH, POOLING = 8, 1_000_000, 4096, 16
 BOTTOM, TOP, RANK, LAYERS, EMBEDDINGS = (13, 512, 256, 128), (1024, 1024, 512, 256, 1), 512, 3, 26 * 128
 """Layers of MLPerf's DLRM-DCNv2."""
@@ -167,18 +167,8 @@ def time_row(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
 
 def time_kernels(torch: Any, scale: int) -> Iterator[Row]:
     """Different ids, conversions."""
-    from calibrate.cuda.unique import Uniquer
-
-    ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
     yield from time_deduplication(torch, scale)
-    offsets = torch.arange(BUCKETS + 1, device="cuda") * (ids_count // BUCKETS)
-    for law, power in (("uniform", 1), ("skewed", 8)):
-        ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
-        uniquer = Uniquer(BUCKETS, ids.numel(), ids.dtype, torch.device("cuda"))
-        yield time_row(
-            torch, f"unique, {law}", ids.numel(), lambda uniquer=uniquer, ids=ids: uniquer.run(ids, offsets)
-        )
-    rows = torch.randn(bags, DIM, device="cuda")
+    rows = torch.randn(max(8, BAGS // scale), DIM, device="cuda")
     for kind in (torch.float16, torch.bfloat16):
         converted = rows.to(kind)
         name = str(kind).removeprefix("torch.")
@@ -189,16 +179,10 @@ def time_kernels(torch: Any, scale: int) -> Iterator[Row]:
 
 
 def time_deduplication(torch: Any, scale: int) -> Iterator[Row]:
-    """Different ids of a buffer by size: ours in a graph; torch's sort; its unique, where the host waits."""
-    from calibrate.cuda.unique import Uniquer
-
+    """Different ids of a buffer by size: torch's sort; its unique, where the host waits."""
     for count in (2**power for power in range(10, 25, 2)):
-        count = max(BUCKETS, count // scale)
+        count = max(8, count // scale)
         ids = torch.randint(0, 100 * count, (count,), device="cuda")
-        offsets = torch.tensor([0, count], device="cuda")
-        uniquer = Uniquer(1, count, ids.dtype, torch.device("cuda"))
-        call = lambda uniquer=uniquer, ids=ids, at=offsets: uniquer.run(ids, at)  # noqa: E731
-        yield time_row(torch, "unique, by size", count, call)
         for name, operation in (("torch.sort", torch.sort), ("torch.unique", torch.unique)):
             keywords = {"return_inverse": True} if name == "torch.unique" else {}
             operation(ids, **keywords)

@@ -45,14 +45,14 @@ SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S, TEST_LIMIT_S = 30.0, 50.0, 130.0, 25
 CALIBRATE_S, STARTING_S = 200.0, 20.0
 FLOORS_S, GATHER_S, STAGES_S, DENSE_S, SORT_S = 30.0, 140.0, 15.0, 15.0, 30.0
 SANITIZER_S = 100.0
-TESTS = ("exchange", "gather_pool", "id_kernels", "kernels", "collectives")
+TESTS = ("exchange", "gather_pool", "kernels", "collectives")
 """Files of tests, tests/gpu/test_gpu_*.py; those that time something (``alone``) run afterwards."""
 
 MAY_SKIP = ("it needs two GPUs", "cannot share the one that is here")
 """Why tests may be skipped on one GPU; any other skip is an error."""
 
 MAY_SKIP_REHEARSED = (*MAY_SKIP, "in a rehearsal", "is built without CUDA")
-SANITIZERS, FAMILIES = ("memcheck", "racecheck", "initcheck", "synccheck"), ("gather_pool", "ids")
+SANITIZERS, FAMILIES = ("memcheck", "racecheck", "initcheck", "synccheck"), ("gather_pool",)
 """All kernels but the exchange: its ranks wait for each other, and a tool runs one kernel at a time."""
 
 OUT_OF_TIME, CUT = 124, 143

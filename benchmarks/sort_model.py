@@ -2,10 +2,10 @@
 
 Run:    python benchmarks/sort_model.py [SORT_CSV STAGES_CSV]   (default: those of the H200 that is shipped)
 Prints: for the sort of the backward (CUB's radix sort of ids of 8 bytes with their places, and the lengths of
-        the runs of equal ids) floor, floor of a digit and part of the memory's rate; for torch.unique and our
-        own Uniquer floor and part; the error of each on the sizes that it was not fitted to. These are the
-        constants of data/kernels/kernel_model.toml. Sorts below 16384 ids are one kernel, which takes less:
-        they are left out.
+        the runs of equal ids) floor, floor of a digit and part of the memory's rate; for torch.unique and a
+        hash table of ours that has gone since floor and part; the error of each on the sizes that it was not
+        fitted to. These are the constants of data/kernels/kernel_model.toml. Sorts below 16384 ids are one
+        kernel, which takes less: they are left out.
 """
 
 from __future__ import annotations

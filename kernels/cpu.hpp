@@ -314,12 +314,6 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) { pm_cpu::meet(mask, 0); }
 inline void __threadfence_system() { __sync_synchronize(); }
 
 template <class T>
-inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
-  const auto* all = pm_cpu::meet(mask, pm_cpu::pack(value));
-  const int me = pm_cpu::block.at % 32;
-  return pm_cpu::unpack<T>(all[(me & ~(width - 1)) + (lane & (width - 1))]);
-}
-template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
   const auto* all = pm_cpu::meet(mask, pm_cpu::pack(value));
   const int me = pm_cpu::block.at % 32, other = me ^ lanes;
@@ -331,13 +325,6 @@ inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32) {
   const int me = pm_cpu::block.at % 32;
   return me % width < int(by) ? value : pm_cpu::unpack<T>(all[me - int(by)]);
 }
-inline unsigned __ballot_sync(unsigned mask, int vote) {
-  const auto* all = pm_cpu::meet(mask, vote != 0);
-  unsigned votes = 0;
-  for (int lane = 0; lane < 32; ++lane)
-    if ((mask >> lane & 1u) && all[lane]) votes |= 1u << lane;
-  return votes;
-}
 template <class T>
 inline unsigned __match_any_sync(unsigned mask, T value) {
   const auto* all = pm_cpu::meet(mask, pm_cpu::pack(value));
@@ -348,10 +335,6 @@ inline unsigned __match_any_sync(unsigned mask, T value) {
 }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
-}
-inline int __ffs(int x) { return __builtin_ffs(x); }
 template <class T>
 inline T min(T a, T b) {
   return b < a ? b : a;

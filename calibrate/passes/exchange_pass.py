@@ -85,7 +85,7 @@ class PassBuffers:
         self.splits_sent[:, 0], self.splits_sent[:, 2] = bags, job.work.batch
         self.splits = self._empty((G, SPLITS), dtype=torch.int64)
         self.lengths = self._empty(G * bags, dtype=torch.int64)
-        self.offsets = torch.zeros(G * bags + 1, dtype=torch.int64, device=device)
+        self.offsets = self._empty(G * bags + 1, dtype=torch.int64)
         self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
         self._ids = self._empty(2 * lookups(job.work), dtype=torch.int64)
 
@@ -128,7 +128,7 @@ def forward(
     received = buffers.ids(sum(recv_counts))
     dist.all_to_all_single(received, sent.ids, recv_counts, send_counts, group=group)
     mark("all_to_all_ids")
-    lookup.offsets_of(buffers.lengths, buffers.offsets)
+    lookup.sum_lengths(buffers.lengths, buffers.offsets)
     mark("permute")
     bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1])
     mark("gather_pool")

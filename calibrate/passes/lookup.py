@@ -83,8 +83,12 @@ def _stable_order(keys: Any) -> Any:
     return torch.from_numpy(keys.numpy().argsort(kind="stable"))
 
 
-def offsets_of(lengths: Any, offsets: Any) -> None:
-    """Fill ``offsets`` [bags + 1] with the position of each bag's first id; its first element is 0."""
+def sum_lengths(lengths: Any, offsets: Any = None) -> Any:
+    """The position of each bag's first id, and the end [bags + 1]; ``offsets`` is filled if it is given."""
     import torch
 
+    if offsets is None:
+        offsets = torch.empty(lengths.numel() + 1, dtype=torch.int64, device=lengths.device)
+    offsets[0] = 0
     torch.cumsum(lengths, 0, out=offsets[1:])
+    return offsets

@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrate.cuda.gather_pool import offsets_of
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
@@ -214,7 +213,7 @@ class TorchKernels(Provider):
             require_exact(dtype, int(one.lengths.max()))
             ids, lengths = self._tensors(one)
             rows = ids if self.by_table else self._join_ids(work, ids, lengths)
-            sets.append((rows + index % copies * joined, offsets_of(lengths), lengths))
+            sets.append((rows + index % copies * joined, lookup.sum_lengths(lengths), lengths))
 
         def reference(inputs: Inputs) -> Outputs:
             ids, _, lengths = inputs

@@ -240,7 +240,8 @@ def refused(call):
 def inside():
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         one.sum().item()
-kernel = launch.gpu_function(Kernel("unique.cu", "pm::clear_slots<pm::u32>"), torch.device("cuda"))
+gather = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
+kernel = launch.gpu_function(gather, torch.device("cuda"))
 refused(inside)
 with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
     refused(lambda: kernel((1, 1, 1), (64, 1, 1), (np.int32(1),), shared_mem=100_000))

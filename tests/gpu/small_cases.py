@@ -2,7 +2,7 @@
 
     python tests/gpu/small_cases.py FAMILY [--device cuda]
 
-FAMILY  gather_pool, ids, exchange
+FAMILY  gather_pool, exchange
 Exit code 1 where a result is wrong. Says on stdout how many cases there were.
 """
 
@@ -23,7 +23,6 @@ for folder in (Path(__file__).parents[1], Path(__file__).parent):
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda.device_tables import make_tables  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.cuda.unique import Uniquer  # noqa: E402
 
 Case = tuple[str, bool]
 """What was run, and whether its result was right."""
@@ -65,21 +64,6 @@ def gather_pool(device: Any) -> Iterator[Case]:
             yield f"{dtype} {name}", good
 
 
-def ids(device: Any) -> Iterator[Case]:
-    """Different ids of four buckets."""
-    buckets = 4
-    for kind in (torch.int32, torch.int64):
-        for most in (1, 6, 40):
-            found, offsets, _ = _drawn([200] * buckets, 41, most, device)
-            starts = offsets[::41].contiguous()
-            unique = Uniquer(buckets, found.numel(), kind, device).run(found.to(kind), starts)
-            bucket = torch.repeat_interleave(starts.diff())
-            back = unique.ids[unique.offsets[bucket] + unique.inverse].cpu()  # the rest was never written
-            count = torch.unique((bucket * 2**32 + found).cpu()).numel()
-            good = torch.equal(back.long(), found.cpu()) and count == int(unique.counts.sum())
-            yield f"unique {kind} {most}", good
-
-
 def exchange(device: Any) -> Iterator[Case]:
     """Fused and in three stages, of two threads that play PEs."""
     import exchange_ranks
@@ -108,7 +92,6 @@ def exchange(device: Any) -> Iterator[Case]:
 
 FAMILIES: dict[str, Callable[[Any], Iterator[Case]]] = {
     "gather_pool": gather_pool,
-    "ids": ids,
     "exchange": exchange,
 }
 

@@ -22,9 +22,7 @@ def test_the_example_runs_and_is_right(tmp_path: Path, monkeypatch: pytest.Monke
     device = seen["device"]
     first = torch.tensor([0, 3, 3], device=device), seen["ids"][:5]
     second = torch.tensor([0, 1, 2], device=device), seen["ids"][5:]
-    for bags, tolerance in ((seen["bags"], 1e-6), (seen["half"], 0.02)):
-        for at, (offsets, ids) in enumerate((first, second)):
-            want = torch.nn.functional.embedding_bag(ids, seen["rows"][at], offsets, mode="sum")
-            assert torch.allclose(bags[:, 64 * at : 64 * (at + 1)], want, atol=tolerance)
-    per_table = [set(part.tolist()) for part in (first[1], second[1])]
-    assert seen["distinct"].counts.tolist() == [len(ids) for ids in per_table] == [4, 4]
+    for table, (offsets, ids) in enumerate((first, second)):
+        want = torch.nn.functional.embedding_bag(ids, seen["rows"][table], offsets, mode="sum")
+        assert torch.allclose(seen["bags"][:, 64 * table : 64 * (table + 1)], want, atol=1e-6)
+    assert seen["faults"].tolist() == [0, -1, 0, -1]

@@ -30,17 +30,15 @@ __global__ void groups(const i32* terms, i32* out) {
   const int lane = threadIdx.x % 32, group = lane / 8;
   const u32 mask = 0xffu << (group * 8);
   i32 sum = 0;
-  for (int i = 0; i < terms[group]; ++i) sum += __shfl_sync(mask, lane * (i + 1), i % 8, 8);
+  for (int i = 0; i < terms[group]; ++i) sum += __shfl_xor_sync(mask, lane * (i + 1), i % 8, 8);
   out[threadIdx.x] = sum;
 }
 
 __global__ void votes(const i32* in, u32* out) {
   const i32 mine = in[threadIdx.x];
   out[threadIdx.x] = __match_any_sync(kAllLanes, mine);
-  const u32 even = __ballot_sync(kAllLanes, mine % 2 == 0);
-  if (threadIdx.x == 0) out[32] = even;
   const i32 before = __shfl_up_sync(kAllLanes, mine, 1);
-  out[33 + threadIdx.x] = u32(before);
+  out[32 + threadIdx.x] = u32(before);
 }
 
 // Threads that ended do not keep the others from meeting.
