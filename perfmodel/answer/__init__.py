@@ -6,8 +6,7 @@ from perfmodel.answer.answer import Answer, answer_on, answer_row_wise, project_
 from perfmodel.answer.inputs import GpuCount
 from perfmodel.answer.question import Question
 from perfmodel.answer.sweep import prepare, project_row_wise
-from perfmodel.engine.grid import project_grid
-from perfmodel.engine.row_wise import Configs
+from perfmodel.engine.grid import Configs, project_grid
 
 __all__ = [
     "Answer",

@@ -13,12 +13,12 @@ from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.grid import CostedGrid, compare_with_local, cost_grid, slowdown_band
-from perfmodel.engine.row_wise import Configs, fullest_part
+from perfmodel.engine.grid import Configs, CostedGrid, compare_with_local, cost_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import Setting
-from perfmodel.engine.steps import StepRow, Times, evidence_shares, sum_by_cause
+from perfmodel.engine.steps import STEPS, StepRow, Times, evidence_shares, sum_causes
 from perfmodel.errors import PerfmodelError
+from perfmodel.model.popularity import LookUps
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine
@@ -27,6 +27,7 @@ from perfmodel.units import format_bytes, format_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
+_MOST_KINDS = 20  # kinds of tables among which the one with the most unequal row shards is looked for
 _UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a note says so
 
 
@@ -38,7 +39,6 @@ class Answer:
     totals  the columns of ``project_grid``
     sharding  a name of ``WAYS``;  plan  a plan of it, if all tables were placed; row-wise needs none
     steps  of the pass;  local  times of the same batch in local memory [s], by cause of error
-    baseline_evidence  of the local look-up
     fullest_part  ids of the GPU with the hottest row of a table, over the mean GPU's [-]
     """
 
@@ -49,7 +49,6 @@ class Answer:
     steps: tuple[StepRow, ...]
     totals: dict[str, float]
     evidence: Evidence
-    baseline_evidence: Evidence
     local: dict[str, Times]
     notes: tuple[str, ...] = ()
     sharding: str = ROW_WISE
@@ -112,7 +111,7 @@ class Answer:
     @property
     def table_count(self) -> int:
         """Number of tables."""
-        return int(sum(float(group.count.flat[0]) for group in self.work.groups))
+        return int(self.work.table_count[0])
 
     @property
     def slowdown(self) -> float:
@@ -186,7 +185,7 @@ _RANKS = ("evidence", "main_evidence")
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
     work, columns = many.select(slice(place, place + 1)), costs.columns
-    count = count_gpus(basis, work, question.reserve)
+    count = count_gpus(basis, work, question.reserve, costs.memory, place)
     answer = Answer(
         question=question,
         basis=basis,
@@ -195,12 +194,11 @@ def answer_at(question: Question, basis: PassBasis, many: Configs, costs: Costed
         steps=costs.cost.build_rows(place),
         totals={name: float(values[place]) for name, values in columns.items() if name not in _RANKS},
         evidence=Evidence.from_rank(int(columns["evidence"][place])),
-        baseline_evidence=Evidence.from_rank(int(costs.base.evidence[place])),
         local={
             cause: (float(low[place]), float(time[place]), float(high[place]))
             for cause, (low, time, high) in costs.base.causes.items()
         },
-        fullest_part=fullest_part(work),
+        fullest_part=_find_fullest_row(work),
     )
     return replace(
         answer, notes=(*basis.setting.notes, *explain_too_much(count, basis, work), *_notes(answer))
@@ -212,9 +210,9 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
 
     base  the row-wise answer of the same question, with the local look-up that both are compared with
     """
-    cost, memory, local_s = plan.cost, plan.memory, base.baseline_time_s
+    cost, memory = plan.cost, plan.memory
     fullest = int(np.argmax(memory.total_bytes))
-    low, high = slowdown_band(sum_by_cause(cost.rows), base.local)
+    causes = sum_causes((STEPS[row.name].cause, row.low_s, row.time_s, row.high_s) for row in cost.rows)
     floor = sum(row.floor_s for row in cost.rows)
     count = replace(
         base.gpu_count,
@@ -224,12 +222,9 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         buffer_bytes=float(memory.buffer_bytes[fullest]) / base.basis.buffer_weight,
         fits=True,
     )
+    compared = compare_with_local(causes, base.local, floor, base.gpus)
     totals = {
-        **compare_with_local(cost.time_s, local_s, floor, base.gpus),
-        "low_s": cost.low_s,
-        "high_s": cost.high_s,
-        "slowdown_low": float(low),
-        "slowdown_high": float(high),
+        **{name: float(value) for name, value in compared.items()},
         "memory_bytes": float(memory.total_bytes[fullest]),
         "buffer_bytes": count.buffer_bytes,
         "fits": 1.0,
@@ -257,6 +252,23 @@ def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
     return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
 
 
+def _find_fullest_row(work: Configs) -> float:
+    """Look-ups of the row shard with the hottest row over the mean shard's, for the most skewed table.
+
+    For one configuration; for a set of tables, among the tables with most look-ups.
+    Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G
+    """
+    gpus, batch, tables = float(work.gpus[0]), float(work.batch[0]), work.tables
+    fullest = 1.0
+    order = np.argsort(-(tables.count * tables.pooling)[:, 0], kind="stable")[:_MOST_KINDS]
+    for kind in order.tolist() if gpus > 1 else []:
+        ids, rows = tables.laws[tables.law[kind]], float(tables.rows[kind, 0])
+        if not ids.uniform and rows >= gpus:
+            look_ups = LookUps(ids, rows, float(tables.pooling[kind, 0]), batch, gpus)
+            fullest = max(fullest, look_ups.fullest(0, gpus))
+    return fullest
+
+
 def _note_replicated(plan: UniformPlan) -> Iterator[str]:
     """Tables that are replicated because they have fewer rows than row parts."""
     count = sum(placement.scheme.copied for placement in plan.plan.placements)
@@ -271,13 +283,13 @@ def _notes(answer: Answer) -> Iterator[str]:
         kernels = basis.setting.kernel_clock
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]
-    small = [bool((g.rows < gpus).all()) for g in work.groups]
-    copies = sum(float(np.max(g.count)) for g, few in zip(work.groups, small, strict=True) if few)
+    small = work.tables.rows[:, 0] < gpus
+    copies = float(work.tables.count[small, 0].sum())
     if copies:
         tables = "1 table has" if copies == 1 else f"{copies:.0f} tables have"
         text = f"{tables} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
         text = text if copies == 1 else text.replace("and is", "and are")
-        yield f"{text}, so nothing is exchanged" if all(small) else text
+        yield f"{text}, so nothing is exchanged" if small.all() else text
     if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.grid import count_memory
-from perfmodel.engine.row_wise import Configs, TableGroup
-from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.engine.grid import Configs, TableKinds, count_memory
+from perfmodel.engine.memory import GpuMemory
+from perfmodel.engine.tables import PlanTables, collect_laws, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.question.groups import RANGES
@@ -136,11 +136,11 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     _check_fit(a["table_bytes"], gpus, needed, room)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
-    names = ("table_count", "dim", "pooling", "dtype")
-    count, dim, pooling, dtype = (a[name] if a[name].strides[0] else a[name][0] for name in names)
-    group = TableGroup((ids,), count, rows, dim, pooling, dtype, np.zeros(()))
+    columns = (a["table_count"], rows, a["dim"], a["dtype"], a["pooling"], np.zeros(1))
+    kinds = (x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for x in columns)
+    tables = TableKinds(*kinds, *collect_laws([ids]))
     filled = values.get("table_bytes") is None
-    return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
+    return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], tables, "gpus" in a, filled)
 
 
 def find_sizes(values: Mapping[str, Any], room: Room) -> tuple[dict[str, Array], Array, Array, Array]:
@@ -172,7 +172,7 @@ def group_set(tables: TableSet, values: Mapping[str, Any], room: Room, ids: Dist
     total = np.full(a["batch"].shape, _sum_bytes(tables, room.training))
     needed, gpus = room.count_gpus(total, a.get("gpus"))
     _check_fit(total, gpus, needed, room)
-    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables, ids), "gpus" in a)
+    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _list_kinds(tables, ids), "gpus" in a)
 
 
 @lru_cache(maxsize=8)
@@ -181,17 +181,16 @@ def _sum_bytes(tables: TableSet, training: bool) -> float:
 
 
 @lru_cache(maxsize=8)
-def _group_tables(tables: TableSet, ids: Distribution) -> tuple[TableGroup, ...]:
-    """The set as groups of equal tables. It is kept: a what-if asks of the same tables again."""
-    laws = list(dict.fromkeys(t.distribution or ids for t in tables.tables))
+def _list_kinds(tables: TableSet, ids: Distribution) -> TableKinds:
+    """The kinds of equal tables of a set. They are kept: a what-if asks of the same tables again."""
+    laws, law = collect_laws([table.distribution or ids for table in tables.tables])
     kinds = Counter(
-        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution or ids))
-        for t in tables.tables
+        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, place)
+        for t, place in zip(tables.tables, law.tolist(), strict=True)
     )
-    return tuple(
-        TableGroup((laws[law],), *(np.asarray(x, dtype=np.float64) for x in (count, *numbers)))
-        for (*numbers, law), count in sorted(kinds.items())
-    )
+    columns = np.array([(count, *kind) for kind, count in sorted(kinds.items())], dtype=np.float64).T
+    count, rows, dim, pooling, dtype, weight = columns[:-1, :, np.newaxis]
+    return TableKinds(count, rows, dim, dtype, pooling, weight, laws, columns[-1].astype(np.int64))
 
 
 class TooFewGpusError(BadInputError):
@@ -325,8 +324,13 @@ class GpuCount:
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
 
-def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
-    """How the number of GPUs of one configuration was determined, and what each holds, sharded row-wise."""
+def count_gpus(
+    basis: PassBasis, work: Configs, reserve: float, memory: GpuMemory, place: int = 0
+) -> GpuCount:
+    """How the number of GPUs of one configuration was determined, and what each holds, sharded row-wise.
+
+    memory  of a GPU of several configurations, of which this one has a place
+    """
     machine = basis.setting.machine
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
     node = basis.gpus_per_node or machine.gpus_per_node
@@ -336,11 +340,10 @@ def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
     # A number that was given is kept even where it does not fit: the answer then says so.
     rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    held = count_memory(basis, work)
-    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / basis.buffer_weight
-    rows, state, buffers = (float(sizes[0]) for sizes in parts)
-    good = bool(capacity.check_fits(float(held.total_bytes[0]), work.usable_bytes))
-    every = float(count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
+    parts = memory.rows_bytes, memory.optimizer_bytes, memory.buffer_bytes / basis.buffer_weight
+    rows, state, buffers = (float(sizes[place]) for sizes in parts)
+    (per_element, per_row), tables = basis.state, work.tables
+    every = float((tables.count * tables.rows * (tables.dim * per_element + per_row)).sum())
     return GpuCount(
         gpus=gpus,
         needed=needed,
@@ -355,7 +358,7 @@ def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
         optimizer_bytes=state,
         state_bytes=every,
         buffer_bytes=buffers,
-        fits=good,
+        fits=bool(capacity.check_fits(float(memory.total_bytes[place]), work.usable_bytes)),
     )
 
 

@@ -20,8 +20,7 @@ from perfmodel.answer.inputs import (
     share_equally,
 )
 from perfmodel.engine.basis import HostRows, PassBasis
-from perfmodel.engine.grid import choose_gpus
-from perfmodel.engine.row_wise import Configs
+from perfmodel.engine.grid import Configs, choose_gpus
 from perfmodel.engine.schemes import ALL, find_way
 from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
@@ -135,7 +134,7 @@ class Question:
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
         room, ids = Room(basis.room_bytes, self.reserve, node, self.training), self.distribution or UNIFORM
         work = group_set(tables, values, room, ids) if tables else group_equal(values, room, ids)
-        rows = max(float(group.rows.max()) for group in work.groups)
+        rows = float(work.tables.rows.max())
         if (work.id_bytes == _INT32_BYTES).any() and rows > _INT32_ROWS:
             words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
             raise BadInputError(words, "leave --set id_dtype=int32 out, or give more --tables.")
@@ -188,16 +187,16 @@ class Question:
 
     def to_dict(self, basis: PassBasis, work: Configs) -> dict[str, Any]:
         """Plain values for JSON, counts as integers; None where the tables of a set differ."""
-        only = work.groups[0] if self.model is None else None
+        only = work.tables if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
         return {
             "model": self.model,
             "table_bytes": float(work.table_bytes[0]),
             "batch": int(work.batch[0]),
             **({"max_latency_s": self.max_latency_s} if self.max_latency_s is not None else {}),
-            "tables": int(sum(float(group.count.flat[0]) for group in work.groups)),
-            "pooling": float(only.pooling.flat[0]) if only else None,
-            "dim": int(only.dim.flat[0]) if only else None,
+            "tables": int(work.table_count[0]),
+            "pooling": float(only.pooling[0, 0]) if only else None,
+            "dim": int(only.dim[0, 0]) if only else None,
             "dtype": (self.dtype or DEFAULTS["dtype"]) if only else None,
             "id_dtype": ids[int(work.id_bytes[0])],
             "id_bytes": int(work.id_bytes[0]),
@@ -206,7 +205,7 @@ class Question:
             "backend": basis.setting.backend,
             "clock": self.clock,
             "payload": basis.payload or PAYLOADS[0],
-            "distribution": work.ids_names,
+            "distribution": work.tables.ids_names,
             "reserve": self.reserve,
             "gpus_per_node": basis.gpus_per_node or self.machine.gpus_per_node,
             **({"rows": str(self.rows)} if self.rows else {}),

@@ -22,12 +22,10 @@ from perfmodel.answer.uniform_plans import (
     list_tables,
 )
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
-from perfmodel.collectives.library import Timing
-from perfmodel.engine.cost import cost_passes
+from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.row_wise import build_times, choose_exchanges, count_loads, cut_group
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
-from perfmodel.engine.steps import STEPS, Step, StepRow, sum_by_cause
+from perfmodel.engine.steps import STEPS, sum_causes
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import capacity
 from perfmodel.model.bands import compute_difference_band
@@ -102,7 +100,7 @@ def find_fastest(answers: Iterable[Answer | Impossible]) -> Answer:
 def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
     """Answers that fit and are slower than the fastest by less than the uncertainty, fastest first.
 
-    Source: ``differences.shared_difference_band``
+    Source: ``differences.compute_difference_band``
     Limits: one GPU -> none;  a sharding with the same plan as the fastest -> left out
     """
     possible = [answer for answer in answers if isinstance(answer, Answer)]
@@ -114,15 +112,23 @@ def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
 def is_slower(slower: Answer, fastest: Answer) -> bool:
     """Whether a time exceeds another on the same machine by more than the uncertainty of their difference.
 
-    Source: ``differences.shared_difference_band``
+    Source: ``differences.compute_difference_band``
     """
-    causes, of_fastest = sum_by_cause(slower.steps, _name_curve), sum_by_cause(fastest.steps, _name_curve)
-    return bool(compute_difference_band(causes, of_fastest)[0] > 0)
-
-
-def _name_curve(row: StepRow) -> str:
-    """Cause of error of a step's time: the curve of its collective, or the cause of its kernel."""
-    return row.cause if row.is_kernel else f"{row.collective} {STEPS[row.name].ranks}"
+    causes = []
+    for answer in (slower, fastest):  # cause of error: the curve of a collective, or that of a kernel
+        steps = [(row, STEPS[row.name]) for row in answer.steps]
+        causes.append(
+            sum_causes(
+                (
+                    step.cause if step.is_kernel else f"{row.collective} {step.ranks}",
+                    row.low_s,
+                    row.time_s,
+                    row.high_s,
+                )
+                for row, step in steps
+            )
+        )
+    return bool(compute_difference_band(*causes)[0] > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,18 +375,15 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
     kind, times = choose_exchanges(basis, work), build_times(basis, work)
     loads = count_loads(basis, work, kind)
 
-    def timing(step: Step) -> Timing:
-        return next(timed.timing for timed in cost_passes(times, loads).steps if timed.name == step.name)
-
-    cuts = [cut_group(basis, work, group, kind) for group in work.groups]
-    counts = np.array([float(count.flat[0]) for _, count in cuts])
+    cuts = [cut_tables(basis, work, kind, slice(x, x + 1)) for x in range(len(work.tables))]
+    counts = work.tables.count[:, 0]
     by_table = np.concatenate([sum_even_loads(table, count) for table, count in cuts])
     return ExplainedPass(
         times=times,
         rows=answer.steps,
-        timing=timing,
+        timing=lambda step: times.time_step(step, loads),
         names=[f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts],
         counts=counts,
-        cut=lambda table: cut_group(basis, work, work.groups[table], kind)[0],
+        cut=lambda table: cut_tables(basis, work, kind, slice(table, table + 1))[0],
         on_rank=lambda _: (np.ones(counts.size), by_table),
     )

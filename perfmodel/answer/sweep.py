@@ -17,8 +17,7 @@ from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, Room, find_sizes
 from perfmodel.answer.question import Question, read_keywords
 from perfmodel.answer.ranking import answer_each, rank_on_fewest
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.grid import cost_grid, project_grid
-from perfmodel.engine.row_wise import Configs
+from perfmodel.engine.grid import Configs, cost_grid, project_grid
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -85,10 +84,10 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
         "batch": work.batch,
         "id_bytes": work.id_bytes,
     }
-    if len(work.groups) == 1:
-        only = work.groups[0]
+    if len(work.tables) == 1:
+        only = work.tables
         for name, values in (("table_count", only.count), ("pooling", only.pooling), ("dim", only.dim)):
-            columns[name] = np.broadcast_to(values, work.gpus.shape)
+            columns[name] = np.broadcast_to(values[0], work.gpus.shape)
     columns |= project_grid(basis, work)
     words = pd.Index([str(e) for e in Evidence])
     for name in ("evidence", "main_evidence"):
@@ -198,8 +197,8 @@ def _list_values(answer: Answer) -> dict[str, Any]:
     """The values of a row, by the columns of ``project_row_wise``."""
     work = answer.work
     columns = {"table_bytes": work.table_bytes, "batch": work.batch, "id_bytes": work.id_bytes}
-    if len(work.groups) == 1:
-        only = work.groups[0]
+    if len(work.tables) == 1:
+        only = work.tables
         columns |= {"table_count": only.count, "pooling": only.pooling, "dim": only.dim}
     return {
         **{name: float(np.ravel(values)[0]) for name, values in columns.items()},

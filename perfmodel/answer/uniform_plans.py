@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.grid import Configs
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table, deal_shards
-from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import (
     SEQUENCES,
     TABLE_ROW_WISE,
@@ -25,7 +25,7 @@ from perfmodel.engine.schemes import (
     over_all,
 )
 from perfmodel.engine.steps import StepCost
-from perfmodel.engine.tables import PlanTables, collect_laws
+from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.units import format_bytes
@@ -120,18 +120,17 @@ def build_evaluator(basis: PassBasis, work: Configs, tables: PlanTables) -> Eval
 
 def list_tables(work: Configs, model: str) -> PlanTables:
     """The tables of one configuration, named after ``model``. Limits: too many -> BadInputError"""
-    counts = [int(group.count.flat[0]) for group in work.groups]
-    if sum(counts) > MOST_TABLES:
+    kinds, count = work.tables, int(work.table_count[0])
+    if count > MOST_TABLES:
         raise BadInputError(
-            f"shardings of {sum(counts)} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
+            f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
         )
-    rows, dim, dtype, pooling, weights = (
-        np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
-        for name in ("rows", "dim", "dtype", "pooling", "weight_bytes")
-    )
-    laws, law = collect_laws([group.ids[0] for group in work.groups])
-    names = tuple(f"table_{place}" for place in range(sum(counts)))
-    return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
+    columns = kinds.rows, kinds.dim, kinds.dtype, kinds.pooling, kinds.weight_bytes
+    counts = kinds.count[:, 0].astype(np.int64)
+    rows, dim, dtype, pooling, weights = (np.repeat(column[:, 0], counts) for column in columns)
+    names = tuple(f"table_{place}" for place in range(count))
+    law = np.repeat(kinds.law, counts)
+    return PlanTables(rows, dim, dtype, pooling, weights, kinds.laws, law, model, names)
 
 
 class UniformPlans:

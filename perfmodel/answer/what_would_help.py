@@ -12,7 +12,7 @@ from perfmodel.answer.question import Question
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST
-from perfmodel.engine.steps import STEPS, StepRow
+from perfmodel.engine.steps import SORT_ALONE, STEPS, StepRow
 from perfmodel.errors import PerfmodelError
 from perfmodel.model.capacity import list_even_gpus
 from perfmodel.question.groups import LARGEST
@@ -145,7 +145,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
             yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
     if question.payload is None:
         yield Change(SETTINGS, "bags sent as fp16", "--set payload=fp16", replace(question, payload="fp16"))
-    if question.id_bytes != _INT32_BYTES and all((t.rows < _INT32_ROWS).all() for t in answer.work.groups):
+    if question.id_bytes != _INT32_BYTES and (answer.work.tables.rows < _INT32_ROWS).all():
         int32 = replace(question, id_bytes=_INT32_BYTES)
         yield Change(SETTINGS, "ids of int32", "--set id_dtype=int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
@@ -322,5 +322,5 @@ def _list_experiments(step: StepRow) -> tuple[str, ...]:
     """
     if not step.collective:
         kernel = STEPS[step.name]
-        return () if kernel.like or kernel.sorts_alone or kernel.hosted else (f"kernel:{step.name}",)
+        return () if kernel.like or kernel.name == SORT_ALONE or kernel.hosted else (f"kernel:{step.name}",)
     return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,6 @@ class TimedStep:
     payload_bytes: Array
     timing: Timing
 
-    @property
-    def name(self) -> str:
-        """Name of the step."""
-        return self.step.name
-
 
 @dataclass(frozen=True, eq=False)
 class PassCost:
@@ -67,26 +62,11 @@ class PassCost:
         """Time of each pass [s]."""
         return np.asarray(sum(step.timing.time_s for step in self.steps))
 
-    @property
-    def floor_s(self) -> Array:
-        """Latency of each pass: the part that no faster link or memory shortens [s]."""
-        return np.asarray(sum(step.timing.floor_s for step in self.steps))
-
     @cached_property
     def causes(self) -> dict[str, Times]:
         """(low, centre, high) of each cause of error [s]."""
         timings = ((step.step.cause, step.timing) for step in self.steps)
-        return sum_causes((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timings)
-
-    @property
-    def band(self) -> Times:
-        """(low, centre, high) of each pass [s]."""
-        return bands.sum_band(*self.causes.values())
-
-    @property
-    def evidence(self) -> Codes:
-        """Rank of the weakest evidence of a step."""
-        return reduce(np.maximum, (step.timing.evidence for step in self.steps))
+        return sum_causes((cause, t.low_s, t.time_s, t.high_s) for cause, t in timings)
 
     @property
     def main_evidence(self) -> Codes:
@@ -115,12 +95,12 @@ class PassCost:
             if time_s == 0:
                 continue
             payload, mean, rank = float(step.payload_bytes[index]), 0.0, 0
-            if busiest is not None and step.name != HANDOVER:
+            if busiest is not None and step.step.name != HANDOVER:
                 payload, mean, rank = busiest(step.step)
             library, setting = timing.library_names[int(timing.library[index])], self.setting
             row = StepRow(
-                name=step.name,
-                label=label_step(step.name),
+                name=step.step.name,
+                label=label_step(step.step.name),
                 collective=step.step.collective,
                 library=library,
                 payload_bytes=payload,
@@ -149,32 +129,21 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if steps is None:
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
-    timed = []
+    timed, sent = [], []
     for step, timing in zip(steps, times.time_steps(steps, most), strict=True):
-        moved = times.find_payload(step, most) if step.collective else most[..., step.resources[0]]
-        timed.append(TimedStep(step, np.atleast_1d(moved), timing))
+        moved = (
+            times.find_payload(step, most) if step.collective else np.atleast_1d(most[..., step.resources[0]])
+        )
+        timed.append(TimedStep(step, moved, timing))
+        if step.collective:
+            sent.append((step, moved, times.group(step)[0], timing.time_s))
     setting = times.basis.setting
-    sent = [
-        times.describe_sent(timed_step.step, timed_step.payload_bytes, timed_step.timing.time_s)
-        for timed_step in timed
-        if timed_step.step.collective
-    ]
     if not setting.handover.known or not sent:
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
-    low_s, time_s, high_s, evidence = setting.handover.sum_times(sent)
-    none = constant(0, shape)
-    timing = Timing(
-        time_s=np.broadcast_to(time_s, shape),
-        low_s=np.broadcast_to(low_s, shape),
-        high_s=np.broadcast_to(high_s, shape),
-        floor_s=np.broadcast_to(time_s, shape),
-        evidence=np.broadcast_to(evidence, shape),
-        limit=none,
-        limit_names=(HANDOVER,),
-        library=none,
-        library_names=(setting.backend,),
-    )
+    low, time, high, evidence = (np.broadcast_to(end, shape) for end in setting.handover.sum_times(sent))
+    code = constant(0, shape)
+    timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))
 
 
@@ -307,7 +276,7 @@ class Evaluator:
         """
         cost = cost_passes(self.times, loads.most[np.newaxis])
         rows = cost.build_rows(0, lambda step: self._find_busiest(step, loads))
-        low, _, high = (float(end[0]) for end in cost.band)
+        low, _, high = (float(end[0]) for end in bands.sum_band(*cost.causes.values()))
         return StepCost(
             rows, float(cost.time_s[0]), low, high, Evidence.weakest(row.evidence for row in rows)
         )
@@ -325,8 +294,7 @@ class Evaluator:
         with the longest time is the busiest.
         """
         if step.gathers:
-            value = self.setting.machine.value
-            rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
+            rates = [self.basis.numbers[name] for name in ("gather_bytes_per_s", "l2_bytes_per_s")]
             seconds = [loads.of(x) / rate for x, rate in zip(step.resources, rates, strict=True)]
             rank, size = int(np.argmax(np.max(seconds, axis=0))), loads.of(step.resources[0])
         else:

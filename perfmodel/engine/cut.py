@@ -133,14 +133,6 @@ class LoadInputs:
     beside: Array | None = None
     all_rows: Array | None = None
 
-    def constant(self, key: str) -> float:
-        """A constant of the software or of the kernel model."""
-        return self.basis.constant(key)
-
-    def machine_value(self, key: str) -> float:
-        """A value of the machine."""
-        return self.basis.setting.machine.value(key)
-
     @cached_property
     def look_ups(self) -> AllLookUps:
         """Look-ups of all tables."""
@@ -189,7 +181,8 @@ class TableCut:
                 if self.sparse[where].any():
                     distinct[where] = look_ups.distinct_in_bag(rows)
         self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
-        self.v, self.pooled = model.basis.sent_element_bytes, model.constant("pooled_element_bytes")
+        self.n = n = model.basis.numbers
+        self.v, self.pooled = model.basis.sent_element_bytes, n["pooled_element_bytes"]
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
         # bytes of an element of a replica's gradient
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
@@ -197,7 +190,7 @@ class TableCut:
         self.q = np.ones(t.shape)  # share of bags that are sent
         if self.sparse.any():
             self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
-        self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
+        self.index = np.where(self.sparse, n["sparse_bag_index_bytes"], 0.0)
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
 
     @cached_property
@@ -248,7 +241,7 @@ class TableCut:
         """
         bags = np.where(self.dp, self.B, self.G * self.B * self.q)
         lookups = np.where(self.dp, self.B * self.L, self.lookups)
-        bag = self.elements * self.pooled + self.model.constant("offset_bytes")
+        bag = self.elements * self.pooled + self.n["offset_bytes"]
         gather = np.where(self.dp, Gather.COPY, Gather.SHARD)
         if self.ub.any():
             bags, lookups = (np.where(self.ub, self.requested, x) for x in (bags, lookups))
@@ -291,7 +284,7 @@ class TableCut:
         backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id
         """
         digits = _pick(self.model.sort_digits, self.t) if backward else self.id_bytes
-        place = self.model.constant("sort_place_bytes")
+        place = self.n["sort_place_bytes"]
         size: Array = ex.sort_bytes(lookups, digits, self.id_bytes, place)
         return size
 
@@ -313,12 +306,12 @@ class TableCut:
         gather    which rows each table's gather reads (``Gather``); None: every row is asked for, equally
                   often
         """
-        value, constant = self.model.machine_value, self.model.constant
-        cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
+        value = self.n
+        cache = value["l2_bytes"] * value["l2_usable_fraction"] / shards
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
         miss = self._count_misses(E, n, cache / row, gather)
-        bag = bag if gather is None else bag * value("bag_factor")
-        least, sector = value("row_access_bytes"), value("sector_bytes")
+        bag = bag if gather is None else bag * value["bag_factor"]
+        least, sector = value["row_access_bytes"], value["sector_bytes"]
         return kernels.count_traffic(miss, n, row, least, sector, ids, bags, bag)
 
     def _count_misses(

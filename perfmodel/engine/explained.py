@@ -26,7 +26,7 @@ from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.settings import Handover
-from perfmodel.engine.steps import HANDOVER, STEPS, WHOLE, Resource, Step, StepRow
+from perfmodel.engine.steps import HANDOVER, SORT_ALONE, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import time_between_counts
@@ -159,23 +159,24 @@ class ExplainedPass:
         with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
-        cause = "samples of this kernel" if basis.get_kernel_fit(kernel) else "published errors of this model"
+        cause = "samples of this kernel" if kernel in basis.setting.fits else "published errors of this model"
         published = min(math.log(basis.get_kernel_factor(kernel)), total)
         rest = math.sqrt(total**2 - published**2)
         band: tuple[tuple[str, float, float], ...]
         band = ((cause, published, published), ("sources of its constants disagree", rest, rest))
         if step.hosted:
             band = _whole("sources of its constants disagree", row)
+        alone = step.name == SORT_ALONE
         if step.sorts:
-            band = _whole("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", row)
-        keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
+            band = _whole("its sources disagree" if alone else "a hash table or torch.unique", row)
+        keys = _UNIQUE_KEYS if step.sorts and not alone else timing.limit_names
         values = {**basis.setting.constants.values, **basis.setting.machine.values}
         sources = tuple(_name_source(key, values[key]) for key in keys if key in values)
         return Explanation(row, derive("t", timing.time_s), sources, band)
 
     def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
-        names = [STEPS[row.name].alike for row in self.rows if row.collective]
+        names = [STEPS[row.name].like or row.name for row in self.rows if row.collective]
         waits_s = setting.handover.sum_waits_s(names)
         equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)

@@ -1,38 +1,192 @@
-"""Projection of many configurations at once: the GPUs and the memory that they need, and their columns."""
+"""Row-wise passes of many configurations at once: their loads, memory, GPUs and costs, as columns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from functools import cached_property, reduce
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import PassCost, cost_passes
+from perfmodel.engine.cut import LoadInputs, TableCut, Training
+from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.row_wise import (
-    CHUNK,
-    Configs,
-    build_times,
-    choose_exchanges,
-    cost_locally,
-    count_loads,
-    sum_tables,
-)
+from perfmodel.engine.placement import COPY
+from perfmodel.engine.schemes import FLAT
 from perfmodel.engine.steps import Times
-from perfmodel.engine.tables import Array, row_bytes
+from perfmodel.engine.tables import Array, TableShapes, row_bytes
+from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
+from perfmodel.model import exchanges as ex
 from perfmodel.schema.gate import MOST_GPUS
+from perfmodel.schema.workload import Distribution
 
+T = TypeVar("T")
+CHUNK = 32_768
+"""Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
+STACK = 2**16
+"""Kinds of tables times configurations whose loads are computed together."""
 _ROUNDS = 64
 """Most rounds of the search for the fewest GPUs; random configurations take at most 8."""
 _NOISE = 1e-12  # of a number of GPUs, from rounding
+
+
+@dataclass(frozen=True, eq=False)
+class TableKinds:
+    """K kinds of equal tables: arrays [K, C], with a value per configuration, or [K, 1].
+
+    count  number of equal tables;  rows, dim, dtype, pooling, weight_bytes  of each (``TableShapes``)
+    laws, law  the different distributions of ids, and the index of each kind's among them [K]
+    """
+
+    count: Array
+    rows: Array
+    dim: Array
+    dtype: Array
+    pooling: Array
+    weight_bytes: Array
+    laws: tuple[Distribution, ...]
+    law: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    @property
+    def ids_names(self) -> str:
+        """Names of the distributions of ids."""
+        return ", ".join(dict.fromkeys(self.laws[law].name for law in self.law.tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class Configs:
+    """C configurations, one per element of the arrays: tables, batch, and number of GPUs.
+
+    table_bytes  of all tables;  gpus  number used [-];  needed  the fewest GPUs that hold the rows [-]
+    batch        samples of one GPU [-];  id_bytes  bytes of one id;  tables  of each configuration
+    given_gpus   whether the user gave the number of GPUs
+    filled       whether no table size was given, so that the tables fill the memory
+    usable_bytes  memory of a GPU for tables and exchanges
+    """
+
+    table_bytes: Array
+    gpus: Array
+    needed: Array
+    batch: Array
+    id_bytes: Array
+    tables: TableKinds
+    given_gpus: bool
+    filled: bool = False
+    usable_bytes: float = np.inf
+
+    def __len__(self) -> int:
+        return self.gpus.size
+
+    @cached_property
+    def all_rows(self) -> Array:
+        """Rows of all tables together, per configuration or for all."""
+        return np.asarray((self.tables.count * self.tables.rows).sum(axis=0))
+
+    @cached_property
+    def table_count(self) -> Array:
+        """Number of tables, per configuration or for all."""
+        return np.asarray(self.tables.count.sum(axis=0))
+
+    def select(self, span: Any) -> Configs:
+        """Some of the configurations."""
+        columns = self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes
+        tables, options = self.tables, (self.given_gpus, self.filled, self.usable_bytes)
+        of_tables = tables.count, tables.rows, tables.dim, tables.dtype, tables.pooling, tables.weight_bytes
+        chosen = (column[:, span] if column.shape[1] > 1 else column for column in of_tables)
+        kinds = TableKinds(*chosen, tables.laws, tables.law)
+        return Configs(*(column[span] for column in columns), kinds, *options)
+
+
+Codes = NDArray[np.int64]
+"""Codes of ``Exchange``, one per configuration."""
+
+
+def count_loads(
+    basis: PassBasis, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True
+) -> Array:
+    """Loads of every GPU in a row-wise pass, all tables together: [..., K] bytes of each of the K resources.
+
+    kind  exchange of the bags of each configuration (``choose_exchanges``)
+    works, exchanges  whether look-ups and updates of rows, and whether all else counts
+    """
+    stack = max(STACK // len(work), 1)
+    cuts = (cut_tables(basis, work, kind, slice(x, x + stack)) for x in range(0, len(work.tables), stack))
+    return reduce(np.add, (sum_even_loads(*cut, works=works, exchanges=exchanges) for cut in cuts))
+
+
+def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tuple[TableCut, Array]:
+    """(some kinds of tables cut over all GPUs [K, C], number of equal tables of each).
+
+    A table with fewer rows than GPUs is replicated, without exchange.
+    """
+    tables = work.tables
+    law, rows = tables.law[some], tables.rows[some]
+    shape = rows.shape[0], len(work)
+    columns = rows, tables.dim[some], tables.dtype[some], tables.pooling[some], tables.weight_bytes[some]
+    of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
+    flat_rows, dim, dtype, pooling, weight, batch, gpus, domain, id_bytes, beside, all_rows, laws = (
+        np.broadcast_to(column, shape).reshape(-1) for column in (*columns, *of_pass, law[:, np.newaxis])
+    )
+    shapes = TableShapes(flat_rows, dim, dtype, pooling, weight, tables.laws, laws)
+    training = None
+    if basis.training:
+        training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
+    model = LoadInputs(
+        tables=shapes,
+        basis=basis,
+        batch=batch,
+        gpus=gpus,
+        domain=domain,
+        id_bytes=id_bytes,
+        training=training,
+        beside=beside,
+        all_rows=all_rows,
+    )
+    copied = np.broadcast_to(rows < work.gpus, shape)
+    kinds, parts = np.where(copied, int(COPY.kind), kind), np.where(copied, 1.0, work.gpus)
+    place = np.arange(flat_rows.size).reshape(shape)
+    cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
+    return cut, tables.count[some]
+
+
+def choose_exchanges(basis: PassBasis, work: Configs) -> Codes:
+    """The exchange of bags of each configuration: the faster, if the library can run two."""
+    best, best_s = np.asarray(int(basis.exchanges[0])), np.asarray(np.inf)
+    if len(basis.exchanges) == 1:
+        return best
+    times = build_times(basis, work)
+    gather = next(place for place, step in enumerate(times.steps) if step.always)
+    for kind in basis.exchanges:
+        loads = count_loads(basis, work, np.asarray(int(kind)), works=False)
+        after_s = np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
+        best, best_s = np.where(after_s < best_s, int(kind), best), np.minimum(after_s, best_s)
+    return best
+
+
+def build_times(basis: PassBasis, work: Configs) -> PassTimes:
+    """Times of the steps on the GPUs of each configuration."""
+    digits = ex.sort_digits(work.all_rows / work.gpus)
+    return PassTimes(basis, work.gpus, basis.domain(work.gpus), basis.steps, digits=digits)
+
+
+def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
+    """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
+    alone = replace(work, gpus=np.ones_like(work.gpus))
+    loads = count_loads(basis, alone, np.asarray(int(FLAT)), exchanges=False)
+    times = build_times(basis, alone)
+    steps = [step for step in times.steps if step.is_kernel and step.alone and not step.hosted]
+    return cost_passes(times, loads, steps)
 
 
 def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) -> GpuMemory:
@@ -41,28 +195,30 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
     loads  of the pass, if computed before
     Limits: one GPU, or every table on every GPU -> no buffers
     """
-    per_element, per_row = basis.state
-    counts = [t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0) for t in work.stacked]
-    groups = list(zip(work.stacked, counts, strict=True))
-    rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=basis.training) for t, n in groups)
-    state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
-    times, kinds = build_times(basis, work), [np.asarray(int(kind)) for kind in basis.exchanges]
-    if loads is None or len(kinds) > 1:
-        every = [count_loads(basis, work, kind, works=False) for kind in kinds]
-    else:
-        every = [loads]
-    return GpuMemory(rows, state, reduce(np.maximum, (times.count_buffers(sent.T) for sent in every)))
+    (per_element, per_row), t = basis.state, work.tables
+    count = t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)
+    rows = (count * row_bytes(t.dtype, t.dim, training=basis.training)).sum(axis=0)
+    state = (count * (t.dim * per_element + per_row)).sum(axis=0)
+    passes = [] if loads is None or len(basis.exchanges) > 1 else [loads]
+    for kind in [] if passes else basis.exchanges:
+        passes.append(count_loads(basis, work, np.asarray(int(kind)), works=False))
+    times = build_times(basis, work)
+    return GpuMemory(rows, state, reduce(np.maximum, (times.count_buffers(sent.T) for sent in passes)))
+
+
+def _compute_chunks(work: Configs, spans: Sequence[Any], compute: Callable[[Configs], T]) -> list[T]:
+    """Results of chunks of configurations, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
+        return list(pool.map(lambda span: compute(work.select(span)), spans))
 
 
 def _count_in_chunks(basis: PassBasis, work: Configs) -> GpuMemory:
-    """``count_memory`` of any number of configurations, on all cores."""
+    """``count_memory`` of any number of configurations."""
     if len(work) <= CHUNK:
         return count_memory(basis, work)
-    chunks = [work.select(slice(start, start + CHUNK)) for start in range(0, len(work), CHUNK)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
-        memories = list(pool.map(lambda chunk: count_memory(basis, chunk), chunks))
-    parts = zip(*(vars(memory).values() for memory in memories), strict=True)
-    return GpuMemory(*map(np.concatenate, parts))
+    spans = [slice(x, x + CHUNK) for x in range(0, len(work), CHUNK)]
+    memories = _compute_chunks(work, spans, lambda chunk: count_memory(basis, chunk))
+    return GpuMemory(*map(np.concatenate, zip(*(vars(memory).values() for memory in memories), strict=True)))
 
 
 def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
@@ -89,11 +245,11 @@ def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
 
     Limits: buffers fill all of it -> as without buffers
     """
-    (group,), memory = work.groups, _count_in_chunks(basis, work)
+    memory, tables = _count_in_chunks(basis, work), work.tables
     left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
     room = np.where(left > 0, left, 1.0)
-    rows = np.maximum(group.rows * room, work.gpus)
-    return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
+    tables = replace(tables, rows=np.maximum(tables.rows * room, work.gpus))
+    return replace(work, table_bytes=work.table_bytes * room, tables=tables)
 
 
 def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
@@ -110,12 +266,12 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     before = np.full((3, len(work)), np.nan)  # GPUs, bytes over the memory, tables that are cut
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
-        taken = (
-            needed[places] if work.given_gpus else capacity.round_to_nodes(needed[places], np.float64(node))
-        )
+        taken = needed[places]
+        taken = taken if work.given_gpus else capacity.round_to_nodes(taken, np.float64(node))
         memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
-        cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)
+        tables = unfinished.tables
+        cut = (tables.count * (tables.rows >= taken)).sum(axis=0)
         places, taken, cut = places[unfit], taken[unfit], cut[unfit]
         room = work.usable_bytes - memory.buffer_bytes[unfit]
         over = memory.total_bytes[unfit] - work.usable_bytes
@@ -158,8 +314,7 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
-        grids = list(pool.map(lambda span: cost_grid(basis, work.select(span)).columns, spans))
+    grids = _compute_chunks(work, spans, lambda chunk: cost_grid(basis, chunk).columns)
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     names = dict.fromkeys(name for grid in grids for name in grid)
@@ -177,11 +332,13 @@ class CostedGrid:
     """Configurations with the costs from which their columns are computed.
 
     columns  of ``project_grid``;  base, cost  of the batch in local memory, and of the sharded pass
+    memory   of a GPU
     """
 
     columns: Columns
     base: PassCost
     cost: PassCost
+    memory: GpuMemory
 
 
 @np.errstate(all="ignore")
@@ -189,26 +346,20 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
     """Cost some configurations; refuses values so extreme that a time is not finite."""
     loads = count_loads(basis, work, choose_exchanges(basis, work))
     base, cost = cost_locally(basis, work), cost_passes(build_times(basis, work), loads)
-    base_low, local, base_high = base.band
-    low, time, high = cost.band
-    slowdown_low, slowdown_high = slowdown_band(cost.causes, base.causes)
-    held = count_memory(basis, work, loads)
+    base_low, _, base_high = bands.sum_band(*base.causes.values())
+    memory, floor = count_memory(basis, work, loads), sum(step.timing.floor_s for step in cost.steps)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,
-        "memory_bytes": held.total_bytes,
-        "buffer_bytes": held.buffer_bytes / basis.buffer_weight,
-        "fits": capacity.check_fits(held.total_bytes, work.usable_bytes),
+        "memory_bytes": memory.total_bytes,
+        "buffer_bytes": memory.buffer_bytes / basis.buffer_weight,
+        "fits": capacity.check_fits(memory.total_bytes, work.usable_bytes),
         "baseline_low_s": base_low,
         "baseline_high_s": base_high,
-        "low_s": low,
-        "high_s": high,
-        "slowdown_low": slowdown_low,
-        "slowdown_high": slowdown_high,
-        "evidence": np.maximum(base.evidence, cost.evidence),
+        "evidence": reduce(np.maximum, (step.timing.evidence for step in (*base.steps, *cost.steps))),
         "main_evidence": cost.main_evidence,
-        **compare_with_local(time, local, cost.floor_s, work.gpus),
-        **{f"{step.name}_time_s": step.timing.time_s for step in cost.steps},
+        **compare_with_local(cost.causes, base.causes, floor, work.gpus),
+        **{f"{step.step.name}_time_s": step.timing.time_s for step in cost.steps},
     }
     for name in ("time_s", "slowdown"):
         if not np.isfinite(columns[name]).all():
@@ -216,33 +367,35 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
                 f"the {name.removesuffix('_s')} of this configuration is not a finite number.",
                 "a value given with --set, or in the machine file, is too large or too small.",
             )
-    return CostedGrid(columns, base, cost)
+    return CostedGrid(columns, base, cost, memory)
 
 
-def compare_with_local(time: Any, local: Any, floor: Any, gpus: Any) -> dict[str, Any]:
+def compare_with_local(
+    causes: Mapping[str, Times], local: Mapping[str, Times], floor: Any, gpus: Any
+) -> dict[str, Any]:
     """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
 
-    time, local  of the pass and of the local look-up [s];  floor  latency of the pass [s];  gpus  G [-]
+    causes, local  times of the pass and of the local look-up, by cause of error [s]
+    floor  latency of the pass [s];  gpus  G [-]
+    Source of the band: ``bands.compute_slowdown_band``
     Limits: G = 1 -> slowdown and throughput_ratio 1
     """
-    return {
-        "time_s": time,
-        "baseline_time_s": local,
-        "floor_time_s": floor,
-        "slowdown": time / local,
-        "slowdown_floor_part": floor / local,
-        "slowdown_bytes_part": (time - floor) / local,
-        "throughput_ratio": gpus * local / time,
-    }
-
-
-def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
-    """(low, high) of the slowdown (``bands.compute_slowdown_band``).
-
-    causes, local  times of the sharded and of the local pass, by cause of error
-    """
-    nothing = tuple(0.0 * time for time in next(iter(local.values())))
+    low, time, high = bands.sum_band(*causes.values())
+    alone = bands.sum_band(*local.values())[1]
+    nothing = tuple(0.0 * end for end in next(iter(local.values())))
     apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
-    return bands.compute_slowdown_band(
-        apart, *((causes.get(cause, nothing), local_times) for cause, local_times in local.items())
-    )
+    shared = ((causes.get(cause, nothing), of_local) for cause, of_local in local.items())
+    slowdown_low, slowdown_high = bands.compute_slowdown_band(apart, *shared)
+    return {
+        "low_s": low,
+        "high_s": high,
+        "slowdown_low": slowdown_low,
+        "slowdown_high": slowdown_high,
+        "time_s": time,
+        "baseline_time_s": alone,
+        "floor_time_s": floor,
+        "slowdown": time / alone,
+        "slowdown_floor_part": floor / alone,
+        "slowdown_bytes_part": (time - floor) / alone,
+        "throughput_ratio": gpus * alone / time,
+    }

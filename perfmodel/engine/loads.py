@@ -93,7 +93,7 @@ class LoadModel(LoadInputs):
         holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
         if self.sets is not None and self.groups is not None:
             holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
-            lengths = ex.lengths_bytes(1, cut.B, self.constant("length_bytes"))  # of bags from replicas
+            lengths = ex.lengths_bytes(1, cut.B, self.basis.numbers["length_bytes"])  # of bags from replicas
             everywhere[..., Resource.COPIED_LENGTHS] = lengths * cut.dp
             holder = self.groups.spread(t, holder, False)
             everywhere = self.groups.spread(t, everywhere, True)
@@ -168,7 +168,7 @@ def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges
 
 def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
-    length, ids = a.model.constant("length_bytes"), a.ids
+    length, ids = a.n["length_bytes"], a.ids
     sent = ex.lengths_bytes(a.r * a.c, a.B, length) * a.split
     everywhere[Resource.LENGTHS_SENT] = sent
     holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
@@ -183,7 +183,7 @@ def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     if not a.ub.any():
         return
     everywhere[Resource.DEDUPLICATE] = a.sort_bytes(a.B * (a.L + a.hot_L)) * a.ub
-    request = a.id_bytes + a.model.constant("feature_id_bytes")
+    request = a.id_bytes + a.n["feature_id_bytes"]
     everywhere[Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
     holder[Resource.REQUESTS_RECEIVED] = ex.rows_bytes(a.requested, request) * a.ub
     holder[Resource.DEDUPLICATE_REQUESTS] = a.sort_bytes(a.requested) * a.ub
@@ -194,7 +194,7 @@ def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
     Source: TorchRec 1.8, ``EmbeddingCollection``, without and with use_index_dedup
     """
-    length, sharded, count = a.model.constant("length_bytes"), ~a.dp, a.B * a.L
+    length, sharded, count = a.n["length_bytes"], ~a.dp, a.B * a.L
     sent = np.where(a.ub, a.U, count)
     held = ex.requested_rows(a.G, sent, a.r)
     lengths = ex.lengths_bytes(a.r * a.c, a.B, length) * sharded
@@ -225,7 +225,7 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
         everywhere[resource] = size * a.dp
     if not hot.any():
         return
-    bag = a.D * a.pooled + a.model.constant("offset_bytes")
+    bag = a.D * a.pooled + a.n["offset_bytes"]
     rows, lookups, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
     moved = a.count_traffic(rows, lookups, a.whole_row, bags, bag, a.beside, Gather.HOT)
     everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
@@ -238,14 +238,13 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
     """Rows that the gather reads come over the link to the host; replicas are in HBM."""
-    value, constant = a.model.machine_value, a.model.constant
-    row = kernels.round_to_sectors(a.row, value("sector_bytes"))
-    reads = constant("link_request_bytes"), constant("link_header_bytes")
-    wire = kernels.count_host_row_bytes(row, *reads, constant("link_row_bytes"))
-    rate = value("host_link_bytes_per_s") * constant("link_packet_fraction")
-    in_flight = kernels.count_rows_in_flight(constant("host_latency_s"), rate, wire)
+    row = kernels.round_to_sectors(a.row, a.n["sector_bytes"])
+    reads = a.n["link_request_bytes"], a.n["link_header_bytes"]
+    wire = kernels.count_host_row_bytes(row, *reads, a.n["link_row_bytes"])
+    rate = a.model.basis.setting.machine.value("host_link_bytes_per_s") * a.n["link_packet_fraction"]
+    in_flight = kernels.count_rows_in_flight(a.n["host_latency_s"], rate, wire)
     read, looked_up = a.count_host_reads(host, in_flight)
-    holder[Resource.CACHED_INDICES] = ex.ids_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
+    holder[Resource.CACHED_INDICES] = ex.ids_bytes(looked_up, a.n["cache_index_bytes"]) * ~a.dp
     holder[Resource.HOST_ROWS] = kernels.read_bytes(read, wire) * ~a.dp
     packets = kernels.count_host_row_bytes(row, *reads, 0.0)
     holder[Resource.HOST_PACKETS] = kernels.read_bytes(read, packets) * ~a.dp
@@ -257,7 +256,7 @@ def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
         return
     holder[Resource.ROWS_SENT] = ex.rows_bytes(a.requested, a.row) * a.ub
     everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
-    bag = a.D * a.pooled + a.model.constant("offset_bytes")
+    bag = a.D * a.pooled + a.n["offset_bytes"]
     bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
     moved = a.count_traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
     everywhere[Resource.POOL_DRAM] = moved.dram_bytes * a.ub

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,14 @@ from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Array, Faster, Library, Links
 from perfmodel.collectives.link_laws import card_rate
+from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import (
     IMPLEMENTATIONS,
     Calibration,
     Curve,
     KernelConstants,
+    KernelFit,
     load_calibration,
 )
 from perfmodel.schema.evidence import Backend, Clock, Evidence
@@ -40,15 +43,8 @@ mapped."""
 _Z95 = 1.96
 
 
-@dataclass(frozen=True)
-class Sent:
-    """A collective step of some configurations: bytes, ranks and time [s] of the step in each of them."""
-
-    name: str
-    collective: str
-    payload_bytes: Array
-    gpus: Array
-    time_s: Array
+Sent = tuple[Step, Array, Any, Array]
+"""A collective step of some passes: (the step, bytes, ranks, time [s]) in each of them."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +89,11 @@ class Handover:
         """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""
         low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
         rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
-        for step in steps:
-            sent = step.time_s > 0
-            middle, error, evidence = self._compare_curves(step)
-            constant = self.constants.get(_LIKE.get(step.name, step.name))
+        for step, payload, gpus, time_s in steps:
+            sent = time_s > 0
+            middle, error, evidence = self._compare_curves(step.collective, payload, gpus)
+            name = step.like or step.name
+            constant = self.constants.get(_LIKE.get(name, name))
             for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
             low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
             time = time + np.where(sent, middle + for_step[1], 0)
@@ -108,13 +105,15 @@ class Handover:
             high = high + np.where(taken, between.high, 0)
         return low, time, high, rank.astype(np.int8)
 
-    def _compare_curves(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _compare_curves(
+        self, collective: str, payload: Array, ranks: Any
+    ) -> tuple[Array, Array, NDArray[np.int8]]:
         """By how much a collective takes longer right after a kernel: (time [s], its 95 % half-width,
         evidence rank)."""
-        size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
+        size, gpus = np.broadcast_arrays(payload, np.asarray(ranks, dtype=np.float64))
         extra, error = np.zeros(size.shape), np.zeros(size.shape)
         rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)
-        pairs = self.pairs.get(step.collective, ())
+        pairs = self.pairs.get(collective, ())
         if not pairs:
             return extra, error, rank
         for count in np.unique(gpus):
@@ -149,6 +148,18 @@ class Setting:
     kernels: KernelConstants | None = None  # of the calibration: already contained in ``machine``
     asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as the user set it
     handover: Handover = field(default_factory=Handover)
+
+    @property
+    def fits(self) -> Mapping[str, KernelFit]:
+        """Errors of the calibration's fits, by kernel; empty if constants are the machine file's."""
+        return self.kernels.fits if self.kernels else {}
+
+    def is_untold(self, key: str) -> bool:
+        """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
+        if self.kernels is None or key in self.machine.overrides:
+            return False
+        values = self.kernels.values
+        return key in self.kernels.untold or (key in values and not values[key].known)
 
     @property
     def kernel_library(self) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import count
-from operator import attrgetter
 from typing import Any
 
 from perfmodel.schema.evidence import Clock, Evidence
@@ -101,8 +100,9 @@ ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; the ranks of one scale-up domain; the ranks with one place in all domains."""
 SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN, PLACE_ROWS = "convert_out", "convert_in", "place_rows"
-_SORT_ALONE = "sort_lookups"
-_SORTS = frozenset({"deduplicate", "deduplicate_requests", _SORT_ALONE})
+SORT_ALONE = "sort_lookups"
+"""The sort of the backward pass, which FBGEMM runs."""
+_SORTS = frozenset({"deduplicate", "deduplicate_requests", SORT_ALONE})
 HANDOVER = "handover"
 """Time that a pass adds to its collectives, where a calibration measured it."""
 
@@ -120,8 +120,12 @@ class Step:
     sharding    TorchRec's sharding type whose tables exchange by themselves;  whole  name of the
                 corresponding step of all tables
     in_place    whether a collective needs no buffers besides memory that is kept anyway
-    hosted      whether it is of rows in host memory
+    hosted      whether it is of rows in host memory;  always  whether it runs in every pass, even on one GPU
     grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
+    is_kernel   whether it runs on one GPU without communication
+    gathers     whether it reads rows and pools them, so that it has DRAM and L2 bytes
+    sorts       whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)
+    cause       of its error: errors of steps with one cause are fully correlated
     """
 
     name: str
@@ -136,45 +140,23 @@ class Step:
     in_place: bool = False
     grouped: bool = False
     hosted: bool = False
+    always: bool = False
+    is_kernel: bool = field(init=False)
+    gathers: bool = field(init=False)
+    sorts: bool = field(init=False)
+    cause: str = field(init=False)
 
-    @property
-    def is_kernel(self) -> bool:
-        """Whether it is a kernel, which runs on one GPU without communication."""
-        return not self.collective and self.name != HANDOVER
-
-    @property
-    def cause(self) -> str:
-        """Cause of its error, as a name. The errors of steps with one cause are fully correlated: exchanges,
-        kernels, sorts of ids.
-        """
-        if not self.is_kernel:
-            return "exchanges"
-        return "host memory" if self.hosted else "sorts" if self.sorts else "kernels"
-
-    @property
-    def gathers(self) -> bool:
-        """Whether it reads rows and pools them, so that it has DRAM and L2 bytes."""
-        return not (self.collective or self.hosted) and len(self.resources) == 2
-
-    @property
-    def sorts(self) -> bool:
-        """Whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)."""
-        return self.name in _SORTS
-
-    @property
-    def sorts_alone(self) -> bool:
-        """Whether it is the sort of the backward pass, which FBGEMM runs."""
-        return self.name == _SORT_ALONE
-
-    @property
-    def always(self) -> bool:
-        """Whether it runs in every pass, even on one GPU; only the gather does."""
-        return self.name == "gather_pool"
-
-    @property
-    def alike(self) -> str:
-        """Name of the corresponding step of a row-wise pass, or else its own name."""
-        return self.like or self.name
+    def __post_init__(self) -> None:
+        kernel, sorts = not self.collective and self.name != HANDOVER, self.name in _SORTS
+        of_kernel = "host memory" if self.hosted else "sorts" if sorts else "kernels"
+        facts = {
+            "is_kernel": kernel,
+            "gathers": kernel and not self.hosted and len(self.resources) == 2,
+            "sorts": sorts,
+            "cause": of_kernel if kernel else "exchanges",
+        }
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
 
     def copy_for(self, sharding: str) -> Step | None:
         """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
@@ -183,7 +165,7 @@ class Step:
         if not self.collective or not set(self.resources) <= set(numbers):
             return None
         resources = tuple(numbers[resource] for resource in self.resources)
-        name, like = f"{self.name}_{sharding}", self.alike
+        name, like = f"{self.name}_{sharding}", self.like or self.name
         return replace(self, name=name, resources=resources, like=like, sharding=sharding, whole=self.name)
 
 
@@ -201,7 +183,7 @@ FORWARD: tuple[Step, ...] = (
     Step("deduplicate_requests", (_R.DEDUPLICATE_REQUESTS,)),
     Step("look_up_cache", (_R.CACHED_INDICES,), alone=True, hosted=True),
     Step("read_host_rows", (_R.HOST_ROWS, _R.HOST_PACKETS), alone=True, hosted=True),
-    Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
+    Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), alone=True, grouped=True, always=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
     Step(PLACE_ROWS, (_R.PLACED_ROWS,), like="local_sum"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
@@ -252,7 +234,7 @@ BACKWARD: tuple[Step, ...] = (
         "all_to_all",
         like="all_to_all_bags",
     ),
-    Step("sort_lookups", (_R.SORT,), alone=True, grouped=True),
+    Step(SORT_ALONE, (_R.SORT,), alone=True, grouped=True),
     Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
     Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool", grouped=True),
 )
@@ -305,20 +287,13 @@ Times = tuple[Any, Any, Any]
 """(low, centre, high) [s]: numbers, or arrays of one shape."""
 
 
-def sum_by_cause(
-    rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
-) -> dict[str, Times]:
+def sum_causes(times: Iterable[tuple[str, Any, Any, Any]]) -> dict[str, Times]:
     """Times of steps, added up by cause of error: (low, centre, high) of each cause [s].
 
-    cause  returns the cause of a step
+    times  (cause, low, centre, high) of each step
     """
-    return sum_causes((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
-
-
-def sum_causes(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
-    """(cause, times) of steps, added up by cause."""
     sums: dict[str, Times] = {}
-    for cause, (low, time, high) in times:
+    for cause, low, time, high in times:
         before = sums.get(cause, (0.0, 0.0, 0.0))
         sums[cause] = before[0] + low, before[1] + time, before[2] + high
     return sums
@@ -354,11 +329,6 @@ class StepRow:
     def is_kernel(self) -> bool:
         """Whether it is a kernel, which runs on one GPU without communication."""
         return not self.collective and self.name != HANDOVER
-
-    @property
-    def cause(self) -> str:
-        """Cause of its error (``Step.cause``)."""
-        return STEPS[self.name].cause
 
     @property
     def imbalance(self) -> float:

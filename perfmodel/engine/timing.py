@@ -9,12 +9,11 @@ from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from perfmodel.collectives.library import Array, Timing, nothing, untimed
 from perfmodel.engine.basis import Of, PassBasis
-from perfmodel.engine.settings import BETWEEN, Sent
-from perfmodel.engine.steps import ACROSS, INSIDE, SPLITS, STEPS, WEIGHTS, Step
+from perfmodel.engine.settings import BETWEEN
+from perfmodel.engine.steps import ACROSS, INSIDE, SORT_ALONE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 
@@ -45,29 +44,25 @@ class PassTimes:
 
     def time_step(self, step: Step, most: Array) -> Timing:
         """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""
-        x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         if step.collective:
             return self.time_collective(step, self.find_payload(step, most))
-        launches = self.count_launches(most) if step.grouped else 1.0
+        basis, x = self.basis, [np.atleast_1d(most[..., resource]) for resource in step.resources]
+        launches: Array | float = 1.0
+        if step.grouped and self.groups:
+            launches = np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0)
         if step.hosted:
-            basis = self.basis
             timing = basis.time_link(x[0], x[1], self.gpus) if x[1:] else basis.time_cache(x[0])
         elif step.gathers:
-            timing = self.basis.time_gather(x[0], x[1], launches)
+            timing = basis.time_kernel("gather_pool", x[0], x[1], launches)
         elif step.sorts:
-            timing = self.basis.time_sort(x[0], self.digits, launches, alone=step.sorts_alone)
-        elif step.name == "bucketize":
-            names = ("bucketize_floor_s", "bucketize_bytes_per_s")
-            timing = self.basis.time_stream("bucketize", x[0], *names)
+            timing = basis.time_sort(x[0], self.digits, launches, alone=step.name == SORT_ALONE)
         else:
-            timing = self.basis.time_stream("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
+            timing = basis.time_kernel("bucketize" if step.name == "bucketize" else "local_sum", x[0])
         if step.like:  # a kernel that nobody timed uses constants of another
             timing = untimed(timing)
-        return (
-            timing
-            if step.always
-            else timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
-        )
+        if step.always:
+            return timing
+        return timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
 
     def time_steps(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
         """``time_step`` of each step; successive collectives on the same ranks are evaluated together."""
@@ -82,15 +77,6 @@ class PassTimes:
             )
             yield from (timing.at(row) for row in range(len(together)))
 
-    def count_launches(self, most: Array) -> Array:
-        """Number of launches of a look-up [...]: one for each group of tables in use.
-
-        Limits: no groups -> 1
-        """
-        if not self.groups:
-            return np.ones(most.shape[:-1])
-        return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
-
     def find_payload(self, step: Step, most: Array) -> Array:
         """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
         splits."""
@@ -100,9 +86,9 @@ class PassTimes:
     @cached_property
     def splits_bytes(self) -> Of:
         """Size of a splits all-to-all [bytes]: one number per peer for each tensor that is exchanged."""
-        constant = self.basis.constant
-        numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
-        return ex.splits_bytes(self.gpus, numbers, constant("split_bytes"))
+        constants = self.basis.numbers
+        numbers = constants["splits_per_peer"] + (WEIGHTS in self.steps)
+        return ex.splits_bytes(self.gpus, numbers, constants["split_bytes"])
 
     def time_splits(self, sets: int) -> float:
         """Time of one all-to-all that carries the splits of several sets of exchanges [s]."""
@@ -119,12 +105,6 @@ class PassTimes:
             return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
         return domain if step.ranks == INSIDE else gpus, self.basis.gpus_per_node
 
-    @cached_property
-    def _buffered(self) -> list[tuple[Step, int, int]]:
-        """The collectives that need buffers, with the resources that they send and receive."""
-        steps = (x for x in self.steps if x.collective and not (x.splits or x.in_place))
-        return [(step, int(step.resources[0]), int(step.resources[-1])) for step in steps]
-
     def count_buffers(self, values: Array) -> Array:
         """Send and receive buffer of the largest collective on every rank [G], from loads [K, G], as memory
         that rows could have (``PassBasis.buffer_weight``).
@@ -134,11 +114,15 @@ class PassTimes:
         Limits: one GPU -> 0
         """
         largest = np.zeros(values.shape[-1:])
-        for step, send, receive in self._buffered:
-            sent, received = values[send], values[receive]
+        for step in self.steps:
+            if not step.collective or step.splits or step.in_place:
+                continue
+            sent, received = values[step.resources[0]], values[step.resources[-1]]
             if not (sent.any() or received.any()):
                 continue
-            if send == receive:  # a reduction: what is received is a part of what was sent, or replaces it
+            if (
+                len(step.resources) == 1
+            ):  # a reduction: what is received is a part of what was sent, or replaces it
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
             largest = np.maximum(largest, capacity.count_buffer_bytes((sent, received)))
         return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
@@ -148,16 +132,7 @@ class PassTimes:
         ranks, node = self.group(step)
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
-        return self.basis.setting.links.timing(step.collective, payload, _spread(ranks, payload), node)
-
-    def describe_sent(self, step: Step, payload: Array, time: Array) -> Sent:
-        ranks, _ = self.group(step)
-        return Sent(step.alike, step.collective, payload, _spread(ranks, payload), time)
-
-
-def _spread(value: ArrayLike, like: Array) -> Array:
-    """The value repeated in the shape of ``like``."""
-    return np.full(like.shape, value, dtype=np.float64)
+        return self.basis.setting.links.timing(step.collective, payload, ranks, node)
 
 
 TimeOf = Callable[[Array], Array]
@@ -246,7 +221,7 @@ class FastTimes(PassTimes):
             between = handover.constants.get(BETWEEN)
             return (
                 time
-                + handover.sum_times([self.describe_sent(step, size, time)])[1]
+                + handover.sum_times([(step, size, self.group(step)[0], time)])[1]
                 - (between.value if between else 0)
             )
 

@@ -185,7 +185,7 @@ class CostedPlan:
         reduced = e.setting.links.timing("all_reduce", size, gpus, e.basis.gpus_per_node)
         per_element, per_row = e.memories.state
         moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
-        updated = e.basis.time_stream("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
+        updated = e.basis.time_kernel("local_sum", moved)
         times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
         return {key: float(time[0]) for key, time in times.items()}
 

@@ -21,7 +21,7 @@ def plan_quickly(ranking: Ranking) -> Answer | None:
     """
     base = ranking.base
     unplanned = base.basis.rows or base.basis.unpooled or base.question.table_set is None
-    if unplanned or base.table_count > MOST_COMPARED or len(base.work.groups) < 2:
+    if unplanned or base.table_count > MOST_COMPARED or len(base.work.tables) < 2:
         return None
     question = replace(base.question, gpus=base.gpus, batch=int(base.work.batch[0]))
     planned = PlanQuestion(question=question, effort_s=EFFORTS["quick"], for_torchrec=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from perfmodel.answer import Answer
 from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.answer.what_would_help import Sensitivity
-from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
-from perfmodel.engine.tables import row_bytes
+from perfmodel.engine.tables import WIDTHS, row_bytes
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
@@ -44,33 +45,33 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
 
     The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
     """
-    work, groups, payload = base.work, base.work.groups, base.basis.payload
+    tables, payload = base.work.tables, base.basis.payload
+    stored = row_bytes(tables.dtype, tables.dim, training=base.basis.training)
+    longer = (stored > tables.dim * WIDTHS[tables.dtype.astype(np.int64)]).any()
     model = base.question.model
     of = "sample, not pooled" if base.basis.unpooled else "bag"
     if model is not None:
-        count = sum(float(group.count.flat[0]) for group in groups)
-        ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
-        yield _GIVEN, f"{format_count(int(count))} of {model}, {ids / count:.3g} ids a {of} on average"
-        weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
-        if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
+        count, ids = base.table_count, float((tables.count * tables.pooling).sum())
+        yield _GIVEN, f"{format_count(count)} of {model}, {ids / count:.3g} ids a {of} on average"
+        weighted = float(tables.count[tables.weight_bytes > 0].sum())
+        if longer:
             yield _GIVEN, "rows with their scale, bias and padding"
         if weighted:
             some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
             yield _GIVEN, f"ids with weights{some}"
     else:
-        only = groups[0]
-        count, rows = int(only.count.flat[0]), float(only.rows.flat[0])
+        count, rows = base.table_count, float(tables.rows[0, 0])
         yield "table_count", f"{format_count(count)} of {_rows(rows)} rows"
-        yield "dim", f"dim {int(only.dim.flat[0])}"
-        dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
-        longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
-        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
-        pooling = float(only.pooling.flat[0])
+        yield "dim", f"dim {int(tables.dim[0, 0])}"
+        dtype, size = DTYPES[int(tables.dtype[0, 0])], float(stored[0, 0])
+        padded = f" in rows of {format_count(size)} bytes" if longer else ""
+        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{padded}"
+        pooling = float(tables.pooling[0, 0])
         repeat = ", more than it has rows" if pooling > rows else ""
         yield "pooling", f"{pooling:g} ids a {of}{repeat}"
     if base.question.id_bytes == _INT32_BYTES:
         yield _GIVEN, "ids of int32"
-    words = work.ids_names
+    words = tables.ids_names
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
 
 
@@ -86,11 +87,6 @@ def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
         yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
     else:
         yield "", "forward pass"
-
-
-def _stored(base: Answer, group: TableGroup) -> float:
-    """Bytes of a row of these tables in memory."""
-    return float(row_bytes(group.dtype, group.dim, training=base.basis.training).flat[0])
 
 
 def _rows(rows: float) -> str:

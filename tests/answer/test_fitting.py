@@ -13,7 +13,7 @@ from oracles.alpha_beta import AlphaBeta, one
 from perfmodel.answer import Answer, prepare, project_one
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.engine.basis import PassBasis
+from perfmodel.engine import basis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import count_memory
 from perfmodel.engine.placement import uniform_plan
@@ -66,7 +66,7 @@ def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
     """At the largest batch buffers and rows just fit; a sample more, and they fit no number of GPUs."""
     shape = {"table_bytes": 3.37227268e12, "pooling": 94, "dim": 32, "table_count": 115}
     counts = np.arange(48.0, 4000.0, 8.0)
-    monkeypatch.setattr(PassBasis, "exchanges", (kind,))
+    monkeypatch.setattr(basis, "list_exchanges", lambda backend: (kind,))
     for batch in (largest - 500, largest, largest + 1):
         _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch)
         known = {**shape, "batch": np.full(counts.size, batch), "gpus": counts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import pytest
 from perfmodel.answer import prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.engine import row_wise
-from perfmodel.engine.row_wise import choose_exchanges, count_loads
+from perfmodel.engine import grid
+from perfmodel.engine.grid import choose_exchanges, count_loads, cut_tables
+from perfmodel.engine.loads import sum_even_loads
 from perfmodel.schema.workload import Table, TableSet
 
 
@@ -30,16 +30,12 @@ def set_of(count: int) -> TableSet:
 def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(row_wise, "_STACK", 32)  # stacks of a few tables
+    monkeypatch.setattr(grid, "STACK", 32)  # a few tables at a time
     basis, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
-    assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
-    found, kinds = count_loads(basis, work, choose_exchanges(basis, work)), choose_exchanges(basis, work)
-    alone = []
-    for group in work.groups:
-        one = replace(work, groups=(group,))
-        one.__dict__["table_count"] = work.table_count  # the cache is shared among all of them
-        alone.append(count_loads(basis, one, kinds))
-    assert found == pytest.approx(np.sum(alone, axis=0))
+    kinds = choose_exchanges(basis, work)
+    cuts = [cut_tables(basis, work, kinds, slice(n, n + 1)) for n in range(30)]
+    alone = [sum_even_loads(*cut) for cut in cuts]
+    assert count_loads(basis, work, kinds) == pytest.approx(np.sum(alone, axis=0))
 
 
 def calls_of(tables: TableSet) -> int:

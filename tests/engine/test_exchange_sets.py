@@ -76,7 +76,7 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
     tables = PlanTables.of(TableSet("mine", tuple(shaped)))
     apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
     launch_s = apart.setting.machine.value("launch_floor_s")
-    sort_s = apart.basis.sort_middle(apart.model.sort_digits, alone=True)[0]
+    sort_s = apart.basis.list_sorts(apart.model.sort_digits, alone=True)[1][0]
     kernels = {"gather_pool": launch_s, "sort_lookups": sort_s, "update_rows": launch_s}
     random = np.random.default_rng(2)
     for _ in range(30):

@@ -50,6 +50,6 @@ def test_int8_rows_take_the_gpus_that_they_take_in_memory() -> None:
 def test_a_table_size_is_filled_with_whole_rows() -> None:
     """480 GB are 10^10 rows of 32 int8, not 1.5 10^10."""
     answer = project_one(table_bytes=480e9, dtype="int8", dim=32)
-    assert answer.work.groups[0].rows[0] == 1e10
+    assert answer.work.tables.rows[0, 0] == 1e10
     trained = project_one(table_bytes=400e9, dtype="int8", dim=32, objective="throughput")
-    assert trained.work.groups[0].rows[0] == 1e10
+    assert trained.work.tables.rows[0, 0] == 1e10

@@ -63,8 +63,8 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     plan = Plan(tables, found.plan.placements, 152, evaluator.domain)
     rows = {row.name: row for row in evaluator.cost(plan).rows}
     for name, alone in (("deduplicate", False), ("deduplicate_requests", False), ("sort_lookups", True)):
-        floor, rate = evaluator.basis.sort_middle(4, alone=alone)
+        floor, rate = evaluator.basis.list_sorts(4, alone=alone)[1]
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
-    assert evaluator.basis.sort_middle(4, alone=True)[0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
+    assert evaluator.basis.list_sorts(4, alone=True)[1][0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
     loads = evaluator.loads(plan).most
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)

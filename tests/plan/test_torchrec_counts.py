@@ -161,9 +161,8 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
     updated in place, as the plan is costed at; without TorchRec's limits one."""
     tables, plan = planned(64, *names, halves=halves)
     evaluator = evaluator_of(tables, 64, ExchangeSets())
-    assert evaluator.times.count_launches(evaluator.loads(plan).most) == groups
-    together = evaluator.exchange_by(None)
-    assert together.times.count_launches(together.loads(plan).most) == 1
+    assert (evaluator.loads(plan).most[list(evaluator.times.groups)] > 0).sum() == groups
+    assert not evaluator.exchange_by(None).times.groups
     seen = counted(_file(evaluator, plan), [rank], "--launched")[0]
     forward = [name for phase, name in seen if phase == "forward"]
     assert len(forward) == groups

@@ -208,8 +208,8 @@ def _write(name: str, value: float) -> str:
 
 def read_value(answer: Answer, name: str) -> float:
     """The value of ``name`` in the question: batch, pooling, table_count or dim."""
-    group = answer.work.groups[0]
-    columns = {"pooling": group.pooling, "table_count": group.count, "dim": group.dim}
+    tables = answer.work.tables
+    columns = {"pooling": tables.pooling, "table_count": tables.count, "dim": tables.dim}
     column = answer.work.batch if name == "batch" else columns[name]
     return float(np.asarray(column).flat[0])
 

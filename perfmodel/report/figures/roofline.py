@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import Answer
-from perfmodel.engine.row_wise import Configs, cost_locally
+from perfmodel.engine.grid import Configs, cost_locally
 from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
@@ -61,18 +61,15 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     batches = [batch * factor for factor in _BATCHES if batch * factor <= LARGEST["batch"]]
     grid = np.geomspace(_SMALLEST, basis.setting.machine.value("hbm_bytes"), _SIZES)
     samples, sizes = np.repeat(batches, grid.size), np.tile(grid, len(batches))
-    stored = [np.asarray(row_bytes(g.dtype, g.dim, training=False), float) for g in work.groups]
-    table_bytes = sum(g.count * g.rows * row for g, row in zip(work.groups, stored, strict=True))
-    factor = sizes / float(np.asarray(table_bytes).flat[0])
-    groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
+    stored = row_bytes(work.tables.dtype, work.tables.dim, training=False)
+    factor = sizes / float((work.tables.count * work.tables.rows * stored).sum())
+    tables = replace(work.tables, rows=np.maximum(work.tables.rows[:, :1] * factor, 1.0))
     ones, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
-    timing = cost_locally(basis, Configs(sizes, ones, ones, samples, ids, groups, True)).steps[0].timing
-    element, offset = basis.constant("pooled_element_bytes"), basis.constant("offset_bytes")
-    moved = np.zeros_like(sizes)
-    for group, row in zip(groups, stored, strict=True):
-        bags = samples * group.count
-        bag = np.asarray(group.dim, float) * element + offset
-        moved += kernels.gather_bytes(bags * group.pooling, row, ids + group.weight_bytes, bags, bag)
+    timing = cost_locally(basis, Configs(sizes, ones, ones, samples, ids, tables, True)).steps[0].timing
+    element, offset = basis.numbers["pooled_element_bytes"], basis.numbers["offset_bytes"]
+    bags, bag = samples * tables.count, tables.dim * element + offset
+    each = kernels.gather_bytes(bags * tables.pooling, stored, ids + tables.weight_bytes, bags, bag)
+    moved = each.sum(axis=0)
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     columns = {
         "batch": samples, "working_set_bytes": sizes, "requested_bytes": moved, "time_s": timing.time_s,
