@@ -33,8 +33,7 @@ CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
 STACK = 2**16
 """Kinds of tables times configurations whose loads are computed together."""
-_ROUNDS = 64
-"""Most rounds of the search for the fewest GPUs; random configurations take at most 8."""
+_ROUNDS = 64  # of the search for the fewest GPUs, at most; random configurations take up to 8
 _NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
