@@ -172,7 +172,7 @@ def constraints(plan: TorchRecPlan) -> dict[str, Any]:
             sharding_types=[entry.sharding_type],
             compute_kernels=[entry.compute_kernel],
             min_partition=_width(entry),
-            pooling_factors=[entry.pooling],
+            pooling_factors=[entry.pooling] * entry.features,
         )
         for entry in plan.tables
     }

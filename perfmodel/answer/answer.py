@@ -260,11 +260,13 @@ def _find_fullest_row(work: Configs) -> float:
     """
     gpus, batch, tables = float(work.gpus[0]), float(work.batch[0]), work.tables
     fullest = 1.0
-    order = np.argsort(-(tables.count * tables.pooling)[:, 0], kind="stable")[:_MOST_KINDS]
+    ids_of = tables.count * tables.features * tables.pooling
+    order = np.argsort(-ids_of[:, 0], kind="stable")[:_MOST_KINDS]
     for kind in order.tolist() if gpus > 1 else []:
         ids, rows = tables.laws[tables.law[kind]], float(tables.rows[kind, 0])
         if not ids.uniform and rows >= gpus:
-            look_ups = LookUps(ids, rows, float(tables.pooling[kind, 0]), batch, gpus)
+            bags = batch * float(tables.features[kind, 0])
+            look_ups = LookUps(ids, rows, float(tables.pooling[kind, 0]), bags, gpus)
             fullest = max(fullest, look_ups.fullest(0, gpus))
     return fullest
 

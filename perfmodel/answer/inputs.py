@@ -136,7 +136,8 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     _check_fit(a["table_bytes"], gpus, needed, room)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
-    columns = (a["table_count"], rows, a["dim"], a["dtype"], a["pooling"], np.zeros(1))
+    none = np.zeros(1)
+    columns = (a["table_count"], rows, a["dim"], a["dtype"], a["pooling"], none, none + 1, none)
     kinds = (x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for x in columns)
     tables = TableKinds(*kinds, *collect_laws([ids]))
     filled = values.get("table_bytes") is None
@@ -185,12 +186,12 @@ def _list_kinds(tables: TableSet, ids: Distribution) -> TableKinds:
     """The kinds of equal tables of a set. They are kept: a what-if asks of the same tables again."""
     laws, law = collect_laws([table.distribution or ids for table in tables.tables])
     kinds = Counter(
-        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, place)
+        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, t.features, t.buckets, place)
         for t, place in zip(tables.tables, law.tolist(), strict=True)
     )
     columns = np.array([(count, *kind) for kind, count in sorted(kinds.items())], dtype=np.float64).T
-    count, rows, dim, pooling, dtype, weight = columns[:-1, :, np.newaxis]
-    return TableKinds(count, rows, dim, dtype, pooling, weight, laws, columns[-1].astype(np.int64))
+    count, rows, dim, pooling, dtype, *more = columns[:-1, :, np.newaxis]
+    return TableKinds(count, rows, dim, dtype, pooling, *more, laws, columns[-1].astype(np.int64))
 
 
 class TooFewGpusError(BadInputError):

@@ -125,12 +125,11 @@ def list_tables(work: Configs, model: str) -> PlanTables:
         raise BadInputError(
             f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
         )
-    columns = kinds.rows, kinds.dim, kinds.dtype, kinds.pooling, kinds.weight_bytes
     counts = kinds.count[:, 0].astype(np.int64)
-    rows, dim, dtype, pooling, weights = (np.repeat(column[:, 0], counts) for column in columns)
+    columns = (np.repeat(column[:, 0], counts) for column in kinds.columns)
     names = tuple(f"table_{place}" for place in range(count))
     law = np.repeat(kinds.law, counts)
-    return PlanTables(rows, dim, dtype, pooling, weights, kinds.laws, law, model, names)
+    return PlanTables(*columns, kinds.laws, law, model, names)
 
 
 class UniformPlans:

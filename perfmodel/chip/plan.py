@@ -153,12 +153,12 @@ def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip
     distinct = tables.count_unique(batch) * row
     held = chip.value("cache_bytes") * distinct / float(np.sum(distinct))
     examples, kind, _ = tables.kinds
-    columns = np.stack([tables.rows, tables.dim, row, tables.pooling, held], axis=1)
+    columns = np.stack([tables.rows, tables.dim, row, tables.pooling, held, batch * tables.features], axis=1)
     kinds = []
     for table in examples.tolist():
-        rows, dim, row_bytes, pooling, cache_bytes = columns[table].tolist()
+        rows, dim, row_bytes, pooling, cache_bytes, bags = columns[table].tolist()
         law = tables.laws[tables.law[table]]
-        kinds.append(TableOnChip(chip, rows, dim, row_bytes, pooling, law, batch, cache_bytes))
+        kinds.append(TableOnChip(chip, rows, dim, row_bytes, pooling, law, int(bags), cache_bytes))
     return [kinds[index] for index in kind.tolist()]
 
 

@@ -137,7 +137,8 @@ class LoadInputs:
     def look_ups(self) -> AllLookUps:
         """Look-ups of all tables."""
         tables = self.tables
-        return AllLookUps((tables.laws, tables.law), tables.rows, tables.pooling, self.batch, self.gpus)
+        bags = self.batch * tables.features
+        return AllLookUps((tables.laws, tables.law), tables.rows, tables.pooling, bags, self.gpus)
 
     @cached_property
     def unique(self) -> Array:
@@ -155,14 +156,19 @@ class LoadInputs:
 
 
 class TableCut:
-    """Some tables in one cut each: the quantities of ``model.exchanges`` as arrays of one shape [...]."""
+    """Some tables in one cut each: the quantities of ``model.exchanges`` as arrays of one shape [...].
+
+    B is the bags of one rank: of each sample one for each feature of the table.
+    """
 
     def __init__(
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
     ) -> None:
         self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
         tables = model.tables
-        self.B, self.G, self.g = (_pick(x, t) for x in (model.batch, model.gpus, model.domain))
+        self.even = ex.count_even_parts(r, tables.buckets[t])
+        bags = model.batch * tables.features
+        self.B, self.G, self.g = (_pick(x, t) for x in (bags, model.gpus, model.domain))
         self.id_bytes = _pick(model.id_bytes, t)
         self.beside = _pick(len(tables) if model.beside is None else model.beside, t)
         self.E, self.D, pooling = tables.rows[t], tables.dim[t], tables.pooling[t]
@@ -201,12 +207,12 @@ class TableCut:
     @cached_property
     def lookups(self) -> Array:
         """Look-ups that the holder of a shard makes for the samples of all ranks."""
-        return np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.r))
+        return np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.even))
 
     @cached_property
     def requested(self) -> Array:
         """Rows that the ranks request of the holder of a shard."""
-        return np.asanyarray(ex.requested_rows(self.G, self.U, self.r))
+        return np.asanyarray(ex.requested_rows(self.G, self.U, self.even))
 
     @cached_property
     def row(self) -> Array:
@@ -248,7 +254,7 @@ class TableCut:
             bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
         if self.model.basis.unpooled:
             bags, bag = lookups, self.elements * self.pooled
-        return self.count_traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
+        return self.count_traffic(self.E / self.even, lookups, self.row, bags, bag, self.shards, gather)
 
     def count_host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
         """(rows that the holder of a shard reads over its host's link, rows that it looks up in its cache).
@@ -258,12 +264,12 @@ class TableCut:
         if not host.cached:
             lookups = np.where(self.ub, self.requested, self.lookups)
             gather = np.where(self.ub, Gather.REQUESTS, Gather.SHARD)
-            return lookups * self._count_misses(self.E / self.r, lookups, in_flight, gather), 0 * lookups
+            return lookups * self._count_misses(self.E / self.even, lookups, in_flight, gather), 0 * lookups
         distinct = np.array(access.count_unique_uniform(self.E, self.G * self.B * self.L))
         missing = distinct * (1 - host.cached)
         for where, look_ups, _ in self.groups:
             distinct[where], missing[where] = look_ups.cached(host.cached)
-        return missing / self.r, distinct / self.r
+        return missing / self.even, distinct / self.even
 
     def count_updates(self, training: Training) -> tuple[Array, Array, Array]:
         """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
@@ -272,7 +278,7 @@ class TableCut:
             U[where] = look_ups.unique(hot, everywhere=True)
         held = np.where(self.ub, self.requested, self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
-        touched = np.where(self.dp, self.E, U / self.r)  # once, with all gradients; of a replica all rows
+        touched = np.where(self.dp, self.E, U / self.even)  # once, with all gradients; of a replica all rows
         pairs = zip(training.copied, training.state, strict=True)
         state = (np.where(self.dp, copied, held) for copied, held in pairs)
         row = ex.update_row_bytes(self.elements, self.w, *state)
@@ -323,7 +329,7 @@ class TableCut:
         if gather is None:
             return kernels.compute_misses_of_all(miss, E, draws)
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
-        parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
+        parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.even, 1)
         odd = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)
         return np.where(odd == UNIFORM, miss, odd)
 

@@ -41,7 +41,7 @@ _NOISE = 1e-12  # of a number of GPUs, from rounding
 class TableKinds:
     """K kinds of equal tables: arrays [K, C], with a value per configuration, or [K, 1].
 
-    count  number of equal tables;  rows, dim, dtype, pooling, weight_bytes  of each (``TableShapes``)
+    count  number of equal tables;  columns from rows to buckets  of each, as in ``TableShapes``
     laws, law  the different distributions of ids, and the index of each kind's among them [K]
     """
 
@@ -51,11 +51,19 @@ class TableKinds:
     dtype: Array
     pooling: Array
     weight_bytes: Array
+    features: Array
+    buckets: Array
     laws: tuple[Distribution, ...]
     law: NDArray[np.int64]
 
     def __len__(self) -> int:
         return self.rows.shape[0]
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """The columns of ``TableShapes``, from rows to buckets."""
+        shape = self.rows, self.dim, self.dtype, self.pooling, self.weight_bytes
+        return *shape, self.features, self.buckets
 
     @property
     def ids_names(self) -> str:
@@ -101,7 +109,7 @@ class Configs:
         """Some of the configurations."""
         columns = self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes
         tables, options = self.tables, (self.given_gpus, self.filled, self.usable_bytes)
-        of_tables = tables.count, tables.rows, tables.dim, tables.dtype, tables.pooling, tables.weight_bytes
+        of_tables = tables.count, *tables.columns
         chosen = (column[:, span] if column.shape[1] > 1 else column for column in of_tables)
         kinds = TableKinds(*chosen, tables.laws, tables.law)
         return Configs(*(column[span] for column in columns), kinds, *options)
@@ -132,12 +140,12 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tup
     tables = work.tables
     law, rows = tables.law[some], tables.rows[some]
     shape = rows.shape[0], len(work)
-    columns = rows, tables.dim[some], tables.dtype[some], tables.pooling[some], tables.weight_bytes[some]
+    of_tables = [column[some] for column in tables.columns]
     of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
-    flat_rows, dim, dtype, pooling, weight, batch, gpus, domain, id_bytes, beside, all_rows, laws = (
-        np.broadcast_to(column, shape).reshape(-1) for column in (*columns, *of_pass, law[:, np.newaxis])
-    )
-    shapes = TableShapes(flat_rows, dim, dtype, pooling, weight, tables.laws, laws)
+    columns = (*of_tables, *of_pass, law[:, np.newaxis])
+    flat = [np.broadcast_to(column, shape).reshape(-1) for column in columns]
+    batch, gpus, domain, id_bytes, beside, all_rows, laws = flat[len(of_tables) :]
+    shapes = TableShapes(*flat[: len(of_tables)], tables.laws, laws)
     training = None
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
@@ -154,7 +162,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tup
     )
     copied = np.broadcast_to(rows < work.gpus, shape)
     kinds, parts = np.where(copied, int(COPY.kind), kind), np.where(copied, 1.0, work.gpus)
-    place = np.arange(flat_rows.size).reshape(shape)
+    place = np.arange(gpus.size).reshape(shape)
     cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
     return cut, tables.count[some]
 
@@ -195,7 +203,7 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
     Limits: one GPU, or every table on every GPU -> no buffers
     """
     (per_element, per_row), t = basis.state, work.tables
-    count = t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)
+    count = t.count * t.rows / ex.count_even_parts(np.where(t.rows >= work.gpus, work.gpus, 1.0), t.buckets)
     rows = (count * row_bytes(t.dtype, t.dim, training=basis.training)).sum(axis=0)
     state = (count * (t.dim * per_element + per_row)).sum(axis=0)
     passes = [] if loads is None or len(basis.exchanges) > 1 else [loads]

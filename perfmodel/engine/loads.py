@@ -196,7 +196,7 @@ def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     """
     length, sharded, count = a.n["length_bytes"], ~a.dp, a.B * a.L
     sent = np.where(a.ub, a.U, count)
-    held = ex.requested_rows(a.G, sent, a.r)
+    held = ex.requested_rows(a.G, sent, a.even)
     lengths = ex.lengths_bytes(a.r * a.c, a.B, length) * sharded
     ids = ex.ids_bytes(a.c * sent, a.id_bytes) * sharded
     everywhere[Resource.DEDUPLICATE] = a.sort_bytes(count) * a.ub

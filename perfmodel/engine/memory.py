@@ -108,8 +108,9 @@ class MemoryModel:
         per_element, per_row = state
         elements = ex.count_part_elements(self.tables.dim[t], c)
         width = row_bytes(self.tables.dtype[t], elements, training=self.training) / elements
-        held = ex.count_shard_bytes(rows, r, elements, width, 0, 0)
-        return held, ex.count_shard_bytes(rows, r, elements, width, per_element, per_row) - held
+        even = ex.count_even_parts(r, self.tables.buckets[t])
+        held = ex.count_shard_bytes(rows, even, elements, width, 0, 0)
+        return held, ex.count_shard_bytes(rows, even, elements, width, per_element, per_row) - held
 
     def count_held(self, plan: Plan) -> tuple[Array, Array]:
         """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""

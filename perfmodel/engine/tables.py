@@ -32,6 +32,8 @@ class TableShapes:
     dtype          type of an element, as its place in ``DTYPES``
     pooling        L, rows summed for one sample [-]
     weight_bytes   bytes of the weight that comes with an id; 0 if bags are not weighted [bytes]
+    features       that look rows up in the table, each with a bag of its own for each sample [-]
+    buckets        of rows, which stay together; 0: rows are cut anywhere [-]
     laws, law      the different distributions of look-ups over rows; each table's index among them
     """
 
@@ -40,6 +42,8 @@ class TableShapes:
     dtype: Array
     pooling: Array
     weight_bytes: Array
+    features: Array
+    buckets: Array
     laws: tuple[Distribution, ...]
     law: Ints
 
@@ -57,7 +61,7 @@ class TableShapes:
         Source: ``access.count_unique_uniform``; of skewed ids ``access.count_unique_rows``
         Limits: never more than the rows of the table, nor than the look-ups
         """
-        lookups = samples * self.pooling
+        lookups = samples * self.features * self.pooling
         unique = access.count_unique_uniform(self.rows, lookups)
         skewed = np.array([not law.uniform for law in self.laws])[self.law]
         for table in np.flatnonzero(skewed).tolist():
@@ -99,12 +103,12 @@ class PlanTables(TableShapes):
                 "give one, or one for each table.",
             )
         shapes = [
-            (table.rows, table.dim, DTYPES.index(table.dtype), table.pooling, table.weight_bytes)
-            for table in tables.tables
+            (t.rows, t.dim, DTYPES.index(t.dtype), t.pooling, t.weight_bytes, t.features, t.buckets)
+            for t in tables.tables
         ]
         names = tuple(table.name for table in tables.tables)
-        rows, dim, dtype, pooling, weight = np.array(shapes, dtype=np.float64).T.copy()
-        return PlanTables(rows, dim, dtype, pooling, weight, *collect_laws(ids), tables.name, names)
+        columns = np.array(shapes, dtype=np.float64).T.copy()
+        return PlanTables(*columns, *collect_laws(ids), tables.name, names)
 
     @staticmethod
     def load(
@@ -156,6 +160,7 @@ class PlanTables(TableShapes):
         group [Q], group of every table [T], number of tables in each group [Q]).
         """
         columns = [self.rows, self.dim, self.dtype, self.pooling, self.weight_bytes, self.law]
+        columns += [self.features, self.buckets]
         if self.apart is not None:
             columns.append(self.apart)
         _, firsts, kind_of, count = np.unique(

@@ -87,7 +87,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     ) -> None:
         """Sets ``perf``, the estimated times, of every shard.
 
-        Limits: options with different batches -> BadInputError
+        Limits: options with different batches, rows that are not pooled -> BadInputError
         """
         if not sharding_options:
             return
@@ -116,10 +116,14 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             )
         named: dict[str, Table] = {}
         for option in options:
+            if not option.is_pooled:
+                words = f"the rows of {option.fqn} are not pooled: their times are not modelled."
+                raise BadInputError(words, "plan it with TorchRec's own estimator.")
             rows, dim = (int(size) for size in option.tensor.shape)
             dtype = _DTYPES[option.tensor.element_size()]
             rows = max(rows, self.topology.world_size)
-            named[option.fqn] = Table(option.fqn, rows, dim, float(sum(option.input_lengths)), dtype)
+            features, ids = len(option.input_lengths), float(sum(option.input_lengths))
+            named[option.fqn] = Table(option.fqn, rows, dim, ids / features, dtype, features=features)
         index = {name: number for number, name in enumerate(named)}
         return PlanTables.of(TableSet("module", tuple(named.values()))), index
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torchrec.distributed.comm import get_local_size
 from torchrec.distributed.types import ShardingPlan
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
@@ -44,7 +44,7 @@ def plan_module(
     options  further options of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort ...
     Several collections are planned together, as if they shared their exchanges.
     In a running job with as many ranks, all ranks call it: rank 0 plans, the others receive its plan.
-    Limits: no collection, a table of several features, tables that do not fit -> BadInputError
+    Limits: no collection, one whose rows are not pooled, tables that do not fit -> BadInputError
     """
     collections = find_collections(module)
     if gpus is None:
@@ -74,8 +74,17 @@ def plan_module(
 
 
 def find_collections(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
-    """The EmbeddingBagCollections in a module, by their path in it. Limits: none -> BadInputError"""
+    """The EmbeddingBagCollections in a module, by their path in it.
+
+    Limits: none, or an EmbeddingCollection, whose rows are not pooled -> BadInputError
+    """
     modules = dict(module.named_modules())
+    for path, rows in modules.items():
+        if isinstance(rows, EmbeddingCollection):
+            raise BadInputError(
+                f"{path or type(module).__name__} is an EmbeddingCollection: its rows are not pooled.",
+                "give the module that has bags alone, and leave memory for the others: max_hbm_bytes=.",
+            )
     collections = {path: bags for path, bags in modules.items() if isinstance(bags, EmbeddingBagCollection)}
     if not collections:
         raise BadInputError(
@@ -114,18 +123,9 @@ def _list_tables(
             if isinstance(pooling, Mapping):
                 names |= {config.name, name}
                 factor = pooling.get(name, pooling.get(config.name, 1.0))
-            entry = read_config(
-                {
-                    "name": name,
-                    "num_embeddings": config.num_embeddings,
-                    "embedding_dim": config.embedding_dim,
-                    "data_type": config.data_type.value,
-                    "feature_names": list(config.feature_names),
-                    "pooling_factor": factor,
-                },
-                f"the module's {path or 'tables'}",
-            )
-            tables.append(Table(**entry, weighted=bags.is_weighted()))
+            fields = {**vars(config), "name": name, "data_type": config.data_type.value}
+            entry = read_config({**fields, "pooling_factor": factor}, f"the module's {path or 'tables'}")
+            tables.append(Table(**{**entry, "weighted": bags.is_weighted()}))
     unknown = sorted(set(pooling) - names) if isinstance(pooling, Mapping) else []
     if unknown:
         raise BadInputError(

@@ -116,6 +116,19 @@ def count_part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     return np.ceil(as_array(D) / as_array(c))
 
 
+def count_even_parts(r: ArrayLike, n: ArrayLike) -> Array:
+    """Row parts that would each be as full as the fullest of r parts, whose rows are whole buckets.
+
+        n / ceil(n / r)                                                       [-]
+
+    r  row parts [-];  n  buckets of the table [-]; 0: rows are cut anywhere
+    Source: TorchRec 1.8, ``sharding_plan``: of n buckets a rank has floor(n / r), the first ranks one more
+    Limits: n = 0 -> r;  r divides n -> r;  r = 1 -> 1;  n = 10, r = 4 -> 3 of 10 buckets: 3.33
+    """
+    parts, buckets = as_array(r), as_array(n)
+    return np.where(buckets > 0, buckets / np.maximum(np.ceil(buckets / parts), 1), parts)
+
+
 @equation
 def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
     """Bytes of bag lengths that the holder of a shard receives: one length for each bag of every rank.
@@ -316,7 +329,7 @@ def count_shard_bytes(
     Limits: r = E, one element, no state -> w;  E = 10, r = 4 -> 3 rows
     """
     row = as_array(elements) * (as_array(w) + as_array(per_element)) + as_array(per_row)
-    return np.ceil(as_array(E) / as_array(r)) * row
+    return np.ceil(np.round(as_array(E) / as_array(r), 6)) * row  # a third of 3 rows is 1 row
 
 
 @equation

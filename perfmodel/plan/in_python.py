@@ -123,7 +123,7 @@ def plan_tables(
     """Which sharding for which table on this number of GPUs, and the time of a pass.
 
     tables     a frame with the columns of a table file (rows, dim; pooling, dtype, weighted, distribution,
-               name, count), a set of tables, the name of a shipped one, or a file
+               name, count, features, buckets), a set of tables, the name of a shipped one, or a file
     gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
 

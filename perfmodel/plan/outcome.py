@@ -303,8 +303,8 @@ def _groups(
     for t, placement in enumerate(plan.placements):
         name = placement.sharding(o.gpus, o.domain)
         keys.setdefault((name, int(state.option[t])), []).append(t)
-    size = state.evaluator.tables.rows * state.evaluator.tables.dim
-    read = state.evaluator.tables.pooling * state.evaluator.tables.dim
+    tables = state.evaluator.tables
+    size, read = tables.rows * tables.dim, tables.features * tables.pooling * tables.dim
     share = size / size.sum() + read / max(read.sum(), _LEAST)
     heaviest = np.argsort([-share[tables].sum() for tables in keys.values()], kind="stable")
     samples = [tables[0] for tables in keys.values()]

@@ -70,6 +70,10 @@ _TABLES = (
     Column("dtype", lambda each: each.dtype, data=attributes("dtype")),
     Column("weights", lambda each: "yes" if each.weighted else "", data=attributes("weighted")),
     Column(
+        "features", lambda each: str(each.features) if each.features > 1 else "", data=attributes("features")
+    ),
+    Column("buckets", lambda each: str(each.buckets or ""), data=attributes("buckets")),
+    Column(
         "ids",
         lambda each: each.distribution.name if each.distribution else "",
         data={"distribution": lambda each: each.distribution.name if each.distribution else None},

@@ -51,8 +51,11 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
     model = base.question.model
     of = "sample, not pooled" if base.basis.unpooled else "bag"
     if model is not None:
-        count, ids = base.table_count, float((tables.count * tables.pooling).sum())
-        yield _GIVEN, f"{format_count(count)} of {model}, {ids / count:.3g} ids a {of} on average"
+        count, bags = base.table_count, tables.count * tables.features
+        mean = float((bags * tables.pooling).sum() / bags.sum())
+        yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} ids a {of} on average"
+        if bags.sum() > count:
+            yield _GIVEN, f"looked up by {format_count(int(bags.sum()))} features"
         weighted = float(tables.count[tables.weight_bytes > 0].sum())
         if longer:
             yield _GIVEN, "rows with their scale, bias and padding"

@@ -52,7 +52,8 @@ _EXPECTED = {
     "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
     "perfmodel show chips ascend-910 --toml",
     "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel show --help",
-    "frame": "columns rows and dim, and as wanted pooling, dtype, weighted, distribution, name, count",
+    "frame": "columns rows and dim, and as wanted pooling, dtype, weighted, distribution, name, count, "
+    "features, buckets",
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",

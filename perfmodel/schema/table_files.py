@@ -6,12 +6,12 @@ Tables have our own fields (rows, dim, pooling, dtype …), or those of TorchRec
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
@@ -31,23 +31,16 @@ from perfmodel.schema.gate import (
     read_yaml,
 )
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
-from perfmodel.units import parse_count
+from perfmodel.units import counted, parse_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FOLDER, _SUFFIX = "models", ".toml"
 _WHAT = "table file"
-_READERS: dict[str, Callable[[Path, str], Any]] = {
-    ".json": read_json,
-    ".yaml": read_yaml,
-    ".yml": read_yaml,
-    ".toml": read_toml,
-}
+_READERS = {".json": read_json, ".yaml": read_yaml, ".yml": read_yaml, ".toml": read_toml}
 TABLE_SUFFIXES = (".csv", *_READERS)
 """Suffixes of files of tables."""
-_READ = ", ".join(TABLE_SUFFIXES)
-_WHOLE = ("rows", "dim", "count")
 
 MARK = "num_embeddings"
 """A field that every ``EmbeddingBagConfig`` has, and no table in our format."""
@@ -57,9 +50,10 @@ FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
     "embedding_dim": ("used", "dim"),
     "name": ("used", "name"),
     "data_type": ("used", "dtype"),
-    "feature_names": ("used", "one feature"),
+    "feature_names": ("used", "features"),
     "pooling": ("used", "SUM or MEAN, or the number of ids"),
     "need_pos": ("used", "weighted: a position travels with each id, as a weight does"),
+    "total_num_buckets": ("used", "buckets"),
     "weight_init_max": ("irrelevant", "values of the weights"),
     "weight_init_min": ("irrelevant", "values of the weights"),
     "init_fn": ("irrelevant", "values of the weights"),
@@ -67,13 +61,12 @@ FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
     "virtual_table_eviction_policy": ("irrelevant", "of virtual tables alone"),
     "enable_embedding_update": ("irrelevant", "rows written from outside a pass"),
     "num_embeddings_post_pruning": ("refused", "give the rows after pruning as num_embeddings"),
-    "total_num_buckets": ("refused", "shards of whole buckets are not modelled"),
     "use_virtual_table": ("refused", "rows of a virtual table are in no memory until they are trained"),
     "stash_weights": ("refused", "rows that leave the memory of the GPU during a step are not modelled"),
     # Of TorchRec's ParameterConstraints and its benchmarks, and this program's own
-    "pooling_factors": ("used", "ids of a sample, one number"),
-    "pooling_factor": ("used", "ids of a sample"),
-    "avg_pooling_factor": ("used", "ids of a sample"),
+    "pooling_factors": ("used", "ids of a bag of each feature"),
+    "pooling_factor": ("used", "ids of a bag"),
+    "avg_pooling_factor": ("used", "ids of a bag"),
     "pooling_type": ("used", "as pooling"),
     "config_class": ("used", "EmbeddingBagConfig"),
     "embedding_names": ("irrelevant", "names of the features"),
@@ -82,6 +75,7 @@ FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
 """Every field of TorchRec: used, irrelevant to time and memory, or refused if it is set, and why."""
 
 _RENAMED = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count", "need_pos": "weighted"}
+_RENAMED |= {"total_num_buckets": "buckets"}
 _FACTORS = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
 _DTYPES = {
     **{name: name for name in ("fp32", "fp16", "bf16", "int8")},
@@ -91,6 +85,18 @@ _OFF = (None, False, "", "false", "False", "0")
 """Values of a field that say the same as none."""
 _SEQUENCE = "its rows are not pooled: tables of a file are bags"
 _OF_SEQUENCES = "of equal tables that are not pooled: perfmodel project --table-size SIZE --pooling none:50."
+
+
+def _read_whole(value: object) -> object:
+    """``1e6``, ``2_000`` and 1000.0 as integers; anything else unchanged: the validation refuses it."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, str) or value.isdecimal():
+        return value
+    try:
+        return parse_count(value)
+    except BadInputError:
+        return value
 
 
 def _check_printable(text: str) -> str:
@@ -109,19 +115,37 @@ def _parse_ids(text: object) -> Distribution | None:
 
 
 _Name = Annotated[str, Field(max_length=200), AfterValidator(_check_printable)]
+_Whole = Annotated[int, BeforeValidator(_read_whole)]
 
 
 class _TableEntry(Strict):
     """One row of a table file: ``count`` equal tables. A pooling of 0 is taken as ``LEAST_POOLING``."""
 
-    rows: int = Field(ge=1, le=MOST_ROWS)
-    dim: int = Field(ge=1, le=WIDEST)
+    rows: _Whole = Field(ge=1, le=MOST_ROWS)
+    dim: _Whole = Field(ge=1, le=WIDEST)
     pooling: float = Field(default=1.0, ge=0, le=MOST_POOLING, allow_inf_nan=False)
     dtype: Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     weighted: bool = False
     distribution: Annotated[Distribution | None, BeforeValidator(_parse_ids)] = None
     name: _Name = ""
-    count: int = Field(default=1, ge=1, le=MOST_TABLES)
+    count: _Whole = Field(default=1, ge=1, le=MOST_TABLES)
+    features: _Whole = Field(default=1, ge=1, le=MOST_TABLES)
+    buckets: _Whole = Field(default=0, ge=0, le=MOST_ROWS)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.buckets and self.rows % self.buckets:
+            raise ValueError(f"{self.rows} rows are not {self.buckets} buckets of one size")
+        return self
+
+    def list_tables(self, before: int) -> list[Table]:
+        """The tables. before  number of tables before them, for those without a name"""
+        values = {name: getattr(self, name) for name in type(self).model_fields if name != "count"}
+        values["pooling"] = max(self.pooling, LEAST_POOLING)
+        names = [f"t{before + i}" for i in range(self.count)]
+        if self.name:
+            names = [f"{self.name}_{i}" for i in range(self.count)] if self.count > 1 else [self.name]
+        return [Table(**{**values, "name": name}) for name in names]
 
 
 class _TableFile(Strict):
@@ -148,11 +172,10 @@ def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
     if isinstance(name_or_path, TableSet):
         return name_or_path
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or looks_like_path(text, TABLE_SUFFIXES) or Path(text) == STDIN:
-        return read_tables(Path(text))
-    if text in list_models():
+    if text in list_models() and not isinstance(name_or_path, Path):
         return _load_shipped(text)
-    if os.path.exists(text):  # not Path.exists: any text may be a name
+    is_path = isinstance(name_or_path, Path) or looks_like_path(text, TABLE_SUFFIXES) or Path(text) == STDIN
+    if is_path or os.path.exists(text):  # not Path.exists: any text may be a name
         return read_tables(Path(text))
     raise unknown_name("table set", text, list_models())
 
@@ -170,86 +193,59 @@ def read_tables(path: Path) -> TableSet:
     if path == STDIN:
         suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
     elif os.path.isdir(path):  # false where its folder cannot be searched
-        raise BadInputError(f"{where} is a folder.", f"give one of its files: {_READ}.")
+        raise BadInputError(f"{where} is a folder.", f"give one of its files: {', '.join(TABLE_SUFFIXES)}.")
     if suffix == ".csv":
         (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
-        numbers = [number for number, _ in lines]
-        return _read_rows(header, [row for _, row in lines], _WHAT, str(path), path, numbers)
+        return _read_rows(header, [row for _, row in lines], where, path, [number for number, _ in lines])
     if suffix not in _READERS:
-        raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{_READ} are read.")
+        known = ", ".join(TABLE_SUFFIXES)
+        raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{known} are read.")
     document = _READERS[suffix](path, _WHAT)
-    if isinstance(document, list):
-        document = {"tables": document}
+    document = {"tables": document} if isinstance(document, list) else document
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise BadInputError(f"{where} is not a mapping with a list 'tables'.", expected(_WHAT))
     if isinstance(tables := document.get("tables"), list):
-        document = {
-            **document,
-            "tables": [_read_entry(t, f"{where}, tables.{i}") for i, t in enumerate(tables)],
-        }
+        entries = [_read_entry(table, f"{where}, tables.{i}") for i, table in enumerate(tables)]
+        document = {**document, "tables": entries}
     return _build_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
 
 
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     """A table set from a pandas frame with the columns of a CSV file, one kind of table per row.
 
-    rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: omitted
+    rows, dim  [-] required;  all other columns as in a file; NaN: omitted
     Limits: other columns, values that are invalid in a file -> BadInputError with row and column
     """
-    rows = list(frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None))
-    return _read_rows([str(column) for column in frame.columns], rows, "frame", repr(name), Path(name))
+    texts = frame.rename(columns=str).rename(columns=lambda column: column.strip().casefold())
+    if "name" in texts and texts.columns.is_unique:
+        texts["name"] = texts["name"].map(str, na_action="ignore")
+    rows = texts.astype(object).where(texts.notna(), None).itertuples(index=False, name=None)
+    return _read_rows([str(column) for column in frame.columns], list(rows), f"frame {name!r}", Path(name))
 
 
 def _read_rows(
-    header: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    what: str,
-    where: str,
-    path: Path,
-    lines: Sequence[int] = (),
+    header: Sequence[str], rows: Sequence[Sequence[Any]], where: str, path: Path, lines: Sequence[int] = ()
 ) -> TableSet:
     """One table a row; the header names its fields. lines  of a CSV file, whose texts become numbers"""
-    named = f"{what} {where}"
-    names = _check_names(header, "column", named)
+    names = _check_names(header, "column", where)
+    what, _, named = where.partition(" ")
+    if lines:
+        what, named = _WHAT, str(path)
     for line, row in zip(lines, rows, strict=False):
         if len(row) != len(names):
             raise BadInputError(
-                f"{named}, line {line}: {len(row)} fields instead of {len(names)}.",
-                "the file may have been cut short; " + expected(what),
+                f"{where}, line {line}: {len(row)} fields instead of {len(names)}.",
+                "the file may have been cut short; " + expected(_WHAT),
             )
     if not rows:
-        raise BadInputError(f"{named} has a header and no table below it.", "a table is a row.")
-    read = _read_texts if lines else _read_values
-    entries: list[Any] = [read(zip(names, row, strict=True)) for row in rows]
-    if MARK in names:
-        entries = [read_config(entry, named) for entry in entries]
-    strict = None if lines else True
-    return _build_set(validated(_TableFile, {"tables": entries}, what, where, lines, strict), path)
-
-
-def _read_texts(row: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """A row of a CSV file: empty fields omitted, ``1e6`` written out; other text is checked later."""
-    record = {name: text.strip() for name, text in row if text.strip()}
-    for name in _WHOLE:
-        if name in record and not (record[name].isascii() and record[name].isdigit()):
-            try:
-                record[name] = str(parse_count(record[name]))
-            except BadInputError:
-                continue
-    return record
-
-
-def _read_values(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A row of a frame as in a file: missing values omitted, whole numbers as integers, names as text."""
-    record = {}
-    for key, value in row:
-        if value is None or value != value:
-            continue
-        plain = value.item() if hasattr(value, "item") else value
-        if key in _WHOLE and isinstance(plain, float) and plain.is_integer():
-            plain = int(plain)
-        record[key] = str(plain) if key == "name" and isinstance(plain, int) else plain
-    return record
+        raise BadInputError(f"{where} has a header and no table below it.", "a table is a row.")
+    entries: list[dict[str, Any]] = []
+    for row in rows:
+        values = [value.strip() or None for value in row] if lines else row
+        entry = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        entries.append(read_config(entry, where) if MARK in names else entry)
+    document = {"tables": entries}
+    return _build_set(validated(_TableFile, document, what, named, lines, None if lines else True), path)
 
 
 def _read_entry(table: Any, where: str) -> Any:
@@ -293,11 +289,7 @@ def _build_set(file: _TableFile, path: Path) -> TableSet:
         )
     tables: list[Table] = []
     for entry in file.tables:
-        pooling = max(entry.pooling, LEAST_POOLING)
-        shape = entry.rows, entry.dim, pooling, entry.dtype, entry.weighted, entry.distribution
-        for i in range(entry.count):
-            numbered = f"{entry.name}_{i}" if entry.count > 1 else entry.name
-            tables.append(Table(numbered if entry.name else f"t{len(tables)}", *shape))
+        tables += entry.list_tables(len(tables))
     name, source = ("stdin", "stdin") if path == STDIN else (path.name.removesuffix(path.suffix), str(path))
     return TableSet(file.name or name, tuple(tables), file.source or source, file.note)
 
@@ -309,8 +301,8 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
             ``pooling_factor``, ``avg_pooling_factor``, ``pooling_factors`` gives it, or a number as
             ``pooling`` (where TorchRec, or its ``pooling_type``, has SUM or MEAN)
     where   names the file in a message
-    Limits: a field that is refused, an unknown data_type or pooling, rows that are not pooled, several
-            features of one table -> BadInputError; no number of ids -> no pooling
+    Limits: a field that is refused, an unknown data_type or pooling, rows that are not pooled
+            -> BadInputError; no number of ids -> no pooling
     """
     where = f"{where}, table {shown(config['name'])}" if "name" in config else where
     for field, value in config.items():
@@ -319,26 +311,14 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise BadInputError(f"{where}: {field} {shown(value)} is not modelled: {why}.", "leave it out.")
     if _strip_name(config.get("config_class") or "EmbeddingBagConfig") != "EMBEDDINGBAGCONFIG":
         raise BadInputError(f"{where} is {shown(config['config_class'])}: {_SEQUENCE}.", _OF_SEQUENCES)
-    features = config.get("feature_names") or []
-    if isinstance(features, str):  # as in a CSV field
-        features = [word for word in features.replace("|", ";").split(";") if word.strip()]
-    if isinstance(features, list | tuple) and len(features) > 1:
-        names = ", ".join(str(name).strip() for name in features[:3])
-        raise BadInputError(
-            f"{where} is looked up by {len(features)} features ({names}), which share its rows: each would "
-            "have a bag of its own, and tables here have one.",
-            "the nearest: one feature with the ids of all of them; it leaves out "
-            f"{len(features) - 1} bags a sample.",
-        )
     dtype = _strip_name(config.get("data_type") or "FP32").lower()
     if dtype not in _DTYPES:
         packed = "is not modelled: FBGEMM packs several elements into a byte, and no such look-up was timed"
         reason = packed if dtype in ("int4", "int2") else "is not known"
         step = f"known: {', '.join(sorted(map(str.upper, _DTYPES)))}."
         raise BadInputError(f"{where}: data_type {shown(config['data_type'])} {reason}.", step)
-    entry = {ours: config[theirs] for theirs, ours in _RENAMED.items() if theirs in config}
-    pooling = _read_pooling(config, where)
-    return entry | ({} if pooling is None else {"pooling": pooling}) | {"dtype": _DTYPES[dtype]}
+    entry = {ours: config[name] for name, ours in _RENAMED.items() if config.get(name) is not None}
+    return entry | {"dtype": _DTYPES[dtype]} | _read_bags(config, where)
 
 
 def _strip_name(value: object) -> str:
@@ -346,8 +326,27 @@ def _strip_name(value: object) -> str:
     return str(value).rsplit(".", 1)[-1].upper()
 
 
+def _read_bags(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """``features`` of a table, and ``pooling``, the ids of a bag: the mean over features that differ.
+
+    Limits: other numbers of ids than of features -> BadInputError; no number of ids -> no pooling
+    """
+    names = config.get("feature_names") or []
+    if isinstance(names, str):  # as in a CSV field
+        names = [word for word in names.replace("|", ";").split(";") if word.strip()]
+    count = len(names) if isinstance(names, list | tuple) else 1
+    pooling = _read_pooling(config, where)
+    if isinstance(pooling, list) and pooling:
+        count = count or len(pooling)
+        if len(pooling) not in (1, count) or not all(isinstance(ids, int | float) for ids in pooling):
+            words = f"{where}: pooling_factors {shown(pooling)} for {counted(count, 'feature')}."
+            raise BadInputError(words, "give the ids of a bag of each, or one number for all.")
+        pooling = sum(pooling) / len(pooling)
+    return {"features": max(count, 1)} | ({} if pooling is None else {"pooling": pooling})
+
+
 def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
-    """Ids of a sample; None: not given. Limits: neither SUM, MEAN nor a number, several -> BadInputError"""
+    """Ids of a bag; None: not given. Limits: neither SUM, MEAN nor a number -> BadInputError"""
     number: float | None = None
     for field in ("pooling", "pooling_type"):
         value = config.get(field)
@@ -361,7 +360,4 @@ def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
         except (TypeError, ValueError):
             message = f"{where}: {field} {shown(value)} is not known."
             raise BadInputError(message, "SUM, MEAN, or the number of ids.") from None
-    factor = next((config[field] for field in _FACTORS if field in config), number)
-    if isinstance(factor, list) and len(factor) != 1:
-        raise BadInputError(f"{where}: {len(factor)} pooling factors for one feature.", "give one.")
-    return factor[0] if isinstance(factor, list) else factor
+    return next((config[field] for field in _FACTORS if config.get(field) is not None), number)

@@ -34,7 +34,7 @@ class TorchRecTable(Exact):
 
     ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
     its first [row, column]; a data_parallel table has all ranks and no shards
-    pooling  rows per bag
+    pooling  rows per bag, of each of its features
     """
 
     table: str
@@ -42,6 +42,7 @@ class TorchRecTable(Exact):
     dim: int = Field(ge=1)
     element_bytes: int = Field(ge=1)
     pooling: float = Field(ge=0, allow_inf_nan=False)
+    features: int = Field(default=1, ge=1)
     sharding_type: ShardingType
     compute_kernel: Literal["dense", "fused"]
     ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
@@ -109,7 +110,7 @@ class TorchRecPlan(Exact):
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
     """Write the file as JSON, one table per line. Limits: a path that cannot be written -> BadInputError"""
     record = plan.model_dump(exclude={"tables"}, exclude_none=True)
-    tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_none=True)) for entry in plan.tables)
+    tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_defaults=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
     write_whole_text(path, f'{head},\n "tables": [\n{tables}\n ]\n}}\n', WHAT)
 

@@ -75,7 +75,9 @@ ONE_ROW = Distribution("one-row")
 class Table:
     """One embedding table.
 
-    pooling       rows summed for one sample;  weighted  whether each id comes with a weight for its row
+    pooling       rows of one bag;  weighted  whether each id comes with a weight for its row
+    features      that look its rows up: each has a bag for each sample
+    buckets       of rows that no cut divides; 0: rows are cut anywhere
     distribution  popularity of its rows; None: the default of all tables
     """
 
@@ -86,6 +88,8 @@ class Table:
     dtype: str = "fp32"
     weighted: bool = False
     distribution: Distribution | None = None
+    features: int = 1
+    buckets: int = 0
 
     @property
     def weight_bytes(self) -> int:

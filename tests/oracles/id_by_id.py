@@ -37,13 +37,14 @@ DIGIT = 256
 
 @dataclass(frozen=True)
 class CountedTable:
-    """rows, dim, bytes of an element, look-ups of a bag; zipf's exponent, 0: uniform."""
+    """rows, dim, bytes of an element, look-ups of a bag; zipf's exponent, 0: uniform; features sharing it."""
 
     rows: int
     dim: int
     width: int
     pooling: int
     skew: float
+    features: int = 1
 
     def popularity(self) -> Array:
         """Of each row the chance of a look-up, the most popular first."""
@@ -115,7 +116,7 @@ class Referee:
         total = Count(G)
         for table, entry in zip(self.tables, document["placements"], strict=True):
             self._held(total, table, entry)
-            draws = -(-ids * entry["row_parts"] // (G * self.batch * table.pooling))
+            draws = -(-ids * entry["row_parts"] // (G * self.batch * table.features * table.pooling))
             for _ in range(draws):
                 draw = Count(G)
                 self._moved(draw, table, entry, random)
@@ -152,7 +153,8 @@ class Referee:
         self, count: Count, table: CountedTable, entry: dict[str, Any], random: np.random.Generator
     ) -> None:
         kind, hot = entry["exchange"], entry["hot_rows"]
-        ids = table.drawn(random, (count.gpus, self.batch, table.pooling))
+        bags = self.batch * table.features  # of each sample one for each feature
+        ids = table.drawn(random, (count.gpus, bags, table.pooling))
         if kind == "dp":
             self._copied(count, table, table.rows, np.full(count.gpus, ids[0].size))
             return
@@ -285,15 +287,16 @@ class _Shards:
                 self._summed(float(parts * self.B * self.table.dim * POOLED))
 
     def unique_rows(self) -> None:
-        """Every rank asks for each of its rows once, in every column part."""
+        """Every rank asks for each of its rows once, in every column part; rows go as they are stored."""
         count, table, v = self.count, self.table, self.of.payload
+        row = self.of._stored(self.columns * table.width, table.width)
         for rank in range(self.G):
             mine, places = np.unique(self.ids[rank], return_index=True)
             row_part = self.part[rank].reshape(-1)[places]
             mine, row_part = mine[row_part >= 0], row_part[row_part >= 0]
             count.moved["deduplicate"][rank] += self.ids[rank].size * SORTED
             count.sent["all_to_all_requests"][rank] += self.c * mine.size * (ID + FEATURE)
-            count.received["all_to_all_rows"][rank] += mine.size * table.dim * table.width
+            count.received["all_to_all_rows"][rank] += mine.size * self.c * row
             if self.of.training:
                 count.sent["all_to_all_row_gradients"][rank] += mine.size * table.dim * v
             for i in range(self.r):
@@ -301,7 +304,7 @@ class _Shards:
                 for holder in self.holders[i]:
                     count.received["all_to_all_requests"][holder] += requests * (ID + FEATURE)
                     count.moved["deduplicate_requests"][holder] += requests * SORTED
-                    count.sent["all_to_all_rows"][holder] += requests * self.columns * table.width
+                    count.sent["all_to_all_rows"][holder] += requests * row
                     if self.of.training:
                         count.received["all_to_all_row_gradients"][holder] += requests * self.columns * v
                         count.moved["sort_lookups"][holder] += requests * self.of.sorted_bytes(self.G)

@@ -126,12 +126,32 @@ def test_a_module_that_cannot_be_planned_is_refused() -> None:
         plan_module(bags_of(1, 100, 16), batch=8)
     with pytest.raises(BadInputError, match=r"pooling is given for 't7', which is not a table"):
         plan_module(bags_of(2, 100, 16), batch=8, gpus=8, pooling={"t7": 3.0})
-    shared = torchrec.EmbeddingBagConfig(
-        name="t", embedding_dim=16, num_embeddings=100, feature_names=["a", "b"]
+    shape, meta = {"name": "t", "embedding_dim": 16, "num_embeddings": 100}, torch.device("meta")
+    virtual = torchrec.EmbeddingBagConfig(**shape, feature_names=["a"], use_virtual_table=True)
+    bags = torchrec.EmbeddingBagCollection(device=meta, tables=[virtual])
+    with pytest.raises(BadInputError, match=r"'t': use_virtual_table True is not modelled"):
+        plan_module(bags, batch=8, gpus=8)
+    rows = torchrec.EmbeddingConfig(**shape, feature_names=["a"])
+    both = torch.nn.ModuleDict(
+        {"bags": bags_of(1, 100, 16), "rows": torchrec.EmbeddingCollection(device=meta, tables=[rows])}
     )
-    two = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=[shared])
-    with pytest.raises(BadInputError, match=r"looked up by 2 features \(a, b\)"):
-        plan_module(two, batch=8, gpus=8)
+    with pytest.raises(BadInputError, match=r"rows is an EmbeddingCollection: its rows are not pooled"):
+        plan_module(both, batch=8, gpus=8)
+
+
+def test_features_that_share_a_table_have_a_bag_each() -> None:
+    """The same table planned for two features is costed as two bags of each sample, in half of the memory."""
+    import torch
+    import torchrec
+
+    from perfmodel.in_torchrec.modules import _list_tables
+
+    config = torchrec.EmbeddingBagConfig(
+        name="t", embedding_dim=16, num_embeddings=100, feature_names=["a", "b"], total_num_buckets=10
+    )
+    bags = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=[config])
+    (table,) = _list_tables({"": bags}, 3.0, several=False)
+    assert table == Table("t", 100, 16, 3.0, features=2, buckets=10)
 
 
 def topology_of(gpus: int) -> Any:

@@ -42,12 +42,15 @@ def placements(gpus: int) -> dict[str, Placement]:
 
 
 def planned(
-    gpus: int, *names: str, weighted: bool = False, halves: tuple[str, ...] = ()
+    gpus: int, *names: str, weighted: bool = False, halves: tuple[str, ...] = (), features: int = 1
 ) -> tuple[PlanTables, Plan]:
-    """Tables of several widths, placed so; ``halves`` in fp16."""
+    """Tables of several widths, placed so; ``halves`` in fp16; the first one is looked up by one feature."""
     placed = placements(gpus)
     mine = [
-        Table(name, ROWS, 16 + 16 * (i % 3), POOLING, "fp16" if name in halves else "fp32", weighted)
+        Table(
+            *(name, ROWS, 16 + 16 * (i % 3), POOLING, "fp16" if name in halves else "fp32", weighted),
+            features=features if i else 1,
+        )
         for i, name in enumerate(names)
     ]
     tables = PlanTables.of(TableSet("mine", tuple(mine)))
@@ -101,12 +104,14 @@ FEWER = ("copied", "whole", "rows", "node")
 """One case of each type, as a plan has them that cuts no columns."""
 
 
-@pytest.mark.parametrize(("gpus", "names"), [(128, EVERYTHING), (64, FEWER)])
+@pytest.mark.parametrize(
+    ("gpus", "names", "features"), [(128, EVERYTHING, 1), (64, FEWER, 1), (64, FEWER, 3)]
+)
 def test_an_exported_plan_runs_the_steps_that_it_is_costed_at(
-    gpus: int, names: tuple[str, ...], counted: Counted
+    gpus: int, names: tuple[str, ...], features: int, counted: Counted
 ) -> None:
     """Kinds of collective, how many, their ranks and every byte, of busy ranks and of one without shards."""
-    tables, plan = planned(gpus, *names)
+    tables, plan = planned(gpus, *names, features=features)
     evaluator = evaluator_of(tables, gpus, ExchangeSets())
     ranks = [0, 3, 9, gpus - 2]
     for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks), strict=True):

@@ -14,8 +14,9 @@ import pytest
 import perfmodel
 from calibrate import torchrec_plan
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Placement, Plan, Scheme
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -200,6 +201,33 @@ def test_shards_are_those_that_torchrec_would_make() -> None:
             col_wise_shard_dim=entry.shard_sizes[0][1],
         )
         assert (entry.shard_sizes, entry.shard_offsets) == (sizes, offsets), entry.table
+
+
+@pytest.mark.parametrize(("rows", "buckets", "gpus"), [(40, 10, 4), (40, 8, 4), (40, 5, 4), (48, 16, 8)])
+def test_shards_of_buckets_are_those_that_torchrec_would_make(rows: int, buckets: int, gpus: int) -> None:
+    """Whole buckets, the first ranks one more; what the fullest rank holds and looks up is counted."""
+    import torch
+    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
+
+    tables = PlanTables.of(TableSet("one", (Table("t", rows, 16, 4.0, buckets=buckets),)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 8, gpus)
+    plan = uniform_plan(tables, "row-wise", gpus, gpus)
+    entry = torchrec.torchrec_plan(evaluator, plan).tables[0]
+    weight = torch.empty(rows, 16, device="meta")
+    sizes, offsets = calculate_shard_sizes_and_offsets(weight, gpus, gpus, "row_wise", None, None, buckets)
+    assert (entry.shard_sizes, entry.shard_offsets) == (sizes, offsets)
+    fullest = max(size for size, _ in sizes)
+    assert evaluator.memory(plan).rows_bytes.max() == fullest * 16 * 4
+    ids = evaluator.loads(plan).of(Resource.IDS_RECEIVED).max()
+    assert ids == pytest.approx(gpus * 8 * 4 * fullest / rows * 8)
+
+
+def test_buckets_that_torchrec_cannot_keep_whole_are_refused() -> None:
+    tables = PlanTables.of(TableSet("one", (Table("t", 40, 16, 4.0, buckets=5),)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 8, 8, gpus_per_node=4)
+    for name in ("row-wise", "table-row-wise"):
+        with pytest.raises(BadInputError, match="keeps 5 buckets whole where all 8 GPUs have one"):
+            torchrec.torchrec_plan(evaluator, uniform_plan(tables, name, 8, 4))
 
 
 def test_its_planner_takes_topology_and_constraints() -> None:

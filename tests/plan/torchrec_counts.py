@@ -26,7 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibrate import torchrec_plan
-from perfmodel.schema.torchrec_plan import TorchRecPlan
+from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable
 
 NAMES = {
     "alltoall_base_": "all_to_all",
@@ -97,6 +97,11 @@ class Counts(TorchDispatchMode):
             received.zero_()
 
 
+def list_features(entry: TorchRecTable) -> list[str]:
+    """Names of the features that look rows of a table up."""
+    return [f"f{i}_{entry.table}" for i in range(entry.features)]
+
+
 def sharded(plan: TorchRecPlan) -> Any:
     """The tables of a plan as TorchRec shards them, without any real weights of other ranks."""
     import torchrec
@@ -110,7 +115,7 @@ def sharded(plan: TorchRecPlan) -> Any:
                 name=entry.table,
                 embedding_dim=entry.dim,
                 num_embeddings=entry.rows,
-                feature_names=[f"f_{entry.table}"],
+                feature_names=list_features(entry),
                 data_type=torchrec.types.DataType.FP16
                 if entry.element_bytes == HALF
                 else torchrec.types.DataType.FP32,
@@ -131,12 +136,13 @@ def batch_of(plan: TorchRecPlan) -> Any:
     """Ids spread evenly over the rows of their tables, as many in each bag."""
     import torchrec
 
-    ids, lengths = [], []
+    ids, lengths, keys = [], [], []
     for entry in plan.tables:
         count = int(entry.pooling) * plan.batch
-        ids.append(torch.arange(count) * entry.rows // count)
-        lengths.append(torch.full((plan.batch,), int(entry.pooling)))
-    keys = [f"f_{entry.table}" for entry in plan.tables]
+        for key in list_features(entry):
+            keys.append(key)
+            ids.append(torch.arange(count) * entry.rows // count)
+            lengths.append(torch.full((plan.batch,), int(entry.pooling)))
     weights = torch.ones(sum(map(len, ids))) if WEIGHTED in sys.argv else None
     return torchrec.KeyedJaggedTensor(keys, torch.cat(ids), weights, torch.cat(lengths))
 

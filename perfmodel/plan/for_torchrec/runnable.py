@@ -42,10 +42,10 @@ _LARGEST_ELEMENT = 4
 """Bytes of the largest element of TorchRec's DataType (1.8): it has no fp64."""
 
 
-def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
+def why_not(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int = 0) -> str:
     """Why TorchRec cannot run this scheme for a table of ``dim`` columns; "" if it can.
 
-    gpus, domain  GPUs of the job, and of a scale-up domain
+    buckets  of its rows; 0: none;  gpus, domain  GPUs of the job, and of a scale-up domain
     Source: TorchRec 1.8: row-wise uses all ranks; table-row-wise and grid use the ranks of one domain
     """
     kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
@@ -57,6 +57,8 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         return f"TorchRec has no {r} row parts on any ranks"
     if scheme.by_domain and r > domain:
         return f"TorchRec reduces row parts inside one domain of {domain} GPUs, not over {r} row parts"
+    if buckets and r > 1 and (buckets < r or r < gpus):
+        return f"TorchRec keeps {buckets} buckets whole where all {gpus} GPUs have one"
     if not scheme.copied and dim % (_COLUMNS * c):
         parts = f"{dim} / {c}" if c > 1 else f"{dim}"
         return (
@@ -72,13 +74,13 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     """
     tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
-    dims = tables.dim[sample][options.group]
+    dims, buckets = (column[sample][options.group].astype(int) for column in (tables.dim, tables.buckets))
     odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # else it is row-wise
     inside = options.by_domain
     mask = np.array(
         [
             not (odd and inside[at])
-            and not why_not(options.scheme(at), int(dim), options.gpus, options.domain)
+            and not why_not(options.scheme(at), dim, options.gpus, options.domain, buckets[at])
             for at, dim in enumerate(dims)
         ]
     )
@@ -207,7 +209,8 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     """
     placement, name = plan.placements[at], plan.tables.names[at]
     how = placement.scheme
-    problem = why_not(how, int(plan.tables.dim[at]), plan.gpus, plan.domain)
+    shape = int(plan.tables.dim[at]), plan.gpus, plan.domain, int(plan.tables.buckets[at])
+    problem = why_not(how, *shape)
     if not problem:
         kind = sharding_type(placement, plan.gpus, plan.domain)
         if not by_domain(OF_TORCHREC[kind].exchange) or plan.domain % node == 0:
@@ -221,15 +224,16 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
 
 def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
     tables, placement = plan.tables, plan.placements[at]
-    rows, dim = int(tables.rows[at]), int(tables.dim[at])
-    copies = copied(OF_TORCHREC[kind].exchange)
-    shards = [] if copies else _shards(placement, rows, dim, whole=over_all(OF_TORCHREC[kind].exchange))
+    rows, dim, buckets = (int(column[at]) for column in (tables.rows, tables.dim, tables.buckets))
+    copies, whole = copied(OF_TORCHREC[kind].exchange), over_all(OF_TORCHREC[kind].exchange)
+    shards = [] if copies else _shards(placement, rows, dim, buckets, whole=whole)
     return TorchRecTable(
         table=tables.names[at],
         rows=rows,
         dim=dim,
         element_bytes=int(tables.element_bytes[at]),
         pooling=float(tables.pooling[at]),
+        features=int(tables.features[at]),
         sharding_type=kind,
         compute_kernel="dense" if copies else "fused",
         ranks=list(range(plan.gpus)) if copies else [rank for rank, _, _ in shards],
@@ -238,16 +242,21 @@ def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
     )
 
 
-def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:
+def _shards(
+    placement: Placement, rows: int, dim: int, buckets: int, whole: bool
+) -> list[tuple[int, list[int], list[int]]]:
     """Each shard of a table as (rank, [rows, columns], [first row, first column]), by column part.
 
-    rows, dim  size of the table
+    rows, dim  size of the table;  buckets  of its rows: the first parts have one more, as in TorchRec
     whole      whether row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then
                nothing
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c
     starts = [min(i * block, rows) for i in range(r + 1)]
+    if buckets:
+        each, more = divmod(buckets, r)
+        starts = [(i * each + min(i, more)) * (rows // buckets) for i in range(r + 1)]
     found = []
     for j, column in enumerate(placement.ranks.reshape(r, c).T):
         for i, rank in enumerate(np.sort(column) if r > 1 or whole else column):

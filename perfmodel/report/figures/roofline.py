@@ -67,7 +67,7 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     ones, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
     timing = cost_locally(basis, Configs(sizes, ones, ones, samples, ids, tables, True)).steps[0].timing
     element, offset = basis.numbers["pooled_element_bytes"], basis.numbers["offset_bytes"]
-    bags, bag = samples * tables.count, tables.dim * element + offset
+    bags, bag = samples * tables.count * tables.features, tables.dim * element + offset
     each = kernels.gather_bytes(bags * tables.pooling, stored, ids + tables.weight_bytes, bags, bag)
     moved = each.sum(axis=0)
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
