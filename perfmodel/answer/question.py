@@ -44,6 +44,16 @@ _INT32_BYTES, _INT32_ROWS = 4, 2**31
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 
 
+def check_ids(rows: float, id_bytes: float | None) -> None:
+    """Check that ids reach every row. rows  of the largest table;  id_bytes  of an id; None: the default
+
+    Limits: ids of int32, more than 2^31 rows -> BadInputError
+    """
+    if id_bytes == _INT32_BYTES and rows > _INT32_ROWS:
+        words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
+        raise BadInputError(words, "leave --set id_dtype=int32 out, or give smaller tables.")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
     """The question of one projection, in the names and units of ``perfmodel.project``; None: not given.
@@ -134,10 +144,7 @@ class Question:
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
         room, ids = Room(basis.room_bytes, self.reserve, node, self.training), self.distribution or UNIFORM
         work = group_set(tables, values, room, ids) if tables else group_equal(values, room, ids)
-        rows = float(work.tables.rows.max())
-        if (work.id_bytes == _INT32_BYTES).any() and rows > _INT32_ROWS:
-            words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
-            raise BadInputError(words, "leave --set id_dtype=int32 out, or give more --tables.")
+        check_ids(float(work.tables.rows.max()), float(work.id_bytes.min()))
         return basis, choose_gpus(basis, replace(work, usable_bytes=room.usable_bytes), node)
 
     def share_total(self) -> Question:

@@ -150,15 +150,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tup
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
     model = LoadInputs(
-        tables=shapes,
-        basis=basis,
-        batch=batch,
-        gpus=gpus,
-        domain=domain,
-        id_bytes=id_bytes,
-        training=training,
-        beside=beside,
-        all_rows=all_rows,
+        shapes, basis, batch, gpus, domain, id_bytes, training, beside=beside, all_rows=all_rows
     )
     copied = np.broadcast_to(rows < work.gpus, shape)
     kinds, parts = np.where(copied, int(COPY.kind), kind), np.where(copied, 1.0, work.gpus)

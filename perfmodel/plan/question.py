@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_plan, answer_row_wise
 from perfmodel.answer.inputs import DEFAULTS, share_equally
-from perfmodel.answer.question import Question
+from perfmodel.answer.question import Question, check_ids
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
@@ -102,6 +102,7 @@ class PlanQuestion:
         table_set = self.question.table_set
         if table_set is None:
             raise BadInputError("a plan is for a set of tables.", "give --model.")
+        check_ids(max(table.rows for table in table_set.tables), self.question.id_bytes)
         return PlanTables.of(table_set, self.question.distribution or UNIFORM)
 
     @cached_property

@@ -93,6 +93,10 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
         ({"tables": FRAME.drop(columns="rows")}, "^frame 'tables': missing column rows"),
         ({"tables": 7}, "tables of type int cannot be used"),
+        (
+            {"tables": FRAME.assign(rows=2**32), "id_bytes": 4},
+            "ids of int32 reach 2 147 483 648 rows",
+        ),
         ({"batch": "4k"}, "batch '4k' is not a number"),
         ({"gpus_per_node": 16}, "gpus_per_node 16 cannot be used.*has 1 to 8 in a node"),
         ({"reserve": "15%"}, "reserve '15%' cannot be used"),
