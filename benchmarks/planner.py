@@ -182,7 +182,7 @@ class Case:
     def _scored(self, row: Row, plan: Plan, types: tuple[str, ...] | None = None) -> Row:
         """With the time and memory of our model; ``types`` that TorchRec's planner chose for its tables."""
         model = self.in_torchrec.exchange_by(ExchangeSets(types)) if types else self._model(row.planner)
-        rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
+        rows = np.maximum(plan.tables.rows, plan.schemes[1])  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
         loads: Loads = replace(model.model, tables=tables).sum_shards(plan)
         held = replace(model.memories, tables=tables).count_held(plan)

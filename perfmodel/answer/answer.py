@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,13 @@ class Answer:
     sharding  a name of ``WAYS``;  plan  a plan of it, if all tables were placed; row-wise needs none
     steps  of the pass;  local  times of the same batch in local memory [s], by cause of error
     fullest_part  ids of the GPU with the hottest row of a table, over the mean GPU's [-]
+    gpus, domain, table_count  GPUs that the tables are spread over, and of a scale-up domain; tables
+    fits      whether the fullest GPU has memory for its rows, optimizer state and exchange buffers
+    time_s, rounded_s  time of a batch, and with six digits [s];  slowdown  over ``baseline_time_s`` [-]
+    baseline_time_s  time of the same batch in local memory [s]
+    samples_per_s  of all GPUs: G B / t, with B samples on each of G GPUs in t
+    main_evidence  the weakest that accounts for a large share of the time (``Evidence.main``)
+    clocks    of the steps' times;  setting  the machine with its libraries
     """
 
     question: Question
@@ -54,6 +61,37 @@ class Answer:
     sharding: str = ROW_WISE
     plan: UniformPlan | None = None
     fullest_part: float = 1.0
+    gpus: int = field(init=False)
+    domain: int = field(init=False)
+    table_count: int = field(init=False)
+    fits: bool = field(init=False)
+    time_s: float = field(init=False)
+    rounded_s: float = field(init=False)
+    baseline_time_s: float = field(init=False)
+    slowdown: float = field(init=False)
+    samples_per_s: float = field(init=False)
+    main_evidence: Evidence = field(init=False)
+    clocks: tuple[Clock, ...] = field(init=False)
+    setting: Setting = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        gpus, totals = self.gpu_count.gpus, self.totals
+        facts = {
+            "gpus": gpus,
+            "domain": int(self.basis.domain(self.work.gpus)[0]),
+            "table_count": int(self.work.table_count[0]),
+            "fits": self.gpu_count.fits,
+            "time_s": totals["time_s"],
+            "rounded_s": float(f"{totals['time_s']:.6g}"),
+            "baseline_time_s": totals["baseline_time_s"],
+            "slowdown": totals["slowdown"],
+            "samples_per_s": gpus * float(self.work.batch[0]) / totals["time_s"],
+            "main_evidence": Evidence.main(evidence_shares(self.steps)),
+            "clocks": tuple(dict.fromkeys(step.clock for step in self.steps)),
+            "setting": self.basis.setting,
+        }
+        for name, fact in facts.items():
+            object.__setattr__(self, name, fact)
 
     @property
     def pinned(self) -> Answer:
@@ -61,24 +99,9 @@ class Answer:
         return replace(self, question=replace(self.question, sharding=self.sharding))
 
     @property
-    def setting(self) -> Setting:
-        """The machine with its libraries."""
-        return self.basis.setting
-
-    @property
     def calibrations(self) -> tuple[str, ...]:
         """Ids of the calibrations that the times are from."""
         return self.setting.links.calibrations
-
-    @property
-    def clocks(self) -> tuple[Clock, ...]:
-        """Clocks of the steps' times."""
-        return tuple(dict.fromkeys(step.clock for step in self.steps))
-
-    @property
-    def fits(self) -> bool:
-        """Whether the fullest GPU has memory for its rows, optimizer state and exchange buffers."""
-        return self.gpu_count.fits
 
     @property
     def longest_step(self) -> StepRow:
@@ -99,53 +122,13 @@ class Answer:
         return (*self.notes, *([self.uneven] if self.uneven else []))
 
     @property
-    def gpus(self) -> int:
-        """GPUs that the tables are spread over."""
-        return self.gpu_count.gpus
-
-    @property
-    def domain(self) -> int:
-        """GPUs of a scale-up domain."""
-        return int(self.basis.domain(self.work.gpus)[0])
-
-    @property
-    def table_count(self) -> int:
-        """Number of tables."""
-        return int(self.work.table_count[0])
-
-    @property
-    def slowdown(self) -> float:
-        """Time over the baseline's, the same batch in local memory [-]."""
-        return self.totals["slowdown"]
-
-    @property
     def band(self) -> tuple[float, float]:
         """95 % band of the slowdown."""
         return self.totals["slowdown_low"], self.totals["slowdown_high"]
 
-    @property
-    def time_s(self) -> float:
-        """Time of a batch."""
-        return self.totals["time_s"]
-
-    @property
-    def baseline_time_s(self) -> float:
-        """Time of the same batch in local memory."""
-        return self.totals["baseline_time_s"]
-
-    @property
-    def samples_per_s(self) -> float:
-        """Samples per second of all GPUs: G B / t, with B samples on each of G GPUs in t."""
-        return self.gpus * float(self.work.batch[0]) / self.time_s
-
     def evidence_shares(self) -> dict[Evidence, float]:
         """Share of the time by evidence class, strongest first."""
         return evidence_shares(self.steps)
-
-    @property
-    def main_evidence(self) -> Evidence:
-        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
-        return Evidence.main(self.evidence_shares())
 
     def to_frame(self) -> pd.DataFrame:
         """The steps as a table."""
@@ -184,24 +167,23 @@ _RANKS = ("evidence", "main_evidence")
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
-    work, columns = many.select(slice(place, place + 1)), costs.columns
+    work, columns = many.select(slice(place, place + 1)) if len(many) > 1 else many, costs.columns
     count = count_gpus(basis, work, question.reserve, costs.memory, place)
-    answer = Answer(
+    steps = costs.cost.build_rows(place)
+    return Answer(
         question=question,
         basis=basis,
         work=work,
         gpu_count=count,
-        steps=costs.cost.build_rows(place),
+        steps=steps,
         totals={name: float(values[place]) for name, values in columns.items() if name not in _RANKS},
         evidence=Evidence.from_rank(int(columns["evidence"][place])),
         local={
             cause: (float(low[place]), float(time[place]), float(high[place]))
             for cause, (low, time, high) in costs.base.causes.items()
         },
+        notes=(*basis.setting.notes, *explain_too_much(count, basis, work), *_list_notes(basis, work, steps)),
         fullest_part=_find_fullest_row(work),
-    )
-    return replace(
-        answer, notes=(*basis.setting.notes, *explain_too_much(count, basis, work), *_notes(answer))
     )
 
 
@@ -245,7 +227,12 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
 
 
 def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
-    """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups."""
+    """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups.
+
+    Limits: uniform ids -> 1
+    """
+    if all(law.uniform for law in evaluator.tables.laws):
+        return 1.0
     kinds = evaluator.tables.kinds[1].tolist()
     schemes = [placement.scheme for placement in plan.plan.placements]
     tables = {key: table for table, key in enumerate(zip(kinds, schemes, strict=True))}
@@ -279,10 +266,11 @@ def _note_replicated(plan: UniformPlan) -> Iterator[str]:
         yield f"{tables} fewer rows than {plan.scheme.row_parts} row parts and {verb} whole on every GPU"
 
 
-def _notes(answer: Answer) -> Iterator[str]:
-    basis, work, clocks = answer.basis, answer.work, answer.clocks
+def _list_notes(basis: PassBasis, work: Configs, steps: Sequence[StepRow]) -> Iterator[str]:
+    """Remarks on a row-wise answer: mixed clocks, replicated tables, an assumed table size."""
+    clocks = list(dict.fromkeys(step.clock for step in steps))
     if len(clocks) > 1:
-        kernels = basis.setting.kernel_clock
+        kernels = basis.setting.find_clock()
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]
     small = work.tables.rows[:, 0] < gpus

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from perfmodel.answer.uniform_plans import (
     Impossible,
     UniformPlan,
     UniformPlans,
-    build_evaluator,
-    list_tables,
 )
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
@@ -58,8 +55,7 @@ def plan_shardings(base: Answer) -> UniformPlans:
     Limits: more than ``uniform_plans.MOST_TABLES`` tables -> BadInputError
     """
     model = base.question.model or "the tables"
-    tables = list_tables(base.work, model)
-    return UniformPlans(build_evaluator(base.basis, base.work, tables), base.gpu_count.usable_bytes)
+    return UniformPlans.of(base.basis, base.work, base.gpu_count.usable_bytes, model)
 
 
 def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[Answer | Impossible]:
@@ -68,8 +64,7 @@ def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[
     The other answers are plans of the same tables on the same GPUs.
     """
     plans, names = plan_shardings(base), list(shardings)
-    with suppress(NoCalibrationError):  # an exchange was not measured: priced one by one
-        plans.price(names)
+    plans.bound_times(names)  # of all together
     for name in names:
         yield answer_sharding(base, plans, name)
 
@@ -131,6 +126,17 @@ def is_slower(slower: Answer, fastest: Answer) -> bool:
     return bool(compute_difference_band(*causes)[0] > 0)
 
 
+class Beside(NamedTuple):
+    """Answers with shardings that TorchRec does not run; None: nothing or it does not fit.
+
+    unique_rows  if unique rows are sent
+    left_out     the fastest of ``LEFT_OUT``, if it is faster than the best and than unique rows
+    """
+
+    unique_rows: Answer | None = None
+    left_out: Answer | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """The answers of one question with the shardings that fit, fastest first, and the row-wise answer.
@@ -154,28 +160,22 @@ class Ranking:
     @property
     def as_good(self) -> tuple[Answer, ...]:
         """Answers that are slower than the fastest by less than the uncertainty: they may be as fast."""
-        return find_ties(self.best) if self.best else ()
+        return tuple(answer for answer in self.best[1:] if not is_slower(answer, self.best[0]))
 
     @cached_property
-    def _beside(self) -> dict[str, Answer]:
-        """Answers with shardings that TorchRec does not run; none if tables are not packed."""
+    def beside(self) -> Beside:
+        """Answers with shardings that TorchRec does not run.
+
+        Limits: nothing or it does not fit, one GPU, too many tables to pack -> none
+        """
         if not self.best or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
-            return {}
-        answers = answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT))
-        return {answer.sharding: answer for answer in answers if isinstance(answer, Answer)}
-
-    @property
-    def unique_rows(self) -> Answer | None:
-        """The answer if unique rows are sent. Limits: nothing or it does not fit, one GPU -> None"""
-        return self._beside.get(ROWS_ONCE)
-
-    @property
-    def left_out(self) -> Answer | None:
-        """The fastest sharding of ``LEFT_OUT`` that fits and is faster than the best and than unique rows."""
-        least_s = min(answer.time_s for answer in (self.answer, self.unique_rows) if answer)
-        answers = [answer for name, answer in self._beside.items() if name != ROWS_ONCE]
-        faster = [answer for answer in answers if answer.time_s < least_s * (1 - _SAME)]
-        return min(faster, key=lambda answer: answer.time_s, default=None)
+            return Beside()
+        named = answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT))
+        answers = [answer for answer in named if isinstance(answer, Answer)]
+        unique = next((answer for answer in answers if answer.sharding == ROWS_ONCE), None)
+        least_s = min(answer.time_s for answer in (self.best[0], unique) if answer) * (1 - _SAME)
+        faster = [answer for answer in answers if answer is not unique and answer.time_s < least_s]
+        return Beside(unique, min(faster, key=lambda answer: answer.time_s, default=None))
 
     @cached_property
     def experiment(self) -> NextExperiment | None:
@@ -187,7 +187,7 @@ class Ranking:
         """What other links, libraries and batches would change, each with the sharding that is fastest then;
         the shortest time first.
         """
-        return list_helping(self.answer, lambda question: rank(question).answer)
+        return list_helping(self.answer, answer_question)
 
 
 def rank(question: Question) -> Ranking:
@@ -195,8 +195,7 @@ def rank(question: Question) -> Ranking:
 
     Limits: one GPU -> row-wise alone
     """
-    base = answer_row_wise(question)
-    return rank_on_fewest(base) if base.gpus > 1 else Ranking(base, (base,) if base.fits else ())
+    return rank_on_fewest(answer_row_wise(question))
 
 
 def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer | Impossible]]:
@@ -207,6 +206,7 @@ def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer
     fitting = [name for name in names if name in RUN] if len(names) > 1 else names
     return find_enough(
         base,
+        list(answer_shardings(base, names)),
         lambda more: list(answer_shardings(more, names)),
         lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
         fitting,
@@ -220,7 +220,7 @@ def answer_question(question: Question) -> Answer:
     """
     name = question.sharding
     if name is None:
-        return rank(question).answer
+        return rank_on_fewest(answer_row_wise(question)).answer
     if name == ROW_WISE:
         return answer_row_wise(question)
     (named,) = answer_each(answer_row_wise(question), [name])[1]
@@ -238,41 +238,44 @@ def place_row_wise(answer: Answer) -> Answer:
     return placed
 
 
-def rank_on_fewest(base: Answer, rank: Callable[[Answer], Ranking] | None = None) -> Ranking:
-    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
-
-    rank  ranks the shardings of a row-wise answer; None: ``rank_shardings``
-    """
+def rank_on_fewest(base: Answer) -> Ranking:
+    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``)."""
+    ranking = rank_shardings(base)
     if base.table_count > MOST_COMPARED:
-        return rank_shardings(base)
-    return find_enough(base, rank or rank_shardings, lambda ranking: bool(ranking.best))[1]
+        return ranking
+    return find_enough(base, ranking, rank_shardings, lambda ranking: bool(ranking.best))[1]
 
 
 def find_enough(
-    base: Answer, make: Callable[[Answer], T], fits: Callable[[T], bool], shardings: Sequence[str] = RUN
+    base: Answer,
+    result: T,
+    make: Callable[[Answer], T],
+    fits: Callable[[T], bool],
+    shardings: Sequence[str] = RUN,
 ) -> tuple[Answer, T]:
     """(row-wise answer, result) on the fewest GPUs where the result fits: within a node any number, else
     whole nodes.
 
     base  row-wise, on as many GPUs as it needs: other shardings have smaller buffers and may fit fewer
-    make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
+    result  of ``base``;  make  makes the result of a row-wise answer
+    fits  returns whether a result fits the memory
     shardings  that the result may have; numbers of GPUs that ``UniformPlans.has_room`` excludes are skipped
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
     """
-    result = make(base)
     if base.work.given_gpus or base.gpus == 1:
         return base, result
 
     def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
         try:
-            if not _has_room(like, gpus, shardings):
+            work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
+            if not UniformPlans.of(like.basis, work, like.gpu_count.usable_bytes).has_room(shardings):
                 return None
             larger = _explain_fewest(answer_on(base.question, gpus))
-            result = make(larger)
+            other = make(larger)
         except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or an indivisible batch
             return None
-        return (larger, result) if fits(result) else None
+        return (larger, other) if fits(other) else None
 
     count = base.gpu_count
     node, tried, enough = count.gpus_per_node, base.gpus, (base, result) if fits(result) else None
@@ -283,13 +286,6 @@ def find_enough(
         return base, result
     fewer = capacity.list_allowed_gpus(count.for_rows, tried - 1, node)
     return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
-
-
-def _has_room(like: Answer, gpus: int, shardings: Sequence[str]) -> bool:
-    """Whether any of these shardings may fit on so many GPUs, with the batch of ``like``."""
-    work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
-    evaluator = build_evaluator(like.basis, work, list_tables(work, "the tables"))
-    return UniformPlans(evaluator, like.gpu_count.usable_bytes).has_room(shardings)
 
 
 def _explain_fewest(answer: Answer) -> Answer:
@@ -311,26 +307,17 @@ def rank_shardings(base: Answer) -> Ranking:
     plans = plan_shardings(base)
     bounds, unknown = plans.bound_times(RUN)
     for name in sorted(bounds, key=lambda name: bounds[name]):
-        times = sorted({_round_time(answer) for answer in answers})
+        times = sorted({answer.rounded_s for answer in answers})
         if name == ROW_WISE or (len(times) > 1 and bounds[name] >= times[1]):
             continue
         answer = answer_sharding(base, plans, name)
         answers += [answer] if isinstance(answer, Answer) else []
-    return Ranking(base, tuple(_sort_fastest(answers)), tuple(name for name in unknown if name != ROW_WISE))
-
-
-def _sort_fastest(answers: Sequence[Answer]) -> Iterator[Answer]:
-    """The answers, fastest first; of equally fast ones only the simplest (earliest in ``WAYS``)."""
-    time_s, order = 0.0, list(WAYS)
-    for answer in sorted(answers, key=lambda a: (_round_time(a), order.index(a.sharding))):
-        if _round_time(answer) > time_s * (1 + _SAME):
-            yield answer
-        time_s = _round_time(answer)
-
-
-def _round_time(answer: Answer) -> float:
-    """Time rounded to six digits [s]."""
-    return float(f"{answer.time_s:.6g}")
+    fastest, order, time_s = list[Answer](), list(WAYS), 0.0
+    for answer in sorted(answers, key=lambda a: (a.rounded_s, order.index(a.sharding))):
+        if answer.rounded_s > time_s * (1 + _SAME):  # else as fast as a simpler one, earlier in ``WAYS``
+            fastest.append(answer)
+        time_s = answer.rounded_s
+    return Ranking(base, tuple(fastest), tuple(name for name in unknown if name != ROW_WISE))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,12 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import Configs
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table, deal_shards
+from perfmodel.engine.placement import COPY, Plan, Scheme, check_scheme, deal_shards
 from perfmodel.engine.schemes import (
     SEQUENCES,
     TABLE_ROW_WISE,
     WAYS,
+    Exchange,
     RowParts,
     copied,
     list_exchanges,
@@ -112,56 +113,50 @@ class _Spread:
     shards: ShardLoads
 
 
-def build_evaluator(basis: PassBasis, work: Configs, tables: PlanTables) -> Evaluator:
-    """An evaluator of plans for these tables, at the batch and GPUs of the one configuration."""
-    id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
-    return Evaluator(basis, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
-
-
-def list_tables(work: Configs, model: str) -> PlanTables:
-    """The tables of one configuration, named after ``model``. Limits: too many -> BadInputError"""
-    kinds, count = work.tables, int(work.table_count[0])
-    if count > MOST_TABLES:
-        raise BadInputError(
-            f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
-        )
-    counts = kinds.count[:, 0].astype(np.int64)
-    columns = (np.repeat(column[:, 0], counts) for column in kinds.columns)
-    names = tuple(f"table_{place}" for place in range(count))
-    law = np.repeat(kinds.law, counts)
-    return PlanTables(*columns, kinds.laws, law, model, names)
-
-
+@dataclass(frozen=True, eq=False)
 class UniformPlans:
     """The uniform plans of an evaluator's tables that fit ``usable_bytes`` on each rank.
 
     Rows, optimizer state and exchange buffers count as memory, as in a projection.
     """
 
-    def __init__(self, evaluator: Evaluator, usable_bytes: float) -> None:
-        self.evaluator, self.usable_bytes = evaluator, usable_bytes
-        self._spread: dict[Scheme, _Spread] = {}
+    evaluator: Evaluator
+    usable_bytes: float
+    _spread: dict[Scheme, _Spread] = field(default_factory=dict, repr=False)
 
-    def price(self, shardings: Iterable[str]) -> None:
-        """Compute the loads of the shards of these shardings together, where they are few enough to keep.
+    @staticmethod
+    def of(basis: PassBasis, work: Configs, usable_bytes: float, model: str = "the tables") -> UniformPlans:
+        """The plans of one configuration, whose tables are named ``model``.
 
-        Limits: one of their collectives was never measured -> NoCalibrationError
+        Limits: more than ``MOST_TABLES`` tables -> BadInputError
         """
-        schemes = [scheme for sharding in shardings for scheme in self._list_allowed(sharding)]
-        if len(schemes) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
-            self._price(schemes)
+        kinds, count = work.tables, int(work.table_count[0])
+        if count > MOST_TABLES:
+            raise BadInputError(
+                f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
+            )
+        counts = kinds.count[:, 0].astype(np.int64)
+        columns = (np.repeat(column[:, 0], counts) for column in kinds.columns)
+        names, law = tuple(f"table_{place}" for place in range(count)), np.repeat(kinds.law, counts)
+        tables = PlanTables(*columns, kinds.laws, law, model, names)
+        id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
+        evaluator = Evaluator(basis, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
+        return UniformPlans(evaluator, usable_bytes)
 
     def bound_times(self, shardings: Sequence[str]) -> tuple[dict[str, float], list[str]]:
         """(for each sharding a lower bound on the time of its plans [s], shardings without calibration).
 
         Limits: a sharding whose rows fit in no packing, or that has no scheme here -> no bound
         """
+        allowed = {sharding: self._list_allowed(sharding) for sharding in shardings}
+        schemes = [scheme for of_sharding in allowed.values() for scheme in of_sharding]
+        if len(schemes) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
+            with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
+                self.price(schemes)
         bounds, unknown = dict[str, float](), list[str]()
-        with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
-            self.price(shardings)
         for sharding in shardings:
             try:
-                spread = [self._price([scheme])[0] for scheme in self._list_allowed(sharding)]
+                spread = self.price(allowed[sharding])
             except NoCalibrationError:
                 unknown.append(sharding)
                 continue
@@ -183,16 +178,21 @@ class UniformPlans:
             return Impossible(sharding, f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}")
         if evaluator.basis.rows and copied(WAYS[sharding].exchange):
             return Impossible(sharding, "copies on every GPU are in its HBM")
+        schemes = self._list_allowed(sharding)
         try:
-            promising = self._sort_promising(sharding)
+            if len(schemes) > _TRIED or all(scheme in self._spread for scheme in schemes):
+                self.price(schemes)
+                schemes.sort(key=lambda scheme: self._spread[scheme].time_s)
         except NoCalibrationError as error:
             return Impossible(sharding, error.message.rstrip("."))
+        priced = [(scheme, self._spread.get(scheme)) for scheme in schemes]
+        hopeless = [x for x in priced if x[1] and x[1].held_bytes > self._room_bytes]  # only to say why
         best: UniformPlan | None = None
         whys: list[tuple[float, str]] = []
         fitting = 0
-        for scheme in sorted(promising, key=self._is_too_large):  # these only to say why
-            spread, hopeless = self._spread.get(scheme), self._is_too_large(scheme)
-            if best and (fitting == _TRIED or hopeless or (spread and spread.time_s >= best.cost.time_s)):
+        for scheme, spread in [x for x in priced if x not in hopeless] + hopeless:
+            slower = best and spread and spread.time_s >= best.cost.time_s
+            if fitting == _TRIED or slower or (best and (scheme, spread) in hopeless):
                 break
             try:
                 packed = list(self._pack(sharding, scheme, spread.shards if spread else None))
@@ -238,11 +238,11 @@ class UniformPlans:
     def _room_bytes(self) -> float:
         return self.usable_bytes * (1 + _ROUNDING)
 
-    def _is_too_large(self, scheme: Scheme) -> bool:
-        """Whether some rank has too much in any packing of a scheme, as far as it was priced."""
-        return scheme in self._spread and self._spread[scheme].held_bytes > self._room_bytes
+    def price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
+        """The loads and times of schemes, evenly spread, which are kept.
 
-    def _price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
+        Limits: one of their collectives was never measured -> NoCalibrationError
+        """
         missing = [scheme for scheme in schemes if scheme not in self._spread]
         for even in _spread_evenly(self.evaluator, missing):
             shard = even.shard
@@ -254,14 +254,6 @@ class UniformPlans:
                 self._spread[scheme] = _Spread(float(times[place]), held_bytes, loads)
         return [self._spread[scheme] for scheme in schemes]
 
-    def _sort_promising(self, sharding: str) -> list[Scheme]:
-        """The schemes of a sharding, fastest first, if shards were spread evenly over the ranks."""
-        schemes = self._list_allowed(sharding)
-        if len(schemes) <= _TRIED and not all(scheme in self._spread for scheme in schemes):
-            return schemes
-        self._price(schemes)
-        return sorted(schemes, key=lambda scheme: self._spread[scheme].time_s)
-
     def _pack(
         self, sharding: str, scheme: Scheme, shards: ShardLoads | None
     ) -> Iterator[UniformPlan | tuple[float, str]]:
@@ -271,36 +263,51 @@ class UniformPlans:
         evaluator = self.evaluator
         tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
         sample, kind_of, _ = tables.kinds
-        cut = _cut_kinds(tables, scheme)
+        kinds, r, c = _cut_kinds(tables, scheme)
+        columns = zip(kinds.tolist(), r.tolist(), c.tolist(), strict=True)
+        cut = [Scheme(Exchange(kind), *parts) for kind, *parts in columns]
         for table, kind_scheme in sorted(zip(sample.tolist(), cut, strict=True)):
             shape = int(tables.rows[table]), int(tables.dim[table])
             check_scheme(tables.names[table], *shape, kind_scheme, gpus, domain)
-        kinds, r, c = _list_columns(cut)
-        weights = [np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)]
+        shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
+        weights = [shard_bytes]
         if sample.size > 1:  # for equal tables every order is the same
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
             work = round_off(shards.own.sum(axis=1))
             weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
         for weight in weights:
-            plan = Plan(
-                tables, tuple(deal_shards(sharding, cut, kind_of, weight, gpus, domain)), gpus, domain
-            )
-            over = _explain_too_much(evaluator, plan, self.usable_bytes)
-            if over:
-                yield over
+            placements = deal_shards(sharding, cut, kind_of, weight, gpus, domain)
+            plan = Plan(tables, tuple(placements), gpus, domain)
+            held = evaluator.memories.count_held(plan)
+            fullest_bytes = float(np.sum(held, axis=0).max())
+            if fullest_bytes > self._room_bytes:
+                kind = int(np.argmax(shard_bytes))
+                yield fullest_bytes, self._explain_too_much(fullest_bytes, cut[kind], shard_bytes[kind])
                 continue
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
             loads = evaluator.loads(plan, shards.at(kind_of))
-            memory = evaluator.memory(plan, loads)
+            memory = GpuMemory(*held, evaluator.times.count_buffers(loads.values))
             fullest_bytes = float(memory.total_bytes.max())
             if fullest_bytes > self._room_bytes:
                 need, room = (format_bytes(x, binary=False) for x in (fullest_bytes, self.usable_bytes))
-                yield (
-                    fullest_bytes,
-                    f"with its exchange buffers a GPU would hold {need}, and has room for {room}",
-                )
+                why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
+                yield fullest_bytes, why
                 continue
             yield UniformPlan(sharding, scheme, plan, evaluator.step(loads), memory)
+
+    def _explain_too_much(self, fullest_bytes: float, scheme: Scheme, shard_bytes: float) -> str:
+        """Why a rank has more rows and state than it may. scheme  of the table with the largest shard"""
+        usable, several = self.usable_bytes, len(self.evaluator.tables) > 1
+        shard, room, need = (format_bytes(x, binary=False) for x in (shard_bytes, usable, fullest_bytes))
+        if scheme.copied and several:
+            return f"every GPU would hold {need} of tables, and has room for {room}"
+        if shard_bytes <= usable:
+            return f"a GPU would hold {need} of tables, and has room for {room}"
+        if scheme.parts <= 1:
+            return f"one table is {shard}, larger than a GPU ({room})"
+        r, c = scheme.row_parts, scheme.col_parts
+        parts = f"{r} row parts" if c == 1 else f"{c} column parts" if r == 1 else f"{r} × {c} parts"
+        return f"{parts} of one table are {shard} each, larger than a GPU ({room})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,8 +337,8 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
     together = max(_PRICED_TOGETHER // sample.size, 1)
     for start in range(0, len(schemes), together):
         chunk = schemes[start : start + together]
-        cut = (_list_columns(_cut_kinds(evaluator.tables, scheme)) for scheme in chunk)
-        kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
+        cuts = [_cut_kinds(evaluator.tables, scheme) for scheme in chunk]
+        kinds, r, c = (np.stack(column) for column in zip(*cuts, strict=True))
         shard = evaluator.count_shards(sample, kinds, r, c)
         replicated = copied(kinds)
         parts = np.where(replicated, 0, r * c * count)
@@ -349,21 +356,17 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
         yield _Evenly(chunk, shard, everywhere, mean, fullest, held, most_held, largest)
 
 
-def _cut_kinds(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
-    """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
-    cut = []
-    for table in tables.kinds[0].tolist():
-        rows, dim = int(tables.rows[table]), int(tables.dim[table])
-        cut.append(
-            cut_to_table(replace(scheme, col_parts=_divide_columns(dim, scheme.col_parts)[-1]), rows, dim)
-        )
-    return cut
+def _cut_kinds(tables: PlanTables, scheme: Scheme) -> tuple[Ints, Ints, Ints]:
+    """(exchange, row parts, column parts) of each kind of equal tables if a whole plan is to have ``scheme``.
 
-
-def _list_columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
-    """(exchanges, row parts, column parts) of the schemes, as arrays."""
-    kinds, r, c = zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
-    return np.array(kinds), np.array(r), np.array(c)
+    A table with fewer rows than row parts is replicated; column parts are of whole vectors.
+    """
+    sample, dims = tables.kinds[0], tables.dim[tables.kinds[0]]
+    replicated = tables.rows[sample] < scheme.row_parts
+    columns = {dim: _divide_columns(int(dim), scheme.col_parts)[-1] for dim in set(dims.tolist())}
+    c = np.array([columns[dim] for dim in dims.tolist()])
+    kinds, r = np.where(replicated, COPY.kind, scheme.kind), np.where(replicated, 1, scheme.row_parts)
+    return kinds, r, np.where(replicated, 1, c)
 
 
 def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
@@ -374,25 +377,3 @@ def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
     if evaluator.tables.dim.max() < 2 * VECTOR:
         return f"rows of less than {2 * VECTOR} columns have no parts of {VECTOR} or more"
     return f"all {gpus} GPUs are in one scale-up domain: that is {TABLE_ROW_WISE}"
-
-
-def _explain_too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
-    """(bytes, why) if a rank has more rows and optimizer state than it may; None if it fits."""
-    fullest_bytes = float(np.sum(evaluator.memories.count_held(plan), axis=0).max())
-    if fullest_bytes <= usable * (1 + _ROUNDING):
-        return None
-    t = np.arange(len(evaluator.tables))
-    shard_bytes = np.sum(evaluator.memories.count_shard(t, plan.row_parts, plan.col_parts), axis=0)
-    table = int(np.argmax(shard_bytes))
-    sizes = float(shard_bytes[table]), usable, fullest_bytes
-    shard, room, need = (format_bytes(x, binary=False) for x in sizes)
-    scheme = plan.placements[table].scheme
-    if scheme.copied and shard_bytes.size > 1:
-        return fullest_bytes, f"every GPU would hold {need} of tables, and has room for {room}"
-    if shard_bytes[table] <= usable:
-        return fullest_bytes, f"a GPU would hold {need} of tables, and has room for {room}"
-    if scheme.parts <= 1:
-        return fullest_bytes, f"one table is {shard}, larger than a GPU ({room})"
-    r, c = scheme.row_parts, scheme.col_parts
-    parts = f"{r} row parts" if c == 1 else f"{c} column parts" if r == 1 else f"{r} × {c} parts"
-    return fullest_bytes, f"{parts} of one table are {shard} each, larger than a GPU ({room})"

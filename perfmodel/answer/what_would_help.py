@@ -92,7 +92,9 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
         return ()
     if answer.gpu_count.rule != GIVEN:  # the GPUs follow from the question, here too
         answer = replace(answer, question=replace(answer.question, gpus=None))
-    effects = [effect for change in _list_changes(answer) for effect in _ask_again(answer, change, ask)]
+    effects = list[Sensitivity]()
+    for change in _list_changes(answer):
+        effects += _ask_again(answer, change, ask)
     helping = [effect for effect in effects if effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s]
     helping += [*_ask_more_gpus(answer, ask), *_ask_larger_batch(answer, ask)]
     return tuple(sorted(helping, key=lambda x: (x.loses_samples, GROUPS.index(x.group), x.after_s)))

@@ -89,7 +89,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
             emit_json("project", **_build_record(ranking, file))
             return
         asking = replace(question, gpus=answer.gpus) if question.gpus is None else question
-        changes = ranking.changes if question.sharding is None else list_helping(answer, answer_question)
+        changes = list_helping(answer, answer_question)
         emit(
             project_text(
                 ranking,
@@ -226,7 +226,7 @@ def _print_all(question: Question, options: ProjectOptions, file: str | None, ty
 def _build_record(ranking: Ranking, file: str | None) -> dict[str, Any]:
     """The JSON answer: the answer, changes and their effects, next_experiment, kernels, its cut, others."""
     answer, named = ranking.answer, ranking.base.question.sharding is not None
-    changes = list_helping(answer, answer_question) if named else ranking.changes
+    changes = list_helping(answer, answer_question)
     experiment = find_next_experiment(answer)
     cut = columns_record(SHARDING, place_row_wise(answer))
     record = {
@@ -246,8 +246,8 @@ def _build_record(ranking: Ranking, file: str | None) -> dict[str, Any]:
         "as_good": [other.sharding for other in ranking.as_good],
         "leads_among": [name for name in RUN if name not in ranking.unknown],
         "planned": _record_beside(_plan(ranking)),
-        "unique_rows": _record_beside(ranking.unique_rows),
-        "left_out": _record_beside(ranking.left_out),
+        "unique_rows": _record_beside(ranking.beside.unique_rows),
+        "left_out": _record_beside(ranking.beside.left_out),
         "row_wise": _record_times(ranking.base),
     }
 

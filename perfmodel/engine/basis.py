@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Array, Codes, Timing, constant
 from perfmodel.engine.schemes import Exchange, list_exchanges
-from perfmodel.engine.settings import Setting
+from perfmodel.engine.settings import KERNEL_LIBRARY, Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, kernels
+from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
@@ -24,7 +25,6 @@ from perfmodel.units import parse_ratio
 Of = Any
 """A number for all tables or passes, or an array with one number for each."""
 
-KERNEL_LIBRARY = "kernel"
 _LIMITS = {
     "gather_pool": ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s"),
     "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
@@ -90,6 +90,7 @@ class PassBasis:
     rows           rows in host memory; None: in HBM
     unpooled       whether each id of a sample has its row in the output, instead of a bag of them
     numbers        values of the machine and constants of the software, by key;  steps  of a pass, in order
+    fits           errors of the calibration's fits, by kernel; empty if constants are the machine file's
     exchanges      of bags that a row-wise pass may use; each configuration uses the fastest
     sent_element_bytes  v, bytes of an element of a bag on the wire
     room_bytes     memory of one GPU for rows, before the reserve: its HBM, or ``HostRows.room_bytes``
@@ -106,6 +107,7 @@ class PassBasis:
     unpooled: bool = field(default=False, kw_only=True)
 
     numbers: Mapping[str, float] = field(init=False, repr=False)
+    fits: Mapping[str, KernelFit] = field(init=False, repr=False)
     steps: tuple[Step, ...] = field(init=False, repr=False)
     exchanges: tuple[Exchange, ...] = field(init=False, repr=False)
     sent_element_bytes: float = field(init=False, repr=False)
@@ -128,6 +130,7 @@ class PassBasis:
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         facts: dict[str, Any] = {
             "numbers": numbers,
+            "fits": self.setting.kernels.fits if self.setting.kernels else {},
             "steps": tuple(
                 step
                 for step in steps
@@ -147,7 +150,7 @@ class PassBasis:
 
         Without a fit, the spread of the machine's constants is added (``time_kernel``).
         """
-        fit, z = self.setting.fits.get(kernel), self.numbers["normal_quantile_95"]
+        fit, z = self.fits.get(kernel), self.numbers["normal_quantile_95"]
         if fit is None:
             return kernels.compute_error_factor(self.numbers["mean_relative_error"], z)
         return float(np.exp(z * fit.log_sd))
@@ -169,7 +172,7 @@ class PassBasis:
         sources of its constants.  Evidence: above the bytes that were timed, constants are extrapolated, and
         those that the samples do not determine count too
         """
-        names, fit, quantity = _LIMITS[kernel], self.setting.fits.get(kernel), self.setting.machine.values
+        names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
         floor_s, rate, *l2_rate = (self.numbers[name] for name in names)
         floor: Array | float = floor_s * launches
         cached: NDArray[np.bool_] | np.bool_ = np.bool_(False)

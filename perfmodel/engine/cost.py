@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from perfmodel.engine.loads import LoadModel, Loads, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
-from perfmodel.engine.settings import Setting, find_clock, load_setting
-from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepCost, StepRow, Times, label_step, sum_causes
+from perfmodel.engine.settings import Sent, Setting, load_setting
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepCost, StepRow, Times, sum_causes
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import FastTimes, PassTimes, round_off
 from perfmodel.errors import BadInputError
@@ -100,7 +101,7 @@ class PassCost:
             library, setting = timing.library_names[int(timing.library[index])], self.setting
             row = StepRow(
                 name=step.step.name,
-                label=label_step(step.step.name),
+                label=step.step.label,
                 collective=step.step.collective,
                 library=library,
                 payload_bytes=payload,
@@ -109,7 +110,7 @@ class PassCost:
                 low_s=float(timing.low_s[index]),
                 high_s=float(timing.high_s[index]),
                 floor_s=float(timing.floor_s[index]),
-                clock=setting.kernel_clock if step.step.is_kernel else find_clock(setting.links, library),
+                clock=setting.find_clock(library),
                 evidence=Evidence.from_rank(int(timing.evidence[index])),
                 limit=timing.limit_names[int(timing.limit[index])],
                 mean_bytes=mean,
@@ -129,16 +130,21 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if steps is None:
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
-    timed, sent = [], []
-    for step, timing in zip(steps, times.time_steps(steps, most), strict=True):
-        moved = (
-            times.find_payload(step, most) if step.collective else np.atleast_1d(most[..., step.resources[0]])
-        )
-        timed.append(TimedStep(step, moved, timing))
-        if step.collective:
-            sent.append((step, moved, times.group(step)[0], timing.time_s))
+    timed, sent = list[TimedStep](), list[Sent]()
+    # Successive collectives on the same ranks: one look-up of a time table serves them all.
+    for (collective, _), successive in groupby(steps, key=lambda step: (step.collective, step.ranks)):
+        run = list(successive)
+        if not collective:
+            moved = [np.atleast_1d(most[..., step.resources[0]]) for step in run]
+            timed += map(TimedStep, run, moved, [times.time_step(step, most) for step in run])
+            continue
+        moved = [times.find_payload(step, most) for step in run]
+        together, ranks = times.time_collective(run[0], np.stack(moved)), times.group(run[0])[0]
+        for row, step in enumerate(run):
+            timed.append(TimedStep(step, moved[row], together.at(row)))
+            sent.append((step, moved[row], ranks, timed[-1].timing.time_s))
     setting = times.basis.setting
-    if not setting.handover.known or not sent:
+    if setting.handover is None or not sent:
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
     low, time, high, evidence = (np.broadcast_to(end, shape) for end in setting.handover.sum_times(sent))
@@ -196,7 +202,7 @@ class Evaluator:
         )
         steps = basis.steps
         steps = sets.add_steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
-        groups = self.model.groups.resources if self.model.groups else ()
+        groups = self.model.groups.resources if sets and self.model.groups else ()
         self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod
@@ -257,7 +263,7 @@ class Evaluator:
                 f"the plan is for {plan.gpus} GPUs in scale-up domains of {plan.domain}.",
                 f"here are {self.gpus} in domains of {self.domain}: {change}; or plan anew without --plan.",
             )
-        if plan.tables.fingerprint != self.tables.fingerprint:
+        if plan.tables is not self.tables and plan.tables.fingerprint != self.tables.fingerprint:
             raise BadInputError(
                 f"the plan is for the tables of {plan.tables.model}, not of {self.tables.model}.",
                 "use the model that it was made for, or plan anew.",
@@ -295,10 +301,10 @@ class Evaluator:
         """
         if step.gathers:
             rates = [self.basis.numbers[name] for name in ("gather_bytes_per_s", "l2_bytes_per_s")]
-            seconds = [loads.of(x) / rate for x, rate in zip(step.resources, rates, strict=True)]
-            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads.of(step.resources[0])
+            seconds = [loads.values[x] / rate for x, rate in zip(step.resources, rates, strict=True)]
+            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads.values[step.resources[0]]
         else:
-            size = np.max([loads.of(resource) for resource in step.resources], axis=0)
+            size = loads.values[list(step.resources)].max(axis=0)
             rank = int(np.argmax(size))
         if step.splits:
             size = np.full(self.gpus, self.times.splits_bytes)

@@ -175,10 +175,12 @@ class TableCut:
         self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
+        # Whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows.
+        self.plain = all(law.uniform for law in tables.laws) and not (hot > 0).any()
         self.hot_L, self.U, distinct = np.zeros(t.shape), np.zeros(t.shape), pooling
         if self.ub.any():  # U: only ub needs it
             self.U = np.array(model.unique[t])
-        if (hot > 0).any() or (self.ub | self.sparse).any():
+        if not self.plain and ((hot > 0).any() or (self.ub | self.sparse).any()):
             distinct = np.array(pooling)
             for where, look_ups, rows in self.groups:
                 self.hot_L[where] = look_ups.hot_share(rows) * look_ups.pooling
@@ -202,7 +204,7 @@ class TableCut:
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
         """``AllLookUps.group_skewed`` of these tables: skewed look-ups, or hot rows that are replicated."""
-        return self.model.look_ups.group_skewed(self.t, self.hot)
+        return [] if self.plain else self.model.look_ups.group_skewed(self.t, self.hot)
 
     @cached_property
     def lookups(self) -> Array:
@@ -217,21 +219,12 @@ class TableCut:
     @cached_property
     def row(self) -> Array:
         """Bytes of a row of a shard."""
-        return self._count_row_bytes(self.elements)
+        return self.count_row_bytes(self.elements)
 
-    @cached_property
-    def whole_row(self) -> Array:
-        """Bytes of a row that is not cut."""
-        return self._count_row_bytes(self.D)
-
-    def _count_row_bytes(self, elements: Array) -> Array:
+    def count_row_bytes(self, elements: Array) -> Array:
+        """Bytes of a row of so many elements."""
         training = self.model.training is not None
         return row_bytes(self.model.tables.dtype[self.t], elements, training=training)
-
-    @property
-    def w(self) -> Array:
-        """Bytes of an element of a shard, with its share of what else the row has."""
-        return self.row / self.elements
 
     @cached_property
     def shards(self) -> Array:
@@ -281,7 +274,7 @@ class TableCut:
         touched = np.where(self.dp, self.E, U / self.even)  # once, with all gradients; of a replica all rows
         pairs = zip(training.copied, training.state, strict=True)
         state = (np.where(self.dp, copied, held) for copied, held in pairs)
-        row = ex.update_row_bytes(self.elements, self.w, *state)
+        row = ex.update_row_bytes(self.elements, self.row / self.elements, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
     def sort_bytes(self, lookups: Array, *, backward: bool = False) -> Array:
@@ -328,6 +321,8 @@ class TableCut:
         miss = np.array(kernels.compute_uniform_misses(E, draws, 1.0, X))
         if gather is None:
             return kernels.compute_misses_of_all(miss, E, draws)
+        if self.plain:
+            return miss
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
         parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.even, 1)
         odd = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)

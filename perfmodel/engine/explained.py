@@ -159,7 +159,7 @@ class ExplainedPass:
         with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
-        cause = "samples of this kernel" if kernel in basis.setting.fits else "published errors of this model"
+        cause = "samples of this kernel" if kernel in basis.fits else "published errors of this model"
         published = min(math.log(basis.get_kernel_factor(kernel)), total)
         rest = math.sqrt(total**2 - published**2)
         band: tuple[tuple[str, float, float], ...]
@@ -177,7 +177,7 @@ class ExplainedPass:
     def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
         names = [STEPS[row.name].like or row.name for row in self.rows if row.collective]
-        waits_s = setting.handover.sum_waits_s(names)
+        waits_s = setting.handover.sum_waits_s(names) if setting.handover else 0.0
         equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
         return Explanation(row, (equation,), (source,), _whole("whole passes of the run", row))

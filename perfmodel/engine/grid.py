@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import FLAT
 from perfmodel.engine.steps import Times
-from perfmodel.engine.tables import Array, TableShapes, row_bytes
+from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
@@ -54,7 +53,7 @@ class TableKinds:
     features: Array
     buckets: Array
     laws: tuple[Distribution, ...]
-    law: NDArray[np.int64]
+    law: Ints
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -77,9 +76,8 @@ class Configs:
 
     table_bytes  of all tables;  gpus  number used [-];  needed  the fewest GPUs that hold the rows [-]
     batch        samples of one GPU [-];  id_bytes  bytes of one id;  tables  of each configuration
-    given_gpus   whether the user gave the number of GPUs
+    given_gpus   whether the user gave the number of GPUs;  usable_bytes  of a GPU for tables and exchanges
     filled       whether no table size was given, so that the tables fill the memory
-    usable_bytes  memory of a GPU for tables and exchanges
     """
 
     table_bytes: Array
@@ -115,24 +113,22 @@ class Configs:
         return Configs(*(column[span] for column in columns), kinds, *options)
 
 
-Codes = NDArray[np.int64]
-"""Codes of ``Exchange``, one per configuration."""
-
-
 def count_loads(
-    basis: PassBasis, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True
+    basis: PassBasis, work: Configs, kind: Ints, *, works: bool = True, exchanges: bool = True
 ) -> Array:
     """Loads of every GPU in a row-wise pass, all tables together: [..., K] bytes of each of the K resources.
 
     kind  exchange of the bags of each configuration (``choose_exchanges``)
     works, exchanges  whether look-ups and updates of rows, and whether all else counts
     """
-    stack = max(STACK // len(work), 1)
-    cuts = (cut_tables(basis, work, kind, slice(x, x + stack)) for x in range(0, len(work.tables), stack))
-    return reduce(np.add, (sum_even_loads(*cut, works=works, exchanges=exchanges) for cut in cuts))
+    stack, loads = max(STACK // len(work), 1), []
+    for start in range(0, work.tables.rows.shape[0], stack):
+        cut = cut_tables(basis, work, kind, slice(start, start + stack))
+        loads.append(sum_even_loads(*cut, works=works, exchanges=exchanges))
+    return reduce(np.add, loads)
 
 
-def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tuple[TableCut, Array]:
+def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tuple[TableCut, Array]:
     """(some kinds of tables cut over all GPUs [K, C], number of equal tables of each).
 
     A table with fewer rows than GPUs is replicated, without exchange.
@@ -159,7 +155,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Codes, some: slice) -> tup
     return cut, tables.count[some]
 
 
-def choose_exchanges(basis: PassBasis, work: Configs) -> Codes:
+def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
     """The exchange of bags of each configuration: the faster, if the library can run two."""
     best, best_s = np.asarray(int(basis.exchanges[0])), np.asarray(np.inf)
     if len(basis.exchanges) == 1:
@@ -191,8 +187,7 @@ def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
 def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) -> GpuMemory:
     """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
-    loads  of the pass, if computed before
-    Limits: one GPU, or every table on every GPU -> no buffers
+    loads  of the pass, if computed before;  Limits: one GPU, or every table on every GPU -> no buffers
     """
     (per_element, per_row), t = basis.state, work.tables
     count = t.count * t.rows / ex.count_even_parts(np.where(t.rows >= work.gpus, work.gpus, 1.0), t.buckets)
@@ -207,6 +202,8 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
 
 def _compute_chunks(work: Configs, spans: Sequence[Any], compute: Callable[[Configs], T]) -> list[T]:
     """Results of chunks of configurations, on all cores."""
+    from concurrent.futures import ThreadPoolExecutor  # which one answer alone does not load
+
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
         return list(pool.map(lambda span: compute(work.select(span)), spans))
 

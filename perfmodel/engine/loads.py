@@ -227,7 +227,7 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
         return
     bag = a.D * a.pooled + a.n["offset_bytes"]
     rows, lookups, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.count_traffic(rows, lookups, a.whole_row, bags, bag, a.beside, Gather.HOT)
+    moved = a.count_traffic(rows, lookups, a.count_row_bytes(a.D), bags, bag, a.beside, Gather.HOT)
     everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[Resource.GATHER_L2] += moved.l2_bytes * hot
     bag_bytes = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
@@ -255,10 +255,10 @@ def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     if not a.ub.any():
         return
     holder[Resource.ROWS_SENT] = ex.rows_bytes(a.requested, a.row) * a.ub
-    everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
+    everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.row / a.elements) * a.ub
     bag = a.D * a.pooled + a.n["offset_bytes"]
     bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
-    moved = a.count_traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
+    moved = a.count_traffic(a.E, a.B * a.L, a.count_row_bytes(a.D), bags, bag, a.beside, Gather.COPY)
     everywhere[Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[Resource.POOL_L2] = moved.l2_bytes * a.ub
 
@@ -335,7 +335,7 @@ def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Byt
     bag = a.D * a.pooled
     if (hot := a.hot > 0).any():
         bags, read, state = np.full(a.hot.shape, a.B), a.B * a.hot_L, training.state
-        row = ex.update_row_bytes(a.D, a.whole_row / a.D, *state) + 2 * bag
+        row = ex.update_row_bytes(a.D, a.count_row_bytes(a.D) / a.D, *state) + 2 * bag
         moved = a.count_traffic(bags, read, bag, a.hot, row, a.beside)
         everywhere[Resource.SORT] += a.sort_bytes(read, backward=True) * hot
         everywhere[Resource.UPDATE_DRAM] += moved.dram_bytes * hot

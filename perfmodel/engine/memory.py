@@ -35,7 +35,7 @@ class GpuMemory:
     @property
     def total_bytes(self) -> Array:
         """All memory together."""
-        return self.kept_bytes + self.buffer_bytes
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
 
     def check(self, limit_bytes: float) -> None:
         """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
@@ -118,7 +118,7 @@ class MemoryModel:
         replicated = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []
         shards = self.count_shard(t, *plan.schemes[1:])
-        copies = self.count_copies(t, np.where(replicated, self.tables.rows, plan.hot_rows))
+        copies = self.count_copies(t, np.where(replicated, self.tables.rows, plan.schemes[3]))
         for sizes, copied in zip(shards, copies, strict=True):
             sums.append(np.bincount(ranks, weights=sizes[tables], minlength=plan.gpus) + np.sum(copied))
         return sums[0], sums[1]

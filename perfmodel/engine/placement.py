@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,29 +181,22 @@ class Plan:
                     )
 
     @cached_property
-    def kinds(self) -> NDArray[np.int8]:
-        """``Exchange`` of every table, shape [T]."""
-        return np.array([p.scheme.kind for p in self.placements], dtype=np.int8)
-
-    @cached_property
-    def row_parts(self) -> Ranks:
-        """r of every table, shape [T]."""
-        return np.array([p.scheme.row_parts for p in self.placements], dtype=np.int64)
-
-    @cached_property
-    def col_parts(self) -> Ranks:
-        """c of every table, shape [T]."""
-        return np.array([p.scheme.col_parts for p in self.placements], dtype=np.int64)
-
-    @cached_property
-    def hot_rows(self) -> Ranks:
-        """Rows of every table that are replicated, shape [T]."""
-        return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
+    def schemes(self) -> tuple[Ranks, Ranks, Ranks, Ranks]:
+        """(``Exchange``, row parts, column parts, replicated hot rows) of every table, each [T]."""
+        schemes = (placement.scheme for placement in self.placements)
+        columns = [(x.kind, x.row_parts, x.col_parts, x.hot_rows) for x in schemes]
+        kinds, row_parts, col_parts, hot_rows = np.array(columns, dtype=np.int64).T.copy()
+        return kinds, row_parts, col_parts, hot_rows
 
     @property
-    def schemes(self) -> tuple[NDArray[Any], ...]:
-        """(exchange, row parts, column parts, hot rows) of every table, each [T]."""
-        return self.kinds, self.row_parts, self.col_parts, self.hot_rows
+    def kinds(self) -> Ranks:
+        """``Exchange`` of every table, shape [T]."""
+        return self.schemes[0]
+
+    @property
+    def hot_rows(self) -> Ranks:
+        """Rows of every table that are replicated, shape [T]."""
+        return self.schemes[3]
 
     @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
@@ -251,13 +243,6 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
         problem = f"{kind.key} with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
     if problem:
         raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
-
-
-def cut_to_table(scheme: Scheme, rows: int, dim: int) -> Scheme:
-    """The scheme of one table: replicated if it has fewer rows than row parts; no more parts than columns."""
-    if scheme.row_parts > rows:
-        return COPY
-    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
 
 
 def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:

@@ -21,7 +21,6 @@ from perfmodel.schema.calibration import (
     Calibration,
     Curve,
     KernelConstants,
-    KernelFit,
     load_calibration,
 )
 from perfmodel.schema.evidence import Backend, Clock, Evidence
@@ -35,6 +34,7 @@ BEST = "best"
 TORCH = "torch"
 BACKENDS = (*(str(b) for b in Backend), BEST)
 BETWEEN = "between_steps"
+KERNEL_LIBRARY = "kernel"
 _LIKE = dict.fromkeys(
     ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
 )
@@ -58,7 +58,7 @@ class Handover:
             passes, of their time beyond t_after
     pairs      (t_after, t_alone) curves by collective;  constants  h by step
     Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
-    Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> the difference of
+    Limits: nothing is sent -> 0;  S below the smallest size -> the difference of
     the floors
     """
 
@@ -66,19 +66,14 @@ class Handover:
     constants: Mapping[str, Interval] = field(default_factory=dict)
 
     @staticmethod
-    def from_calibration(calibration: Calibration) -> Handover:
-        """The hand-over times that a calibration measured."""
+    def from_calibration(calibration: Calibration) -> Handover | None:
+        """The hand-over times that a calibration measured. Limits: none -> None"""
         pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
         for after in calibration.after_kernel:
             alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
             if alone is not None:
                 pairs[after.collective] = (*pairs.get(after.collective, ()), (after, alone))
-        return Handover(pairs, calibration.handover_s)
-
-    @property
-    def known(self) -> bool:
-        """Whether the calibration measured hand-over times."""
-        return bool(self.pairs or self.constants)
+        return Handover(pairs, calibration.handover_s) if pairs or calibration.handover_s else None
 
     def sum_waits_s(self, names: Iterable[str]) -> float:
         """The constants of these steps, and of what is between them, together [s]."""
@@ -135,7 +130,7 @@ class Setting:
     links  gives the times of collectives;  kernels  constants fitted to kernels of the calibration, if any
     asked_kernels  kernel library that the user asked for
     clock, calibration  that the user asked for; None: the preferred clock, a shipped calibration
-    handover  extra time of collectives in a whole pass;  notes  remarks for the user
+    handover  extra time of collectives in a whole pass; None: not measured;  notes  remarks for the user
     """
 
     machine: Machine
@@ -147,12 +142,7 @@ class Setting:
     notes: tuple[str, ...] = ()
     kernels: KernelConstants | None = None  # of the calibration: already contained in ``machine``
     asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as the user set it
-    handover: Handover = field(default_factory=Handover)
-
-    @property
-    def fits(self) -> Mapping[str, KernelFit]:
-        """Errors of the calibration's fits, by kernel; empty if constants are the machine file's."""
-        return self.kernels.fits if self.kernels else {}
+    handover: Handover | None = None
 
     def is_untold(self, key: str) -> bool:
         """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
@@ -166,17 +156,15 @@ class Setting:
         """Library whose kernel constants are used: timed or requested, else FBGEMM, as in TorchRec."""
         return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
-    @property
-    def kernel_clock(self) -> Clock:
-        """Clock on which the kernels were timed; machine files have times of back-to-back launches."""
-        return self.kernels.clock if self.kernels else Clock.STREAM
-
-
-def find_clock(links: Links, library: str) -> Clock:
-    """Clock on which the curves were timed that a step used; ``library`` is the step's."""
-    if isinstance(links, Faster):
-        return (links.first if library == links.first.name else links.second).times.clock
-    return links.times.clock
+    def find_clock(self, library: str = KERNEL_LIBRARY) -> Clock:
+        """Clock on which times were measured. library  of a step; machine files have times of back-to-back
+        launches
+        """
+        if library == KERNEL_LIBRARY:
+            return self.kernels.clock if self.kernels else Clock.STREAM
+        if isinstance(self.links, Faster):
+            return (self.links.first if library == self.links.first.name else self.links.second).times.clock
+        return self.links.times.clock
 
 
 def load_setting(
@@ -224,7 +212,7 @@ def load_setting(
         notes=(*notes, *following),
         kernels=fitted,
         asked_kernels=kernels,
-        handover=Handover.from_calibration(source) if source else Handover(),
+        handover=Handover.from_calibration(source) if source else None,
     )
 
 

@@ -107,6 +107,18 @@ HANDOVER = "handover"
 """Time that a pass adds to its collectives, where a calibration measured it."""
 
 
+def label_step(name: str) -> str:
+    """The label of a step that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
+
+    Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
+    """
+    for collective in ("all_to_all", "reduce_scatter", "all_gather", "all_reduce"):
+        if name.startswith(f"{collective}_"):
+            words = name.removeprefix(f"{collective}_").replace("_", " ")
+            return f"{collective.replace('_', '-')} ({words})"
+    return "gather + pool" if name == "gather_pool" else name.replace("_", " ")
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a pass; its time is a function of the largest load of each of its resources on any rank.
@@ -126,6 +138,7 @@ class Step:
     gathers     whether it reads rows and pools them, so that it has DRAM and L2 bytes
     sorts       whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)
     cause       of its error: errors of steps with one cause are fully correlated
+    label       that people read, and may type (``label_step``)
     """
 
     name: str
@@ -145,8 +158,10 @@ class Step:
     gathers: bool = field(init=False)
     sorts: bool = field(init=False)
     cause: str = field(init=False)
+    label: str = field(init=False)
 
     def __post_init__(self) -> None:
+        kind = self.sharding.replace("_", "-")
         kernel, sorts = not self.collective and self.name != HANDOVER, self.name in _SORTS
         of_kernel = "host memory" if self.hosted else "sorts" if sorts else "kernels"
         facts = {
@@ -154,6 +169,7 @@ class Step:
             "gathers": kernel and not self.hosted and len(self.resources) == 2,
             "sorts": sorts,
             "cause": of_kernel if kernel else "exchanges",
+            "label": f"{label_step(self.whole)[:-1]}, {kind})" if kind else label_step(self.name),
         }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
@@ -259,21 +275,6 @@ STEPS: dict[str, Step] = {
     step.name: step for step in (*split_by_type((*FORWARD, WEIGHTS, *BACKWARD)), Step(HANDOVER, ()))
 }
 """All steps, by name."""
-
-
-def label_step(name: str) -> str:
-    """The label of a step that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
-
-    Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
-    """
-    sharding = STEPS[name].sharding if name in STEPS else ""
-    if sharding:
-        return f"{label_step(STEPS[name].whole)[:-1]}, {sharding.replace('_', '-')})"
-    for collective in ("all_to_all", "reduce_scatter", "all_gather", "all_reduce"):
-        if name.startswith(f"{collective}_"):
-            words = name.removeprefix(f"{collective}_").replace("_", " ")
-            return f"{collective.replace('_', '-')} ({words})"
-    return "gather + pool" if name == "gather_pool" else name.replace("_", " ")
 
 
 def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
-from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -63,19 +62,6 @@ class PassTimes:
         if step.always:
             return timing
         return timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
-
-    def time_steps(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
-        """``time_step`` of each step; successive collectives on the same ranks are evaluated together."""
-        # Only successive ones: the steps keep their order, and one look-up of a time table serves them all.
-        for _, run in groupby(steps, key=lambda step: (step.collective, step.ranks)):
-            together = list(run)
-            if not together[0].collective:
-                yield from (self.time_step(step, most) for step in together)
-                continue
-            timing = self.time_collective(
-                together[0], np.stack([self.find_payload(step, most) for step in together])
-            )
-            yield from (timing.at(row) for row in range(len(together)))
 
     def find_payload(self, step: Step, most: Array) -> Array:
         """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
@@ -207,7 +193,8 @@ class FastTimes(PassTimes):
                 fast[step.name] = _build_line(step, floor - launch, slopes)
         for step in self.apart:
             fast[step.name] = _build_launches(step.resources[0], launches_s)
-        between = self.basis.setting.handover.constants.get(BETWEEN)
+        handover = self.basis.setting.handover
+        between = handover.constants.get(BETWEEN) if handover else None
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
             fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
@@ -216,7 +203,7 @@ class FastTimes(PassTimes):
     def _build_curve(self, step: Step) -> TimeOf:
         def time_size(size: Array) -> Array:
             time, handover = self.time_collective(step, size).time_s, self.basis.setting.handover
-            if not handover.known:
+            if handover is None:
                 return time
             between = handover.constants.get(BETWEEN)
             return (

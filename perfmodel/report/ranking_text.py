@@ -160,9 +160,9 @@ def beside_words(found: Ranking, *, whole: bool = True, planned: Answer | None =
         parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
         parts.append(f"no calibration has times for {', '.join(found.unknown)}")
-    fastest = found.unique_rows
-    if whole and found.left_out is not None:
-        fastest = found.left_out
+    fastest = found.beside.unique_rows
+    if whole and found.beside.left_out is not None:
+        fastest = found.beside.left_out
     if fastest is not None and fastest.time_s < (planned or answer).time_s:
         way = WAYS[fastest.sharding]
         name = f"{way.summary} ({way.runs}'s {way.name})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perfmodel.engine.steps import label_step
 from perfmodel.plan.replicas import ReplicatedPlan, find_fastest
 from perfmodel.plan.scaling import HALF, ScalePoint, Scaling
 from perfmodel.plan.searching.search import Found
@@ -59,7 +58,7 @@ _COLUMNS = (
     Column("per GPU", _of_plan(lambda each, at: _rate(each.samples_per_s / each.gpus)), goes=1),
     Column("added", lambda each: "" if each.added is None else f"{each.added:.2f}".replace("-", "−")),
     Column("memory", _of_plan(lambda _, at: _memory(at))),
-    Column("longest step", _of_plan(lambda _, at: unbroken(label_step(at.cost.limiting.name))), left=True),
+    Column("longest step", _of_plan(lambda _, at: unbroken(at.cost.limiting.label)), left=True),
     Column("", _of_plan(lambda _, at: format_fraction(at.cost.limiting.time_s / at.cost.time_s)), goes=3),
 )
 

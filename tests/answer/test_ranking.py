@@ -51,12 +51,14 @@ def test_the_fastest_of_what_somebody_else_runs_is_known(asked: dict[str, Any]) 
     base = project_one(**asked)
     found = rank_shardings(base)
     times = {each.sharding: each.time_s for each in answer_shardings(base) if isinstance(each, Answer)}
-    shown = [found.answer.time_s, *([times[ROWS_ONCE]] if found.unique_rows else [])]
+    shown = [found.answer.time_s, *([times[ROWS_ONCE]] if found.beside.unique_rows else [])]
     rivals = {way: time for way, time in times.items() if WAYS[way].runs and time < min(shown) * (1 - 1e-5)}
     if not rivals:
-        assert found.left_out is None
+        assert found.beside.left_out is None
         return
-    assert found.left_out is not None and found.left_out.sharding == min(rivals, key=lambda way: rivals[way])
+    assert found.beside.left_out is not None and found.beside.left_out.sharding == min(
+        rivals, key=lambda way: rivals[way]
+    )
 
 
 @pytest.mark.parametrize(("words", "said"), [

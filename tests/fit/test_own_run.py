@@ -347,7 +347,7 @@ def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
 def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(folder: Path) -> None:
     setting = load_setting(machine_of(folder), "mpi", calibration=calibration_in(folder))
     basis = PassBasis(setting)
-    fit = setting.fits["gather_pool"]
+    fit = basis.fits["gather_pool"]
     low, high = fit.low_bytes, fit.high_bytes
     moved = np.array([0.998 * low, 0.9995 * low, low, high, 1.0005 * high, 1.002 * high])
     ranks = basis.time_kernel("gather_pool", moved, moved).evidence

@@ -149,7 +149,7 @@ def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     grid = row(block, line=names[0], table_bytes=1e12)
     best = rank_shardings(project_one(table_bytes=1e12)).answer
     assert (grid["sharding"], grid["time_s"]) == ("grid", best.time_s)
-    unique = on_top.lead.unique_rows if on_top.lead else None
+    unique = on_top.lead.beside.unique_rows if on_top.lead else None
     assert unique and row(block, line=names[1], **DEFAULT)["slowdown"] == unique.slowdown
     start = f"Slowdown at 10 TB: {format_ratio(on_top.answer.slowdown)}; with unique rows"
     assert block.title.startswith(start)

@@ -33,7 +33,7 @@ def test_shards_of_all_ways_are_priced_together() -> None:
 def test_ways_that_are_priced_together_come_out_as_alone() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load(MODEL), 1024, 16)
     priced = UniformPlans(evaluator, 68e9)
-    priced.price(WAYS)
+    priced.bound_times(list(WAYS))
     for way in WAYS:
         alone, together = UniformPlans(evaluator, 68e9).find_best(way), priced.find_best(way)
         assert isinstance(alone, UniformPlan) and isinstance(together, UniformPlan)
@@ -45,7 +45,7 @@ def test_a_table_of_so_many_rows_is_worked_out_for_all_batches_together(
 ) -> None:
     answer = project_one(gpus=16, tables=MODEL, distribution=ZIPF)
     few = lru_cache(maxsize=2)(build_popularity.__wrapped__)
-    monkeypatch.setattr(look_ups, "popularity", few)
+    monkeypatch.setattr(look_ups, "build_popularity", few)
     sizes = {row["working_set_bytes"] for row in draw_roofline(Subject(answer, answer)).data}
     tables, batches = answer.table_count, 3
     assert few.cache_info().misses < tables * len(sizes) * (batches - 1)

@@ -122,7 +122,7 @@ def _list_lines(subject: Subject) -> Iterator[list[dict[str, Any]]]:
     fixed = subject.fix_setting()
     yield draw(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, fixed.ask)
     if subject.lead:
-        yield draw("with unique rows (EMBark)", lambda **c: rank(fixed.change(**c)).unique_rows)
+        yield draw("with unique rows (EMBark)", lambda **c: rank(fixed.change(**c)).beside.unique_rows)
     elif subject.answer.sharding != ROW_WISE:
         yield draw(ROW_WISE, lambda **c: answer_row_wise(fixed.change(sharding=None, **c)))
     machine = question.machine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.engine.steps import StepCost, StepRow, label_step
+from perfmodel.engine.steps import STEPS as ALL_STEPS
+from perfmodel.engine.steps import StepCost, StepRow
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
@@ -40,7 +41,7 @@ def steps(shown: Shown) -> Block:
     figure, switches = stacked_bars(
         bars,
         _COLUMNS,
-        lambda name, _: label_step(name),
+        lambda name, _: ALL_STEPS[name].label,
         [whole, *([closer] if factor * top > 2 * shorter else []), shares],
         list(shown.step_numbers),
         bargap=0.35,
@@ -120,7 +121,7 @@ def steps_title(shown: Shown) -> str:
         return f"{text}."
     worst = fast.cost.limiting
     return (
-        f"{text}. With all tables {fast.name} it is {label_step(worst.name)}, {format_time(worst.time_s)} of "
+        f"{text}. With all tables {fast.name} it is {worst.label}, {format_time(worst.time_s)} of "
         f"{format_time(fast.cost.time_s)}."
     )
 
