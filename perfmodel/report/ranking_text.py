@@ -8,7 +8,7 @@ from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
-from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS
+from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS, copied
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
     change_table,
@@ -168,8 +168,12 @@ def beside_words(found: Ranking, *, whole: bool = True, planned: Answer | None =
         name = f"{way.summary} ({way.runs}'s {way.name})"
         if fastest.sharding == ROWS_ONCE:
             name = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
-        equal = "" if is_slower(planned or answer, fastest) else ", which may be as fast"
-        parts.append(f"fastest known: {format_time(fastest.time_s)} with {name}{equal}")
+        equal, time = is_slower(planned or answer, fastest), format_time(fastest.time_s)
+        if copied(way.exchange):
+            parts[0] = f"{answer.sharding}, {TORCHREC}'s fastest that cuts tables"
+            parts.append(f"they fit every GPU uncut: {time} ({way.name})")
+        else:
+            parts.append(f"fastest known: {time} with {name}{'' if equal else ', which may be as fast'}")
     return " · ".join(parts)
 
 
