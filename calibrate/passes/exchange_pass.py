@@ -26,7 +26,7 @@ from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.passes.torch_kernels import torch_availability
-from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers import torch_world
 from calibrate.providers.torch_world import scatter_and_gather
 from perfmodel.errors import BadInputError
@@ -87,7 +87,7 @@ class PassBuffers:
         self.lengths = self._empty(G * bags, dtype=torch.int64)
         self.offsets = self._empty(G * bags + 1, dtype=torch.int64)
         self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
-        self._ids = self._empty(2 * lookups(job.work), dtype=torch.int64)
+        self._ids = self._empty(2 * count_lookups(job.work), dtype=torch.int64)
 
     def ids(self, count: int) -> Any:
         """A buffer for ``count`` ids."""

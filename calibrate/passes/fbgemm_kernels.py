@@ -1,19 +1,20 @@
-"""Times FBGEMM's operators one by one, as TorchRec calls them."""
+"""Times FBGEMM's look-up, as TorchRec calls it."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from typing import Any
 
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
 from calibrate.passes.pattern_rows import fill_rows
-from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels, clocks_here
+from calibrate.passes.torch_kernels import CLOCKS, Function, Inputs, TorchKernels
 from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.schema.runs import LookupWork
 
 CPU_PACKAGE = "fbgemm-gpu-cpu"
-_OPERATIONS = ("gather_pool", "bucketize")
+_OPERATIONS = ("gather_pool",)
 
 
 def availability() -> Availability:
@@ -24,7 +25,7 @@ def availability() -> Availability:
         True,
         install="" if "cuda" in devices() else install_torchrec(),
         version=f"fbgemm {package_version(PACKAGES['fbgemm']) or 'unknown'}",
-        clocks=clocks_here(),
+        clocks=CLOCKS,
         operations=_OPERATIONS,
         devices=devices(),
     )
@@ -48,9 +49,8 @@ class FbgemmKernels(TorchKernels):
         import fbgemm_gpu  # noqa: F401  (registers torch.ops.fbgemm)
 
         super().open(place, address)
-        self._ops = self._torch.ops.fbgemm
 
-    def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[None, Call]:
+    def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[None, Function]:
         """FBGEMM's split table-batched embedding bags for ``work``, filled with pattern rows."""
         from fbgemm_gpu.split_embedding_configs import SparseType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -70,20 +70,8 @@ class FbgemmKernels(TorchKernels):
         for table, rows in enumerate(bags.split_embedding_weights()):
             fill_rows(rows.detach(), table * work.rows)
 
-        def call(inputs: Inputs) -> Outputs:
+        def call(inputs: Inputs) -> Any:
             with self._torch.no_grad():
-                return (bags(inputs[0], inputs[1]),)
+                return bags(inputs[0], inputs[1])
 
         return None, call
-
-    def _bucketizer(self, work: LookupWork, block: int) -> Call:
-        blocks = self._torch.full((work.tables,), block, device=self._device)
-
-        def call(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            moved = self._ops.block_bucketize_sparse_features(
-                lengths, ids, False, False, blocks, work.shards, None
-            )
-            return moved[1], moved[0].view(work.shards, -1)
-
-        return call

@@ -32,7 +32,7 @@ from calibrate.passes.exchange_pass import (
 )
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
-from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers.torch_world import describe_torch, device_of
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
@@ -77,7 +77,9 @@ class OneSidedOperation(PassOperation):
     ) -> None:
         super().__init__(job, sets, world.device)
         work = job.work
-        self._sizes = Sizes((work.rows,) * work.tables, work.dim, work.batch, lookups(work), method=method)
+        self._sizes = Sizes(
+            (work.rows,) * work.tables, work.dim, work.batch, count_lookups(work), method=method
+        )
         self._world, self._table = world, table
         gpu = world.device.type == "cuda"
         self._clock = CudaSteps() if gpu else HostSteps()

@@ -14,7 +14,7 @@ from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.operations import Availability
 from calibrate.passes.pattern_rows import Borrowed
-from calibrate.passes.torch_kernels import Inputs, Outputs, TorchKernels
+from calibrate.passes.torch_kernels import Inputs, TorchKernels
 from calibrate.providers.collectives import describe_torch_gpu
 from perfmodel.schema.runs import LookupWork
 
@@ -57,11 +57,11 @@ class Lookup(Borrowed):
         self._faults = new_gather_faults(tables.device)
         self._pool = GatherPool(tables, work.batch, work.pooling)
 
-    def __call__(self, inputs: Inputs) -> Outputs:
+    def __call__(self, inputs: Inputs) -> Any:
         """The sums of the bags [samples, tables x columns], in new memory."""
         out = self._pool.new_out()
         self._pool(inputs[0], inputs[1], out, self._faults)
-        return (out,)
+        return out
 
     def give_back(self) -> None:
         """Release tables and descriptors."""

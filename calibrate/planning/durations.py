@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from calibrate.patterns import ELEMENT_BYTES
 from calibrate.planning.measurement_plan import MeasurementPlan
-from calibrate.running.stopping import calls_for
+from calibrate.running.stopping import choose_calls
 from perfmodel.schema.runs import Point, PointKind
 
 _FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
@@ -32,7 +32,7 @@ def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
     for point in points:
         call_s = guess_call_s(point, device)
         overhead_s = _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
-        total_s += visits * call_s * calls_for(plan.target, call_s) + (visits + 1) * overhead_s
+        total_s += visits * call_s * choose_calls(plan.target, call_s) + (visits + 1) * overhead_s
     return total_s
 
 

@@ -1,14 +1,12 @@
-"""Kernels that a calibration times, for the constants of the model.
+"""Kernels that a calibration times by themselves, for the constants of the model: look-ups, and copies.
 
 A *cell* is one measured point of a plan (``schema.runs.Point``). A kernel runs on every rank of one node at
 once, as in a real pass, where all ranks share the node's memory. Its ``payload_bytes`` is the model's count
-of moved or produced bytes (``payload_bytes`` below). Lists are deterministic: equal worlds and presets give
-equal points in equal order.
+of moved bytes. Lists are deterministic: equal worlds and presets give equal points in equal order.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ POOLED_BYTES = 4
 """Bytes of an element of a bag: sums are kept and sent in fp32, whatever type the rows have."""
 
 SMALL_BYTES = 8
-"""Bytes of a length, of an offset and of a split: int64."""
+"""Bytes of an id, of a length, of an offset and of a split: int64."""
 
 POOLINGS = (0.5, 1.25, 2.5, 5.5, 8, 13.5, 32)
 """Rows per bag: integers give equal bags, others bags of random length, as after an exchange.
@@ -31,204 +29,135 @@ POOLINGS = (0.5, 1.25, 2.5, 5.5, 8, 13.5, 32)
 Short bags are random, because a CPU that predicts the next length looks up single rows in half the time.
 """
 
+DRAWS = 3
+"""Numbers of look-ups that are drawn for each width of rows and size of tables."""
+
 
 @dataclass(frozen=True)
-class Extent:
-    """How many kernels a preset times. Table sizes and look-ups are of one rank."""
+class KernelGrid:
+    """Look-ups and copies of a kind of device and a preset, for one rank.
+
+    dims        columns of the rows;  table_bytes  of all tables together
+    lookups     (fewest, most) ids of a call;  most_bytes  most that a call moves
+    copy_bytes  most that a copy reads and writes
+    """
 
     dims: tuple[int, ...]
-    draws: int  # look-up counts for each dim and working set
-    stream_cells: int  # points of each streaming kernel
+    table_bytes: tuple[int, ...]
+    lookups: tuple[int, int]
+    most_bytes: int
+    copy_bytes: int = GIB
 
 
-EXTENTS = {
-    "quick": Extent((32, 64, 96, 128), 3, 8),
-    "standard": Extent((16, 32, 64, 96, 128), 3, 8),
-    "rigorous": Extent((16, 32, 48, 64, 96, 128, 256), 5, 16),
-}
-WORKING_SETS = {
-    ("cpu", "quick"): (4 * MIB, 16 * MIB, 128 * MIB),
-    ("cpu", "standard"): (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB),
-    ("cpu", "rigorous"): (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
-    ("cuda", "quick"): (16 * MIB, 256 * MIB, 4 * GIB),
-    ("cuda", "standard"): (16 * MIB, 64 * MIB, 256 * MIB, 2 * GIB, 8 * GIB),
-    ("cuda", "rigorous"): (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB, 8 * GIB, 32 * GIB),
-}
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
-MOST_BYTES = {"cpu": 16 * MIB, "cuda": 2 * GIB}
-COPY_LIMITS = {("cpu", "quick"): 64 * MIB}
-"""Most bytes that a copy reads and writes, if not DEFAULT_COPY_LIMIT."""
-DEFAULT_COPY_LIMIT = GIB
+_DIMS = (32, 64, 96, 128)
+_SMALL, _LARGE = (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB), (16, 64, 256, 2048, 8192)
+GRIDS = {
+    ("cpu", "quick"): KernelGrid(_DIMS, _SMALL[1:4], LOOKUPS["cpu"], 16 * MIB, 64 * MIB),
+    ("cpu", "standard"): KernelGrid((16, *_DIMS), _SMALL, LOOKUPS["cpu"], 16 * MIB),
+    ("cuda", "quick"): KernelGrid(_DIMS, (16 * MIB, 256 * MIB, 4 * GIB), LOOKUPS["cuda"], 2 * GIB),
+    ("cuda", "standard"): KernelGrid(
+        (16, *_DIMS), tuple(size * MIB for size in _LARGE), LOOKUPS["cuda"], 2 * GIB
+    ),
+}
 
 
-def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
+def count_bytes(operation: str, work: LookupWork, dtype: str) -> int:
     """Bytes that the model counts for one call of a kernel on one rank.
 
         gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
-        bucketize      n id + 8 G bags                  ids sorted by owner, a length for each bag and owner
-        partial_sum    4 (G + 1) bags D                 G partial bags read, one written
         copy           2 D                              D bytes read and written
-        launch_floor   0
 
-    B, T, L, D, G  of ``work``: samples, tables, pooling factor, columns, ranks that share the rows
+    B, T, L, D  of ``work``: samples, tables, pooling factor, columns
     n = round(B T L) look-ups;  bags = B T;  w  bytes of an element;  id  bytes of an id
-    Raises KeyError for an unknown kernel or type. No penalty of short rows, no cache: the fit adds them.
+    Limits: no penalty of short rows, no cache: the fit adds them
     """
-    n, bags, G = lookups(work), work.batch * work.tables, work.shards
-    lengths = SMALL_BYTES * G * bags
-    return {
-        "gather_pool": n * (work.dim * ELEMENT_BYTES[dtype] + work.id_bytes)
-        + bags * (POOLED_BYTES * work.dim + SMALL_BYTES),
-        "bucketize": n * work.id_bytes + lengths,
-        "partial_sum": POOLED_BYTES * (G + 1) * bags * work.dim,
-        "copy": 2 * work.dim,
-        "launch_floor": 0,
-    }[operation]
+    if operation == "copy":
+        return 2 * work.dim
+    bags = work.batch * work.tables
+    rows_bytes = count_lookups(work) * (work.dim * ELEMENT_BYTES[dtype] + work.id_bytes)
+    return rows_bytes + bags * (POOLED_BYTES * work.dim + SMALL_BYTES)
 
 
-def lookups(work: LookupWork) -> int:
+def count_lookups(work: LookupWork) -> int:
     """Number of ids that one rank looks up: samples x tables x pooling factor, rounded, at least 1."""
     return max(1, round(work.batch * work.tables * work.pooling))
 
 
-def kernel_points(world: World, preset: str) -> list[Point]:
-    """Points of ``preset`` (quick, standard, rigorous) that time single kernels; quick times only torch's.
+def list_kernel_points(world: World, preset: str) -> list[Point]:
+    """Points of ``preset`` that time single kernels; quick times only torch's.
 
-    On CPUs each call is timed alone (eager). On GPUs every kernel is timed in back-to-back calls (stream) and
-    as a CUDA graph, and every eighth also in single calls. Empty without PyTorch.
+    On CPUs each call is timed alone (eager). On GPUs every kernel is timed in back-to-back calls (stream),
+    and every eighth also in single calls. Empty without PyTorch.
     """
-    works = list(_kernel_works(world, preset))
+    works = list(_list_works(world, preset))
+    ranks = min(world.ranks, world.ranks_per_node)
     points = []
     for library in ("torch",) if preset == "quick" else ("torch", "fbgemm", "perfmodel"):
-        if not world.runs(library):
-            continue
         for index, (operation, work, dtype) in enumerate(works):
-            if not _times(library, world, operation, work):
+            if not world.runs(library) or not _is_timed(library, world, operation, work):
                 continue
-            for clock in _clocks(world.device, operation, index):
-                moved = payload_bytes(operation, work, dtype)
-                points.append(kernel_point(world, library, operation, work, clock, moved, dtype))
+            often = (Clock.STREAM, Clock.EAGER) if index % 8 == 0 else (Clock.STREAM,)
+            for clock in (Clock.EAGER,) if world.device == "cpu" else often:
+                point = Point(
+                    kind=PointKind.KERNEL,
+                    operation=operation,
+                    implementation=library,
+                    clock=clock,
+                    payload_bytes=count_bytes(operation, work, dtype),
+                    dtype=dtype,
+                    work=work,
+                    gpus=ranks,
+                    gpus_per_node=ranks,
+                )
+                points.append(point)
     return points
 
 
-def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
+def _is_timed(library: str, world: World, operation: str, work: LookupWork) -> bool:
     """Whether a library's kernels are timed for a work; FBGEMM allocates tables: only small ones on a GPU."""
-    if library == "torch":
-        return True
+    if library == "torch" or operation != "gather_pool":
+        return library == "torch"
     if library == "perfmodel":  # this project's own kernels run on GPUs
-        return world.device != "cpu" and operation == "gather_pool"
+        return world.device != "cpu"
     table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
-    if operation == "gather_pool" and world.device != "cpu":
-        return table_bytes <= world.memory_bytes / 32
-    return operation in ("gather_pool", "bucketize")
+    return world.device == "cpu" or table_bytes <= world.memory_bytes / 32
 
 
-def kernel_point(
-    world: World,
-    implementation: str,
-    operation: str,
-    work: LookupWork,
-    clock: Clock,
-    moved: int,
-    dtype: str = "fp32",
-) -> Point:
-    """A point for a kernel that runs on all ranks of a node at once. moved  its ``payload_bytes``"""
-    ranks = min(world.ranks, world.ranks_per_node)
-    return Point(
-        kind=PointKind.KERNEL,
-        operation=operation,
-        implementation=implementation,
-        clock=clock,
-        payload_bytes=moved,
-        dtype=dtype,
-        work=work,
-        gpus=ranks,
-        gpus_per_node=ranks,
-    )
+def _list_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
+    """Triples (kernel, work that it does, element type of the rows): copies, then look-ups.
 
-
-def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
-    if device == "cpu":
-        return (Clock.EAGER,)
-    some = operation == "launch_floor" or index % 8 == 0
-    return (Clock.STREAM, Clock.GRAPH, Clock.EAGER) if some else (Clock.STREAM, Clock.GRAPH)
-
-
-def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """Triples (kernel, work that it does, element type of the rows), the cheapest first."""
-    yield "launch_floor", LookupWork(batch=1), "fp32"
-    most = COPY_LIMITS.get((world.device, preset), DEFAULT_COPY_LIMIT)
-    limit = min(most, int(world.memory_bytes / 4))
-    step = 2 if preset == "rigorous" else 4
+    Every width of rows with every size of tables and random numbers of look-ups; then some in fp16.
+    """
+    grid = GRIDS[world.device, preset]
     moved = 64 * KIB
-    while moved <= limit:
+    while moved <= min(grid.copy_bytes, int(world.memory_bytes / 4)):
         yield "copy", LookupWork(batch=1, dim=moved // 2), "fp32"
-        moved *= step
-    yield from _streams(world, EXTENTS[preset].stream_cells)
-    yield from _gathers(world, preset)
-
-
-def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
-    """Works for kernels that stream through memory; triples as in ``_kernel_works``.
-
-    Bucketize gets from 64 (GPU: 1024) to the most ids of the device, partial_sum gets 2, 4 or 8
-    partial bags of 4 KiB to 16 MiB each.
-    """
-    low, high = LOOKUPS[world.device]
-    own = min(world.ranks, 255)
-    owners = sorted(({2, own} if world.device == "cpu" else {2, 8, 64, own}) - {1})
-    for index in range(cells):
-        n = _between(low, high, index, cells)
-        tables, pooling, G = (1, 4, 8)[index % 3], (4, 20, 1, 7)[index % 4], owners[index % len(owners)]
-        batch = max(1, round(n / tables / pooling))
-        work = LookupWork(batch=batch, tables=tables, pooling=pooling, rows=100_000, shards=G)
-        yield "bucketize", work, "fp32"
-        chunk = _between(4 * KIB, 16 * MIB, index, cells)
-        dim = (32, 128, 64)[index % 3]
-        bags = max(1, chunk // (POOLED_BYTES * dim))
-        yield "partial_sum", LookupWork(batch=bags, dim=dim, shards=(2, 8, 4)[index % 3]), "fp32"
-
-
-def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """Works for ``gather_pool``; triples as in ``_kernel_works``.
-
-    First every dim with every table size and random numbers of look-ups; then, for some, skewed ids and fp16.
-    """
-    extent = EXTENTS[preset]
-    sets = [size for size in WORKING_SETS[world.device, preset] if size <= world.memory_bytes / 8]
+        moved *= 4
+    sizes = [size for size in grid.table_bytes if size <= world.memory_bytes / 8]
     rng = random.Random(f"gather {world.device} {preset}")
-    for dim in extent.dims:
-        for size in sets:
-            for draw in range(extent.draws):
-                yield "gather_pool", _drawn(world.device, rng, dim, size, draw, extent.draws, 4), "fp32"
-    for size in sets[-2:]:
-        for dim in extent.dims[1:3]:
-            for distribution in ("zipf:1.05", "one-row"):
-                work = _drawn(world.device, rng, dim, size, 1, 2, 4)
-                yield "gather_pool", work.model_copy(update={"distribution": distribution}), "fp32"
-    for size in sets:
-        for dim in extent.dims[1:3]:
-            yield "gather_pool", _drawn(world.device, rng, dim, size, 1, 2, 2), "fp16"
+    for dim in grid.dims:
+        for size in sizes:
+            for draw in range(DRAWS):
+                yield "gather_pool", _draw_work(grid, rng, dim, size, draw / DRAWS, "fp32"), "fp32"
+    for size in sizes:
+        for dim in grid.dims[1:3]:
+            yield "gather_pool", _draw_work(grid, rng, dim, size, 0.5, "fp16"), "fp16"
 
 
-def _drawn(
-    device: str, rng: random.Random, dim: int, size: int, draw: int, draws: int, element_bytes: int
+def _draw_work(
+    grid: KernelGrid, rng: random.Random, dim: int, size: int, share: float, dtype: str
 ) -> LookupWork:
     """A random ``gather_pool`` work over tables of ``size`` bytes together.
 
-    The range of look-ups is divided into ``draws`` parts; the number of look-ups is in part number ``draw``.
+    share   where the part of the range of look-ups begins, in its logarithm, from which their number is drawn
     """
-    low, high = LOOKUPS[device]
-    start = low * (high / low) ** (draw / draws)
-    n = start * (high / low) ** (rng.random() / draws)
-    pooling = rng.choice([each for each in POOLINGS if each <= n / 8])
+    low, high = grid.lookups
+    n = low * (high / low) ** (share + rng.random() / DRAWS)
+    pooling = rng.choice([count for count in POOLINGS if count <= n / 8])
     tables = rng.choice([count for count in (1, 2, 4, 8) if count * pooling <= n / 8])
-    rows = max(1, size // (tables * dim * element_bytes))
-    per_sample = tables * (pooling * (dim * element_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
-    batch = min(round(n / tables / pooling), int(MOST_BYTES[device] / per_sample))
+    row_bytes = dim * ELEMENT_BYTES[dtype]
+    sample_bytes = tables * (pooling * (row_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
+    batch = min(round(n / tables / pooling), int(grid.most_bytes / sample_bytes))
+    rows = max(1, size // (tables * row_bytes))
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
-
-
-def _between(low: int, high: int, index: int, count: int) -> int:
-    """The ``index``-th of ``count`` sizes from ``low`` to ``high``, equidistant in the logarithm."""
-    return round(low * math.pow(high / low, index / max(1, count - 1)))

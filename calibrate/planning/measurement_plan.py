@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from calibrate.planning import payloads
+from calibrate.planning import pass_cells, payloads
+from calibrate.planning.kernel_cells import list_kernel_points
 from calibrate.planning.presets import Preset, find_preset
-from calibrate.planning.selection import LOOK_UPS, WantedParts, read_selection
-from calibrate.planning.world import World, shapes
+from calibrate.planning.world import World, list_shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.runs import Point, PointKind
+from perfmodel.schema.runs import KERNELS, Point, PointKind
+from perfmodel.units import counted
 
 BACKENDS = ("nccl", "rccl", "nvshmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
 DEFAULT_BACKENDS = {"cpu": ("gloo",), "cuda": ("nccl", "nvshmem")}
 """Libraries of a plan that names none, by device."""
+
+GROUPS = {"kernels": KERNELS, "composed": ("exchange", "torchrec"), "passes": pass_cells.LOOK_UPS}
+"""What ``--only`` names besides libraries: kernels, whole passes of the model, the paper's look-ups."""
 
 _CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it, nothing of the group works
 MOST_A_CORE = 64
@@ -50,6 +54,41 @@ class Request:
     oversubscribe: bool = False
     noise: float | None = None
     grid: str = ""
+
+    def list_backends(self) -> list[str]:
+        """Libraries that the user names. Limits: an unknown name -> BadInputError"""
+        named = [group for group, _ in self.select() if group not in GROUPS]
+        for name in self.backends or ():
+            if name not in BACKENDS:
+                raise unknown_name("backend", name, BACKENDS)
+        return list(dict.fromkeys([*(self.backends or ()), *named]))
+
+    def select(self) -> list[tuple[str, str]]:
+        """The pairs (group, name) of ``only``, each text of which may contain several; name "": all of it.
+
+        Limits: "" or nothing -> no pairs, which is everything; an unknown group or name, a colon without a
+        name, a library that ``backends`` excludes -> BadInputError
+        """
+        pairs = []
+        for text in (part.strip() for texts in self.only for part in texts.split(",") if part.strip()):
+            group, colon, name = (part.strip().replace("-", "_") for part in text.partition(":"))
+            if group not in (*GROUPS, *BACKENDS):
+                raise unknown_name("--only", group, [*GROUPS, *BACKENDS])
+            names = GROUPS.get(group, COLLECTIVES)
+            if colon and not name:
+                raise BadInputError(
+                    f"--only {group}: names nothing after the colon.",
+                    f"write --only {group} for all of it, or one of {', '.join(names)}.",
+                )
+            if name and name not in names:
+                raise unknown_name(f"--only {group}:", name, names)
+            if self.backends and group in BACKENDS and group not in self.backends:
+                raise BadInputError(
+                    f"--only {group} and --backend {', '.join(self.backends)} cannot be combined.",
+                    "give one of the two.",
+                )
+            pairs.append((group, name))
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -93,22 +132,28 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     """
     preset = find_preset(request.preset)
     if request.noise is not None:
-        preset = replace(preset, relative=request.noise)
-    selection = read_selection(request.only, request.backends or (), BACKENDS)
-    _check_world(request, world)
-    choice = _Choice(request, selection, preset, world)
-    unique = tuple({point.key: point for point in choice.points()}.values())
-    if not unique:
-        raise _nothing_left(choice.left_out)
-    return MeasurementPlan(unique, tuple(dict.fromkeys(choice.left_out)), preset, world)
+        preset = replace(preset, target=replace(preset.target, relative=request.noise))
+    choice = _Choice(request, request.select(), preset, world)
+    _check_ranks(request, world)
+    points = tuple({point.key: point for point in choice.list_points()}.values())
+    left_out = tuple(dict.fromkeys(choice.left_out))
+    if not points:
+        reasons = "; ".join(f"{item.what}: {item.why}" for item in left_out)
+        install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
+        raise NoHardwareError(
+            f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
+            install or "docs/tutorial.md says what to install.",
+        )
+    return MeasurementPlan(points, left_out, preset, world)
 
 
 def refuse_turns(ranks: int, cores: int) -> None:
     """Raise BadInputError for more ranks on a node than it has cores."""
     if ranks > cores:
         raise BadInputError(
-            f"{_many(ranks, 'rank')} on {_many(cores, 'core')} would take turns: their times say nothing.",
-            f"use at most {_many(cores, 'rank')}, or --oversubscribe for a functional check.",
+            f"{counted(ranks, 'rank')} on {counted(cores, 'core')} would take turns: their times say "
+            "nothing.",
+            f"use at most {counted(cores, 'rank')}, or --oversubscribe for a functional check.",
         )
 
 
@@ -117,20 +162,16 @@ def refuse_crowd(ranks: int, places: int, what: str) -> None:
 
     places  number of cores or GPUs of the node;  what  "core" or "GPU", for the message
     """
-    if ranks > MOST_A_CORE * max(places, 1):
-        most = MOST_A_CORE * max(places, 1)
+    most = MOST_A_CORE * max(places, 1)
+    if ranks > most:
         raise BadInputError(
-            f"--ranks {ranks}: that many cannot be started on {_many(places, what)}.",
-            f"for times use at most {_many(max(places, 1), 'rank')}, one a {what}; "
+            f"--ranks {ranks}: that many cannot be started on {counted(places, what)}.",
+            f"for times use at most {counted(max(places, 1), 'rank')}, one a {what}; "
             f"not even a functional check starts more than {most}.",
         )
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _check_world(request: Request, world: World) -> None:
+def _check_ranks(request: Request, world: World) -> None:
     if world.device == "cpu" and world.cores_per_node and not request.oversubscribe:
         refuse_turns(world.ranks_per_node, world.cores_per_node)
     if world.ranks > 1 and request.ranks and set(request.ranks) == {1}:
@@ -141,231 +182,171 @@ def _check_world(request: Request, world: World) -> None:
     for count in request.ranks or ():
         if not 1 <= count <= world.ranks:
             raise BadInputError(
-                f"--ranks {count}: this job has {_many(world.ranks, 'rank')}.",
+                f"--ranks {count}: this job has {counted(world.ranks, 'rank')}.",
                 f"give counts from 2 to {world.ranks}." if world.ranks > 1 else "start more ranks.",
             )
-        if count > 1 and not shapes(world, "rigorous", [count]):
+        if count > 1 and not list_shapes(world, "standard", [count]):
             raise BadInputError(
                 f"--ranks {count} cannot be spread evenly over nodes of {world.ranks_per_node} ranks.",
                 "give a count that fits one node, or the same number of ranks on each node.",
             )
 
 
-def _instead(world: World) -> str:
-    """Libraries of collectives that work here, in words. Limits: none -> ``calibrate --plan-only``"""
-    names = [name for name in BACKENDS if not _why_not(world, name)]
-    return (
-        f"these work here: {', '.join(names)}."
-        if names
-        else "perfmodel calibrate --plan-only says what is missing."
-    )
-
-
-def _why_not(world: World, name: str, what: str = "") -> NotMeasured | None:
-    """Why provider ``name`` cannot be measured; None if it can. what  is left out then; "": the provider"""
-    availability, name = world.providers.get(name), what or name
-    if availability is None:
-        return NotMeasured(name, "this team does not offer it")
-    if not availability.usable:
-        return NotMeasured(name, availability.why_not or "it does not run here", availability.install)
-    if availability.functional_only:
-        why = f"its times are not a calibration: {availability.functional_only}"
-        return NotMeasured(name, why, availability.install)
-    return None
-
-
 @dataclass
 class _Choice:
     """What of ``request`` is measured in ``world``; what cannot be is added to ``left_out``.
 
-    backends  names of the libraries whose collectives are planned
+    pairs     the request's pairs (group, name);  backends  libraries whose collectives are planned
     """
 
     request: Request
-    selection: WantedParts
+    pairs: list[tuple[str, str]]
     preset: Preset
     world: World
     left_out: list[NotMeasured] = field(default_factory=list)
     backends: list[str] = field(default_factory=list)
 
-    def points(self) -> Iterator[Point]:
-        """Every point: collectives, then kernels and whole passes."""
-        look_ups = bool(self.request.grid) or any(group == "passes" for group, _ in self.selection.pairs)
+    def list_points(self) -> Iterator[Point]:
+        """Every point: collectives, kernels, whole passes, and where they are named the paper's look-ups."""
+        look_ups = bool(self.request.grid) or "passes" in self._groups()
         if self.world.ranks > 1 and 1 in (self.request.ranks or ()) and not look_ups:
             why = "a single rank exchanges nothing; --ranks 1 alone times kernels"
             self.left_out.append(NotMeasured("1 rank", why))
-        self.backends = self._usable()
-        for backend in filter(self.selection.wants_group, self.backends):
-            yield from self._collectives(backend)
-        yield from self._grids()
+        self.backends = self._choose_backends()
+        for backend in filter(self._wants_group, self.backends):
+            for operation in COLLECTIVES:
+                if self._wants(backend, operation):
+                    yield from self._list_collectives(backend, operation)
+        yield from self._list_grid("kernels", list_kernel_points)
+        if self.world.ranks > 1:
+            yield from self._list_grid("composed", pass_cells.list_model_passes)
         if look_ups:
-            yield from self._look_ups()
+            for name in pass_cells.LOOK_UPS:
+                if (self.request.grid and not self.pairs) or self._wants("passes", name):
+                    yield from self._list_look_ups(name)
 
-    def _usable(self) -> list[str]:
+    def _groups(self) -> set[str]:
+        return {group for group, _ in self.pairs}
+
+    def _wants_group(self, group: str) -> bool:
+        return not self.pairs or group in self._groups()
+
+    def _wants(self, group: str, name: str) -> bool:
+        return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
+
+    def _explain(self, name: str, what: str = "") -> NotMeasured | None:
+        """Why provider ``name`` cannot be measured; None if it can. what  is left out then; "": ``name``"""
+        offered, what = self.world.providers.get(name), what or name
+        if offered is None:
+            return NotMeasured(what, "this team does not offer it")
+        if not offered.usable:
+            return NotMeasured(what, offered.why_not or "it does not run here", offered.install)
+        if offered.functional_only:
+            why = f"its times are not a calibration: {offered.functional_only}"
+            return NotMeasured(what, why, offered.install)
+        return None
+
+    def _choose_backends(self) -> list[str]:
         """Names of the libraries whose collectives are planned; adds unusable ones to ``left_out``.
 
         Limits: a library that the user named cannot run here -> NoHardwareError; no library for one rank
         """
-        named = list(dict.fromkeys([*(self.request.backends or ()), *self.selection.backends]))
-        if named:
-            for name in named:
-                if name not in BACKENDS:
-                    raise unknown_name("backend", name, BACKENDS)
-                why = _why_not(self.world, name)
-                if why and self.world.ranks > 1:
-                    raise NoHardwareError(
-                        f"{name} cannot be calibrated here: {why.why}.", why.install or _instead(self.world)
-                    )
-            wanted = named
-        else:
-            amd = _why_not(self.world, "rccl") is None
-            wanted = ["rccl"] if amd else list(DEFAULT_BACKENDS[self.world.device])
+        named = self.request.list_backends()
+        amd = self._explain("rccl") is None
+        wanted = named or (["rccl"] if amd else DEFAULT_BACKENDS[self.world.device])
+        reasons = {name: why for name in wanted if (why := self._explain(name))}
         if self.world.ranks == 1:
             self.left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
             return []
-        usable: list[str] = []
-        for name in wanted:
-            why = _why_not(self.world, name)
-            if why and (self.selection.wants_group(name) or self.selection.wants_group("composed")):
+        for name, why in reasons.items():
+            if named:
+                instead = [other for other in BACKENDS if not self._explain(other)]
+                step = "perfmodel calibrate --plan-only says what is missing."
+                step = f"these work here: {', '.join(instead)}." if instead else step
+                raise NoHardwareError(f"{name} cannot be calibrated here: {why.why}.", why.install or step)
+            if self._wants_group(name) or self._wants_group("composed"):
                 self.left_out.append(why)
-            elif not why:
-                usable.append(name)
-        return [name for name in BACKENDS if name in usable]
+        return [name for name in BACKENDS if name in wanted and name not in reasons]
 
-    def _collectives(self, backend: str) -> Iterator[Point]:
-        offered, clocks = self.world.providers[backend], self._clocks(backend)
-        for operation in COLLECTIVES:
-            if not self.selection.wants(backend, operation):
-                continue
-            if operation not in offered.operations:
-                why = "the library has no such operation here"
-                self.left_out.append(NotMeasured(f"{backend} {operation}", why))
-                continue
-            for nodes, per_node in shapes(self.world, self.preset.name, self.request.ranks):
-                yield from self._cell(backend, operation, nodes, per_node, clocks)
+    def _list_collectives(self, backend: str, operation: str) -> Iterator[Point]:
+        """Points of one collective of one library: every group of ranks, every clock, every size."""
+        offered, wanted = self.world.providers[backend], self.request.clocks
+        if operation not in offered.operations:
+            why = "the library has no such operation here"
+            self.left_out.append(NotMeasured(f"{backend} {operation}", why))
+            return
+        for clock in wanted or ():
+            if clock not in offered.clocks:
+                why = "the library does not offer it here"
+                self.left_out.append(NotMeasured(f"{backend} on the {clock} clock", why))
+        clocks = [c for c in wanted or self.preset.clocks[self.world.device] if c in offered.clocks]
+        for nodes, per_node in list_shapes(self.world, self.preset.name, self.request.ranks):
+            ranks = nodes * per_node
+            sizes = payloads.list_payloads(
+                backend, operation, ranks, self.preset, self.world, self.request.sizes
+            )
+            for clock in clocks:
+                for payload_bytes in sizes:
+                    yield Point(
+                        kind=PointKind.COLLECTIVE,
+                        operation=operation,
+                        backend=backend,
+                        clock=clock,
+                        payload_bytes=payload_bytes,
+                        gpus=ranks,
+                        nodes=nodes,
+                        gpus_per_node=per_node,
+                    )
 
-    def _cell(
-        self, backend: str, operation: str, nodes: int, per_node: int, clocks: Sequence[Clock]
-    ) -> Iterator[Point]:
-        """Points of one collective of one library on one group of ranks: every size on every clock.
-
-        On one node of CPUs, all-to-all and reduce-scatter add some sizes that are timed right after a kernel.
-        """
-        preset, world, ranks = self.preset, self.world, nodes * per_node
-        grid = payloads.payloads(backend, operation, ranks, preset, world, self.request.sizes)
-        variants = [(clock, "default", grid) for clock in clocks]
-        follows = operation in ("all_to_all", "reduce_scatter") and nodes == 1
-        if follows and world.device == "cpu" and Clock.EAGER in clocks:
-            sizes = payloads.spread(grid, preset.after_kernel_sizes)
-            variants.append((Clock.EAGER, "after_kernel", sizes))
-        for clock, variant, sizes in variants:
-            for payload_bytes in sizes:
-                yield Point(
-                    kind=PointKind.COLLECTIVE,
-                    operation=operation,
-                    backend=backend,
-                    clock=clock,
-                    variant=variant,
-                    payload_bytes=payload_bytes,
-                    gpus=ranks,
-                    nodes=nodes,
-                    gpus_per_node=per_node,
-                )
-
-    def _clocks(self, backend: str) -> list[Clock]:
-        asked, offered = self.request.clocks, self.world.providers[backend].clocks
-        wanted = self.preset.clocks[self.world.device] if asked is None else asked
-        if asked is not None:
-            self.left_out += [
-                NotMeasured(f"{backend} on the {clock} clock", "the library does not offer it here")
-                for clock in wanted
-                if clock not in offered
-            ]
-        return [clock for clock in wanted if clock in offered]
-
-    def _grids(self) -> list[Point]:
-        """Requested points of kernels and whole passes; ``left_out`` gets what cannot run."""
-        from calibrate.planning.kernel_cells import kernel_points
-        from calibrate.planning.pass_cells import composed_points
-
-        request, selection, world = self.request, self.selection, self.world
-        makers = {"kernels": kernel_points, "composed": composed_points}
-        grids = {
-            group: made(world, request.preset)
-            for group, made in makers.items()
-            if selection.wants_group(group) and (group != "composed" or world.ranks > 1)
-        }
-        for group, grid in grids.items():
-            made = {point.implementation for point in grid}
-            named = [name for kind, name in selection.pairs if kind == group and name in world.providers]
-            for carrier in [one for one in named or [_CARRIER[group]] if one not in made]:
-                why = _why_not(world, carrier, "" if named else group)
-                self.left_out += [why] if why else []
-        points: list[Point] = []
-        for group, grid in grids.items():
-            for point in grid:
-                name = point.implementation if group == "composed" else point.operation
-                wanted_clock = request.clocks is None or point.clock in request.clocks
-                if not selection.wants(group, name) or not wanted_clock:
-                    continue
-                if group == "composed" and not self._composed_here(point):
-                    continue
-                why = _why_not(world, point.implementation)
+    def _list_grid(self, group: str, make: Callable[[World, str], Iterable[Point]]) -> Iterator[Point]:
+        """Requested points of kernels or whole passes; ``left_out`` gets what cannot run."""
+        if not self._wants_group(group):
+            return
+        points = list(make(self.world, self.preset.name))
+        implementations = {point.implementation for point in points}
+        named = [name for kind, name in self.pairs if kind == group and name in self.world.providers]
+        for carrier in [name for name in named or [_CARRIER[group]] if name not in implementations]:
+            why = self._explain(carrier, "" if named else group)
+            self.left_out += [why] if why else []
+        for point in points:
+            name = point.implementation if group == "composed" else point.operation
+            timed = not self.request.clocks or point.clock in self.request.clocks
+            if timed and self._wants(group, name) and (group == "kernels" or self._is_carried(point)):
+                why = self._explain(point.implementation)
                 if why:
                     self.left_out.append(why)
                 else:
-                    points.append(point)
-        return points
+                    yield point
 
-    def _look_ups(self) -> Iterator[Point]:
-        """The paper's look-ups by every implementation that can run; ``left_out`` gets the others.
+    def _is_carried(self, point: Point) -> bool:
+        """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""
+        named = not self.request.backends and ("composed", point.implementation) in self.pairs
+        carried = point.backend in self.backends or (named and self._explain(point.backend) is None)
+        return carried and (not self.request.ranks or point.gpus in self.request.ranks)
+
+    def _list_look_ups(self, name: str) -> Iterator[Point]:
+        """The paper's look-ups by one implementation; ``left_out`` gets what does not fit or cannot run.
 
         Limits: an implementation that the user named cannot run here -> NoHardwareError
         """
-        from calibrate.planning.pass_cells import PAPER_GPUS, PROVIDER_OF, carrier, fits, paper_points
-
         request, world = self.request, self.world
-        for name in LOOK_UPS:
-            if not (request.grid and not self.selection.pairs) and not self.selection.wants("passes", name):
+        for provider in pass_cells.list_providers(world, name):
+            why, offered = self._explain(provider, f"passes:{name}"), world.providers.get(provider)
+            if offered and offered.usable and request.oversubscribe:
+                why = None  # ranks that share a GPU: a functional check
+            if why and ("passes", name) in self.pairs:
+                raise NoHardwareError(f"passes:{name} cannot be timed here: {why.why}.", why.install)
+            if why:
+                self.left_out.append(why)
+                return
+        for gpus in pass_cells.PAPER_GPUS:
+            if gpus not in (request.ranks or pass_cells.PAPER_GPUS):
                 continue
-            needed = filter(None, (PROVIDER_OF.get(name, name), carrier(world, name)))
-            whys = [why for each in needed if (why := self._why_not(each, f"passes:{name}"))]
-            if whys and ("passes", name) in self.selection.pairs:
-                raise NoHardwareError(f"passes:{name} cannot be timed here: {whys[0].why}.", whys[0].install)
-            self.left_out += whys[:1]
-            if whys:
-                continue
-            points = paper_points(world, name, tenth=request.preset == "quick" or not request.grid)
-            for gpus in PAPER_GPUS:
-                if not fits(gpus, world, name) and gpus in (request.ranks or PAPER_GPUS):
-                    ranks = f"the grid has {gpus} GPUs, this job {world.ranks} ranks"
-                    self.left_out.append(NotMeasured(f"passes:{name} on {gpus}", ranks))
-            yield from (
-                point
-                for point in points
-                if (not request.ranks or point.gpus in request.ranks)
-                and (request.clocks is None or point.clock in request.clocks)
-            )
-
-    def _why_not(self, name: str, what: str) -> NotMeasured | None:
-        """As the function of that name; ranks that share a GPU may make a functional check, if asked to."""
-        why, provider = _why_not(self.world, name, what), self.world.providers.get(name)
-        shared = provider is not None and provider.usable and bool(provider.functional_only)
-        return None if shared and self.request.oversubscribe else why
-
-    def _composed_here(self, point: Point) -> bool:
-        """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""
-        named = not self.request.backends and ("composed", point.implementation) in self.selection.pairs
-        usable = self.world.runs(point.backend) and not self.world.providers[point.backend].functional_only
-        return (point.backend in self.backends or (named and usable)) and (
-            not self.request.ranks or point.gpus in self.request.ranks
-        )
-
-
-def _nothing_left(left_out: Sequence[NotMeasured]) -> NoHardwareError:
-    reasons = "; ".join(f"{item.what}: {item.why}" for item in dict.fromkeys(left_out))
-    install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
-    return NoHardwareError(
-        f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
-        install or "docs/tutorial.md says what to install.",
-    )
+            if not pass_cells.fits(gpus, world, name):
+                why_not = f"the grid has {gpus} GPUs, this job {world.ranks} ranks"
+                self.left_out.append(NotMeasured(f"passes:{name} on {gpus}", why_not))
+        tenth = self.preset.name == "quick" or not request.grid
+        for point in pass_cells.list_paper_points(world, name, tenth=tenth):
+            ranked = not request.ranks or point.gpus in request.ranks
+            if ranked and (not request.clocks or point.clock in request.clocks):
+                yield point

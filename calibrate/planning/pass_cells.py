@@ -8,7 +8,6 @@ CPUs, over shared memory, with the kernels' build for CPUs).
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Iterator
 
@@ -17,8 +16,11 @@ from calibrate.planning.world import World
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
-_PASSES = {"quick": 20, "standard": 24, "rigorous": 48}
+PASSES = {"quick": 20, "standard": 24}
 """Random passes of each library and implementation, by preset."""
+
+LOOK_UPS = ("torchrec", "exchange", "three", "fused")
+"""Implementations of the paper's look-ups."""
 
 PROVIDER_OF = {"three": "one_sided", "fused": "one_sided"}
 """Provider of an implementation, where it has another name."""
@@ -33,7 +35,7 @@ CPU_BATCH_SHARE = 64
 TENTH = 10
 
 
-def composed_points(world: World, preset: str) -> list[Point]:
+def list_model_passes(world: World, preset: str) -> list[Point]:
     """Points of ``preset`` that time whole row-wise passes.
 
     Every second point is held out: no fit uses it, so that predictions can be compared with it. Our pass runs
@@ -41,32 +43,38 @@ def composed_points(world: World, preset: str) -> list[Point]:
     timed alone (eager), as a pass waits for the number of ids that it will receive.
     Limits: one rank -> empty
     """
-    works = _composed_works(world, preset)
+    works = _draw_works(world, preset)
     points = []
-    for backend, implementation in _ways(world):
-        kept = works if implementation == "exchange" or preset != "quick" else works[:4]
-        for ranks in _rank_counts(world, preset):
-            per_node = min(ranks, world.ranks_per_node)
-            for index, (work, dtype) in enumerate(kept):
-                point = Point(
-                    kind=PointKind.COMPOSED,
-                    operation="row_wise",
-                    backend=backend,
-                    implementation=implementation,
-                    clock=Clock.EAGER,
-                    payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,
-                    dtype=dtype,
-                    work=work,
-                    held_out=index % 2 == 1,
-                    gpus=ranks,
-                    nodes=math.ceil(ranks / per_node),
-                    gpus_per_node=per_node,
-                )
-                points.append(point)
+    for backend, implementation in _list_ways(world):
+        few = implementation == "torchrec" and preset == "quick"
+        for ranks in _list_counts(world, preset):
+            for index, (work, dtype) in enumerate(works[:4] if few else works):
+                point = _make_point(world, PointKind.COMPOSED, implementation, backend, work, ranks)
+                update = {"dtype": dtype, "held_out": index % 2 == 1}
+                points.append(point.model_copy(update=update))
     return points
 
 
-def paper_works() -> list[tuple[int, int, float, int]]:
+def _make_point(
+    world: World, kind: PointKind, implementation: str, backend: str, work: LookupWork, ranks: int
+) -> Point:
+    """A whole pass on so many ranks, each call timed alone."""
+    per_node = min(ranks, world.ranks_per_node)
+    return Point(
+        kind=kind,
+        operation="row_wise",
+        backend=backend,
+        implementation=implementation,
+        clock=Clock.EAGER,
+        payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,
+        work=work,
+        gpus=ranks,
+        nodes=-(-ranks // per_node),
+        gpus_per_node=per_node,
+    )
+
+
+def list_paper_works() -> list[tuple[int, int, float, int]]:
     """(tables, samples per GPU, pooling, columns) of the paper's two grids: 48 and 42.
 
     Source: arXiv 2512.05831, grids of its embedding-bag benchmark
@@ -76,7 +84,7 @@ def paper_works() -> list[tuple[int, int, float, int]]:
     return [*first, *second]
 
 
-def paper_points(world: World, implementation: str, *, tenth: bool) -> list[Point]:
+def list_paper_points(world: World, implementation: str, *, tenth: bool) -> list[Point]:
     """The points of the paper's two grids for one implementation, on the numbers of GPUs that fit ``world``.
 
     tenth   only every tenth of the works
@@ -84,25 +92,23 @@ def paper_points(world: World, implementation: str, *, tenth: bool) -> list[Poin
     back to back (stream), on a GPU by its own clock.
     """
     points = []
-    for tables, batch, pooling, dim in paper_works()[:: TENTH if tenth else 1]:
-        for gpus in filter(lambda count: fits(count, world, implementation), PAPER_GPUS):
-            work = _paper_work(world, gpus, tables, batch, pooling, dim)
-            per_node = min(gpus, world.ranks_per_node)
-            for clock in (Clock.EAGER, Clock.STREAM) if implementation in PROVIDER_OF else (Clock.EAGER,):
-                point = Point(
-                    kind=PointKind.LOOKUP,
-                    operation="row_wise",
-                    backend=carrier(world, implementation),
-                    implementation=implementation,
-                    clock=clock,
-                    payload_bytes=POOLED_BYTES * gpus * work.batch * tables * dim,
-                    work=work,
-                    gpus=gpus,
-                    nodes=math.ceil(gpus / per_node),
-                    gpus_per_node=per_node,
-                )
-                points.append(point)
+    backend = name_carrier(world, implementation)
+    for tables, batch, pooling, dim in list_paper_works()[:: TENTH if tenth else 1]:
+        for gpus in PAPER_GPUS:
+            if not fits(gpus, world, implementation):
+                continue
+            work = _fit_work(world, gpus, tables, batch, pooling, dim)
+            point = _make_point(world, PointKind.LOOKUP, implementation, backend, work, gpus)
+            points.append(point)
+            if implementation in PROVIDER_OF:
+                points.append(point.model_copy(update={"clock": Clock.STREAM}))
     return points
+
+
+def list_providers(world: World, implementation: str) -> list[str]:
+    """Providers that a look-up needs: its own, and the library of its collectives."""
+    needed = PROVIDER_OF.get(implementation, implementation), name_carrier(world, implementation)
+    return [name for name in needed if name]
 
 
 def fits(gpus: int, world: World, implementation: str) -> bool:
@@ -112,7 +118,7 @@ def fits(gpus: int, world: World, implementation: str) -> bool:
     return gpus <= world.ranks and (gpus <= world.ranks_per_node or gpus % world.ranks_per_node == 0)
 
 
-def carrier(world: World, implementation: str) -> str:
+def name_carrier(world: World, implementation: str) -> str:
     """Library of the collectives of a look-up; "" for one-sided ones, which have none."""
     if implementation in PROVIDER_OF:
         return ""
@@ -121,7 +127,7 @@ def carrier(world: World, implementation: str) -> str:
     return "rccl" if implementation == "exchange" and world.runs("rccl") else "nccl"
 
 
-def _paper_work(world: World, gpus: int, tables: int, batch: int, pooling: float, dim: int) -> LookupWork:
+def _fit_work(world: World, gpus: int, tables: int, batch: int, pooling: float, dim: int) -> LookupWork:
     """The look-ups of one rank; tables take at most an eighth of its memory."""
     if world.device == "cpu":
         batch = max(2, batch // CPU_BATCH_SHARE)
@@ -130,7 +136,7 @@ def _paper_work(world: World, gpus: int, tables: int, batch: int, pooling: float
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
 
 
-def _rank_counts(world: World, preset: str) -> list[int]:
+def _list_counts(world: World, preset: str) -> list[int]:
     """Numbers of ranks for passes: all, and except in ``quick`` the powers of two that fill whole nodes."""
     if world.ranks < 2:
         return []
@@ -139,7 +145,7 @@ def _rank_counts(world: World, preset: str) -> list[int]:
     return [world.ranks] if preset == "quick" else [*whole, world.ranks]
 
 
-def _ways(world: World) -> Iterator[tuple[str, str]]:
+def _list_ways(world: World) -> Iterator[tuple[str, str]]:
     """Pairs (library of the collectives, implementation of the pass) that can run in this world."""
     for backend in ("gloo",) if world.device == "cpu" else ("nccl", "rccl"):
         ours = world.runs("torch") and world.runs(backend)
@@ -150,14 +156,14 @@ def _ways(world: World) -> Iterator[tuple[str, str]]:
         yield torchrec_over, "torchrec"
 
 
-def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
+def _draw_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
     """Pairs (work, element type) of random passes whose look-ups and partial bags fit the device's limits."""
     rng = random.Random(f"row_wise {world.device} {preset}")
     most_lookups = LOOKUPS[world.device][1]
     most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)
     table_bytes = min(world.memory_bytes / 8, (64 if world.device == "cpu" else 4096) * MIB)
     works: list[tuple[LookupWork, str]] = []
-    while len(works) < _PASSES[preset]:
+    while len(works) < PASSES[preset]:
         batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))
         tables = rng.choice((1, 1, 2, 3, 4, 8))
         pooling = rng.choice((1, 2, 4, 7.5, 10, 16, 30, 64))

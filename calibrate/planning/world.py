@@ -48,11 +48,11 @@ class World:
         return name in self.providers and self.providers[name].usable
 
 
-def takes_turns(world: World) -> str:
+def describe_turns(world: World) -> str:
     """Words such as ``4 ranks on 2 cores``, if the ranks of a node share its cores or GPUs; else ""."""
     cores = world.cores_per_node
     if world.device == "cuda":
-        return next((each.functional_only for each in world.providers.values() if each.functional_only), "")
+        return next(filter(None, (offered.functional_only for offered in world.providers.values())), "")
     if not cores or world.ranks_per_node <= cores:
         return ""
     return f"{world.ranks_per_node} ranks on {cores} core{'s' * (cores > 1)}"
@@ -77,32 +77,29 @@ def group_ranks(point: Point, world: World) -> list[int]:
     return ranks[: point.gpus]
 
 
-def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> list[tuple[int, int]]:
+def list_shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Groups of ranks to measure, as (number of nodes, ranks on each node), smaller groups first.
 
     ranks    only groups with these total numbers of ranks, in every shape that the world allows
-    Limits: quick -> 2 ranks, and all; standard -> powers of two, and all; rigorous -> every count; one rank
-            -> no groups
+    Limits: quick -> 2 ranks, and all; standard -> powers of two, and all; one rank -> no groups
     """
     if ranks:
         inside = list(range(2, world.ranks_per_node + 1))
         across = [(n, g) for n in range(2, world.nodes + 1) for g in range(1, world.ranks_per_node + 1)]
     else:
-        inside = _steps(world.ranks_per_node, preset)
+        inside = _list_steps(world.ranks_per_node, preset)
         per_node = {1, world.ranks_per_node}
         if preset != "quick":
             per_node |= {count for count in _PER_NODE if count < world.ranks_per_node}
-        node_counts = [world.nodes] if preset == "quick" else _steps(world.nodes, preset)
-        across = [(n, g) for n in node_counts if n > 1 for g in sorted(per_node)]
-    found = [(1, count) for count in inside] + across
-    return [(n, g) for n, g in found if not ranks or n * g in ranks]
+        nodes = [world.nodes] if preset == "quick" else _list_steps(world.nodes, preset)
+        across = [(n, g) for n in nodes if n > 1 for g in sorted(per_node)]
+    shapes = [(1, count) for count in inside] + across
+    return [(n, g) for n, g in shapes if not ranks or n * g in ranks]
 
 
-def _steps(most: int, preset: str) -> list[int]:
+def _list_steps(most: int, preset: str) -> list[int]:
     """The counts from 2 to ``most`` that a preset measures."""
     if most < 2:
         return []
-    if preset == "rigorous":
-        return list(range(2, most + 1))
     powers = [2**k for k in range(1, most.bit_length() + 1) if 2**k <= most]
     return sorted({2, most} if preset == "quick" else {*powers, most})

@@ -18,7 +18,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
-GPU_CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+CLOCKS = (Clock.EAGER, Clock.STREAM)
 GPU_BYTES_A_PEER = 16
 """GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
 
@@ -27,12 +27,11 @@ Call = Callable[[Any, Any], None]
 
 
 class CollectiveOperation(Operation):
-    """A collective whose send buffers are used in turn. Those of a GPU never move: a CUDA graph stays valid.
+    """A collective whose send buffers are used in turn.
 
     take      function that gives (send buffers, receive buffer), valid until the next ``prepare``: rows of a
               numpy matrix, or a list of one GPU tensor
     in_place  whether the call replaces the receive buffer, which first holds this rank's summand, by the sum
-    clear     called before each call, or None
     """
 
     def __init__(
@@ -42,10 +41,9 @@ class CollectiveOperation(Operation):
         take: Callable[[], tuple[Any, Any]],
         *,
         in_place: bool = False,
-        clear: Callable[[], None] | None = None,
     ) -> None:
         self.layout, self._call, self._take = layout, call, take
-        self._in_place, self._clear = in_place, clear
+        self._in_place = in_place
         self._row = self._salt = 0
 
     @property
@@ -65,13 +63,11 @@ class CollectiveOperation(Operation):
         self._use(0)
 
     def before(self) -> None:
-        """Move to the next send buffer; for the variant after_kernel, clear the caches as a look-up does."""
+        """Move to the next send buffer."""
         if len(self._rows) > 1:
             self._use((self._row + 1) % len(self._rows), poison=False)
         else:
             self._use(0)
-        if self._clear is not None:
-            self._clear()
 
     def run(self) -> None:
         """Make the call; on a GPU, on the current stream."""
@@ -112,13 +108,11 @@ def tensor_of(buffer: Any) -> Any:
 class CollectiveProvider(Provider):
     """Base of the libraries; subclasses implement ``_make``, and fill ``_groups`` by the ranks of a group.
 
-    clocks, variants  ways of timing;  bytes_a_peer  least bytes for each peer
+    bytes_a_peer  least bytes for each peer
     """
 
     name = ""
     operations = COLLECTIVES
-    clocks: tuple[Clock, ...] = GPU_CLOCKS
-    variants: tuple[str, ...] = ("default",)
     bytes_a_peer = GPU_BYTES_A_PEER
 
     def __init__(self) -> None:
@@ -134,9 +128,6 @@ class CollectiveProvider(Provider):
             raise BadInputError(
                 f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
             )
-        if point.clock not in self.clocks or point.variant not in self.variants:
-            what = point.variant if point.clock in self.clocks else f"clock {point.clock}"
-            raise BadInputError(f"{self.name} has no {what} here.", f"clocks: {', '.join(self.clocks)}.")
         index = list(ranks).index(self._rank)
         layout = patterns.layout(
             point.operation, point.payload_bytes, len(ranks), index, bytes_a_peer=self.bytes_a_peer
@@ -166,7 +157,7 @@ def describe_torch_gpu(operations: tuple[str, ...] = COLLECTIVES) -> Availabilit
         return Availability(False, f"torch {version} is built without CUDA", install_torch())
     if "rocm" in version:
         return Availability(False, f"torch {version} is built for ROCm: use rccl")
-    return Availability(True, version=f"torch {version}", clocks=GPU_CLOCKS, operations=operations)
+    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=operations)
 
 
 def torch_version() -> str:

@@ -14,9 +14,9 @@ from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place
 from calibrate.patterns import BufferLayout
-from calibrate.providers.buffers import Arena, CacheClearer, Pool, arena_bytes, l2_bytes, rotating_count
+from calibrate.providers.buffers import Arena, Pool, arena_bytes, l2_bytes, rotating_count
 from calibrate.providers.collectives import (
-    GPU_CLOCKS,
+    CLOCKS,
     Call,
     CollectiveOperation,
     CollectiveProvider,
@@ -50,7 +50,7 @@ def describe_torch(
 
 def describe_gloo() -> Availability:
     """Whether PyTorch is installed; it is not imported."""
-    return describe_torch(Gloo.clocks, COLLECTIVES, ("cpu",))
+    return describe_torch(CLOCKS, COLLECTIVES, ("cpu",))
 
 
 def describe_nccl() -> Availability:
@@ -68,7 +68,7 @@ def describe_rccl() -> Availability:
         return Availability(False, f"{built}, and RCCL comes with that build", _INSTALL_ROCM)
     if not find_gpus():
         return Availability(False, "there is no GPU of AMD here")
-    return Availability(True, version=f"torch {version}", clocks=GPU_CLOCKS, operations=COLLECTIVES)
+    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=COLLECTIVES)
 
 
 def join(place: Place, address: Mapping[str, str]) -> Any:
@@ -173,14 +173,11 @@ class Gloo(TorchCollectives):
     """Collectives of gloo over TCP on CPU tensors that share memory with the numpy buffers."""
 
     name = backend = "gloo"
-    clocks = (Clock.EAGER, Clock.STREAM)
-    variants = ("default", "after_kernel")
     bytes_a_peer = 0
 
     def __init__(self) -> None:
         super().__init__()
         self._pool, self._l2 = Pool(), l2_bytes()
-        self._clear: CacheClearer | None = None
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """gloo's barrier."""
@@ -188,17 +185,13 @@ class Gloo(TorchCollectives):
 
     def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
         rotating = rotating_count(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
-        clear = None
-        if point.variant == "after_kernel":
-            self._clear = self._clear or CacheClearer(self._l2)
-            clear = self._clear.gather(layout.sender_bytes)
 
         def take() -> tuple[Any, Any]:
             send = self._pool.rows("send", rotating, layout.send_elements)
             return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
 
         call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"
-        return CollectiveOperation(layout, call, take, in_place=in_place, clear=clear)
+        return CollectiveOperation(layout, call, take, in_place=in_place)
 
 
 class Nccl(TorchCollectives):

@@ -76,7 +76,7 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     return min(min(free) / max(local_ranks, 1), own) * _MEMORY_SHARE
 
 
-def held_bytes(root: Path = ROOT) -> float:
+def count_held_bytes(root: Path = ROOT) -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
     fields = text_of(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0

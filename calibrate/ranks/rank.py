@@ -80,7 +80,6 @@ class RankServer:
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
         self._current: Timer | None = None
-        self._calls = 0
         self._memory_bytes = 0.0
         self.timed: list[float] = []  # one entry for each call of this visit
         self.leaving = False
@@ -168,15 +167,14 @@ class RankServer:
     def _prepare(self, message: Mapping[str, Any]) -> None:
         """Make the operation unless it was kept, and fill its buffers."""
         self._current = None
-        if self._timers and self._device.held_bytes() > KEPT_SHARE * self._memory_bytes:
+        if self._timers and self._device.count_held_bytes() > KEPT_SHARE * self._memory_bytes:
             self._timers.clear()
         point = Point.model_validate(message["point"])
         ranks = tuple(message["group"])
         name = f"{ranks} {point.key}"
         timer = self._timers.pop(name, None) or self._timer(point, ranks, message["barrier"])
-        timer.prepare(message["salt"], message["calls"])
+        timer.operation.prepare(message["salt"])
         self._timers[name] = self._current = timer
-        self._calls = int(message["calls"])
 
     def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
         name = provider_name(point)
@@ -185,13 +183,13 @@ class RankServer:
         operation = self._open[name].operation(point, ranks)
         meet = self._open[barrier_of].barrier if barrier_of else None
         barrier = (lambda: meet(ranks)) if meet else (lambda: None)
-        return Timer(operation, point.clock, point.variant, self._device, barrier, point.payload_bytes)
+        return Timer(operation, point.clock, self._device, barrier, point.payload_bytes)
 
     def _time(self, message: Mapping[str, Any]) -> dict[str, Any]:
         timer, self._current = self._current, None
         if timer is None:
             raise BadInputError("nothing is prepared.")
-        return pack(timer.visit(self._calls, self.timed))
+        return pack(timer.visit(int(message["calls"]), self.timed))
 
     def _close(self, message: Mapping[str, Any]) -> None:
         self.leaving = True

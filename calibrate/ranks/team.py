@@ -132,12 +132,12 @@ class RankTeam:
         fields = {
             "point": point.model_dump(mode="json"),
             "group": list(ranks),
-            "calls": calls,
             "salt": salt,
             "barrier": self._ready(point, ranks, deadline_s),
         }
         ask("prepare", deadline_s, ranks, **fields)
-        return [unpack(answer) for answer in ask("time", max(ends - time.monotonic(), LEAST_S), ranks)]
+        answers = ask("time", max(ends - time.monotonic(), LEAST_S), ranks, calls=calls)
+        return [unpack(answer) for answer in answers]
 
     def close(self) -> None:
         """End the ranks; may be called again."""

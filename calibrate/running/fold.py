@@ -19,7 +19,6 @@ from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
 _FIGURES = 6
 _SLACK = 1.05
 _SLACK_S = 0.01
-AFTER_KERNEL = "after_kernel"
 
 
 def fold(
@@ -27,8 +26,7 @@ def fold(
 ) -> Visit:
     """Combine the times of all ranks into one visit.
 
-        default        time of a call = max over ranks (end - start)
-        after_kernel   time of a call = max over ranks end - max over ranks start, on one node's common clock
+        time of a call = max over ranks (end - start)
 
     ranks      numbers of the ranks;  seen  the times that each of them measured, in the same order
     round, at  number of the round, and the date and time, to store in the visit
@@ -41,12 +39,11 @@ def fold(
     _check_shape(ranks, seen)
     starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
     ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
-    common = point.variant == AFTER_KERNEL and point.nodes == 1
     calls_each = seen[0].calls_each
-    note = _clock_problem(point, starts, ends, elapsed_s, common=common)
+    note = _clock_problem(point, starts, ends, elapsed_s)
     spans, times = ends - starts, np.array([])
     if not note:
-        times = (ends.max(axis=0) - starts.max(axis=0) if common else spans.max(axis=0)) / calls_each
+        times = spans.max(axis=0) / calls_each
         note = _no_time(times)
     visit = Visit(
         key=point.key,
@@ -62,7 +59,7 @@ def fold(
     )
     if note:
         return visit
-    slowest = np.argmax(starts if common else spans, axis=0)
+    slowest = np.argmax(spans, axis=0)
     skew_s = float(np.median(spans.max(axis=0) - spans.min(axis=0))) / calls_each
     return visit.model_copy(
         update={
@@ -104,7 +101,7 @@ def _check_shape(ranks: Sequence[int], seen: Sequence[RankTimes]) -> None:
 
 
 def _clock_problem(
-    point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float, *, common: bool
+    point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float
 ) -> str:
     """Why the times are not credible; "" if they are."""
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
@@ -118,8 +115,6 @@ def _clock_problem(
     longest = float(spans.sum(axis=1).max())
     if longest > most_s:
         return f"dropped: calls of {longest:.3g} s in a visit of {elapsed_s:.3g} s: the clock jumped ahead"
-    if common and float(np.ptp(starts, axis=0).max()) > most_s:
-        return "dropped: the ranks have no common clock"
     return ""
 
 

@@ -24,7 +24,7 @@ from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from calibrate.running.interfaces import Listener, RunOptions, RunOutcome, Team
 from calibrate.running.journal import Journal, PointState
-from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
+from calibrate.running.stopping import Summary, Target, choose_calls, estimate_median, judge
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit, functional_reason
 
@@ -186,8 +186,8 @@ class _Session:
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
         if total_s is None or self._since() < total_s or state is None:
             return False
-        summary = summarise(state.medians_s)
-        status = verdict(summary, math.inf, state.visits, self.target)
+        summary = estimate_median(state.medians_s)
+        status = judge(summary, math.inf, state.visits, self.target)
         if status is not None:
             self._end_well(point, status, summary)
         return status is not None
@@ -218,14 +218,14 @@ class _Session:
         medians_s = self.journal.states[point.key].medians_s
         call_s = medians_s[-1] if medians_s else progress.call_s
         if call_s:
-            return self._timed(point, number, call_s, calls_for(self.target, call_s), progress)
+            return self._timed(point, number, call_s, choose_calls(self.target, call_s), progress)
         guess_s = guess_call_s(point, self.world.device)
-        calls = min(calls_for(self.target, guess_s), PILOT_CALLS)
+        calls = min(choose_calls(self.target, guess_s), PILOT_CALLS)
         pilot = self._timed(point, number, guess_s, calls, progress)
         if problem_of(point, pilot):
             return pilot
         progress.call_s = visit_median_s(pilot) or guess_s
-        calls = calls_for(self.target, progress.call_s)
+        calls = choose_calls(self.target, progress.call_s)
         return self._timed(point, number, progress.call_s, calls, progress)
 
     def _timed(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
@@ -247,7 +247,7 @@ class _Session:
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
         """End the point if it is wrong, cannot be timed, is precise enough, or has used up its time."""
         state = self.journal.states[point.key]
-        summary = summarise(state.medians_s)
+        summary = estimate_median(state.medians_s)
         progress.dropped += bool(visit.note)
         if summary is not None:  # an interval narrows with the root of the visits
             narrower = summary.relative_halfwidth / self.target.relative
@@ -257,7 +257,7 @@ class _Session:
         elif progress.dropped >= MOST_DROPPED:
             self._finish(point, Status.FAILED, f"{progress.dropped} visits {visit.note}")
         else:
-            status = verdict(summary, progress.spent_s, state.visits, self.target)
+            status = judge(summary, progress.spent_s, state.visits, self.target)
             if status is not None:
                 self._end_well(point, status, summary)
         far, left_s = self._estimate()

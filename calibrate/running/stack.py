@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
 from calibrate.machine.node import said_by
-from calibrate.planning.world import World, takes_turns
+from calibrate.planning.world import World, describe_turns
 from calibrate.running.versions import package_version
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
@@ -61,7 +61,7 @@ def make_header(
     """
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
-    turns = takes_turns(world) or rehearsed(stack)
+    turns = describe_turns(world) or rehearsed(stack)
     if turns:  # never in the same folder as a calibration
         stack[TURNS] = turns
     return RunHeader(

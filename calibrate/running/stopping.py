@@ -33,7 +33,7 @@ class Target:
 
     relative: float
     min_visits: int = LEAST_VISITS
-    max_time_s: float = 1.0
+    max_time_s: float = 3.0
     max_visits: int = 100
     batch_s: float = 0.015
     slow_batch_s: float = 0.25
@@ -57,14 +57,14 @@ class Summary:
 
 
 @functools.lru_cache(maxsize=256)
-def _student(degrees: int) -> float:
+def _find_quantile(degrees: int) -> float:
     """Two-sided 95 % quantile of Student's t."""
     from scipy import special
 
     return float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
 
 
-def summarise(visit_medians_s: Sequence[float]) -> Summary | None:
+def estimate_median(visit_medians_s: Sequence[float]) -> Summary | None:
     """Trimmed mean of the logarithms of visit medians, and its interval.
 
         k = floor(n / 8) visits trimmed at each end,   h = n - 2k
@@ -82,19 +82,19 @@ def summarise(visit_medians_s: Sequence[float]) -> Summary | None:
         return None
     logs = sorted(math.log(time_s) for time_s in visit_medians_s)
     cut = count // _TRIMMED_SHARE
-    kept = logs[cut : count - cut]
-    centre = math.fsum(kept) / len(kept)
-    bounded = [min(max(log, kept[0]), kept[-1]) for log in logs]
+    middle = logs[cut : count - cut]
+    centre = math.fsum(middle) / len(middle)
+    bounded = [min(max(log, middle[0]), middle[-1]) for log in logs]
     mean = math.fsum(bounded) / count
     squares = math.fsum((log - mean) ** 2 for log in bounded)
-    half = _student(len(kept) - 1) * math.sqrt(squares / (len(kept) * (len(kept) - 1)))
+    half = _find_quantile(len(middle) - 1) * math.sqrt(squares / (len(middle) * (len(middle) - 1)))
     half = min(half, 700.0 - abs(centre))  # exp stays finite
     return Summary(
         math.exp(centre), math.exp(centre - half), math.exp(centre + half), math.expm1(half), count
     )
 
 
-def calls_for(target: Target, call_s: float) -> int:
+def choose_calls(target: Target, call_s: float) -> int:
     """Number of calls in one visit if one call takes about ``call_s``.
 
     It is batch_s / call_s, between min_calls and max_calls. Limits: call_s -> 0: max_calls; slow calls ->
@@ -106,7 +106,7 @@ def calls_for(target: Target, call_s: float) -> int:
     return max(1, min(wanted, int(max(target.slow_batch_s, target.batch_s) / call_s)))
 
 
-def verdict(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
+def judge(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
     """Status with which a point ends now; None if it needs more visits.
 
     summary  its time so far;  spent_s  time of its visits so far

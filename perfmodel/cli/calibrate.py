@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from calibrate.planning.measurement_plan import Request
+from calibrate.providers.collectives import CLOCKS
 from perfmodel.cli import measuring
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine
@@ -48,7 +49,7 @@ def _request(options: CalibrateOptions, counts: list[int]) -> Request:
     if options.grid is not None and options.grid not in GRIDS:
         raise unknown_name("--grid", options.grid, GRIDS)
     return Request(
-        preset={True: "quick", False: "rigorous", None: "standard"}[options.quick],
+        preset="quick" if options.quick else "standard",
         only=split_values(options.only, "--only") if options.only else (),
         ranks=counts or None,
         sizes=size_values(options.sizes, "--sizes") if options.sizes else None,
@@ -72,7 +73,7 @@ def _noise(text: str) -> float:
 
 def _clocks(texts: list[str]) -> list[Clock]:
     names = split_values(texts, "--clock")
-    known = [str(clock) for clock in Clock]
+    known = [str(clock) for clock in CLOCKS]
     for name in names:
         if name not in known:
             raise unknown_name("--clock", name, known)

@@ -12,8 +12,7 @@ from typing import Any
 
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.durations import estimate_points_s
-from calibrate.planning.measurement_plan import BACKENDS, Request, make_plan
-from calibrate.planning.selection import read_selection
+from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.ranks import team as ranks
 from calibrate.ranks.launch import LeaderMissingError, detect_launcher
 from calibrate.ranks.team import TeamRequest
@@ -80,13 +79,8 @@ class Asked:
 
     def team(self) -> TeamRequest:
         """How many ranks to start, on which device, and for which libraries."""
-        named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
-        return TeamRequest(
-            self.start,
-            self.device,
-            tuple(dict.fromkeys([*(self.request.backends or ()), *named])),
-            self.request.oversubscribe,
-        )
+        backends = tuple(self.request.list_backends())
+        return TeamRequest(self.start, self.device, backends, self.request.oversubscribe)
 
 
 @contextlib.contextmanager

@@ -27,17 +27,10 @@ Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float]
 """Constants by machine key."""
 
-_STEPS: dict[str, KernelStep] = {
-    "gather_pool": "gather_pool",
-    "bucketize": "bucketize",
-    "partial_sum": "local_sum",
-}
-"""Step of a projection that each kernel operation informs."""
-_KEYS: dict[KernelStep, tuple[str, ...]] = {
-    "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
-    "local_sum": ("local_sum_bytes_per_s",),
-}
-"""Constants of steps that a library may not have."""
+_STEPS: tuple[KernelStep, ...] = ("gather_pool", "bucketize")
+"""Steps with constants: gathers, timed in a loop of their own, and ids by owner, timed in whole passes."""
+_KEYS = ("bucketize_floor_s", "bucketize_bytes_per_s")
+"""Constants of the step that is timed in our own pass alone."""
 _OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
 """Whose kernels our own pass uses: the first of these implementations that was also timed alone."""
 _ROW_BYTES = (8.0, 4096.0)
@@ -73,42 +66,41 @@ def fit_kernels(
 ) -> list[KernelConstants]:
     """Constants of each implementation that was timed at one clock, in the order of ``IMPLEMENTATIONS``.
 
-    samples  ``Run.kernel_samples``; the fit uses uniform ids, neither held out nor throttled, on the largest
-             number of ranks
-    passes   whole passes that a fit may use (``select_passes``). An implementation without passes gets the
-             slow-down of implementations with passes. A step that was timed in the pass only is used for all
-             implementations.
+    samples  ``Run.kernel_samples``; the fit uses those on the largest number of ranks that are neither held
+             out nor throttled
+    passes   whole passes that a fit may use (``select_passes``). All implementations get the slow-down of the
+             gather in them, and the constants of bucketize, which is timed in passes alone.
     Limits: too few samples of all kernels of an implementation -> it is left out
     """
-    keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
+    keep = samples["clock"] == str(clock)
     keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
-    rows = samples[keep & samples["operation"].isin(list(_STEPS))]
+    rows = samples[keep & (samples["operation"] == "gather_pool")]
     names = sorted({str(name) for name in rows["implementation"]})
     of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
     order = [of_the_pass, *IMPLEMENTATIONS]
     fits: list[KernelConstants] = []
-    in_pass: Mapping[KernelStep, InPass] = {}
+    slower: InPass | None = None
     for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order)):
         cells = rows[rows["implementation"] == name]
         cells = cells[cells["gpus"] == cells["gpus"].max()]
         own_passes = passes if name == of_the_pass else None
-        constants = _fit_implementation(name, cells, machine, clock, own_passes, in_pass)
+        constants = _fit_implementation(name, cells, machine, clock, own_passes, slower)
         if constants is not None:
-            in_pass = constants.in_pass if name == of_the_pass else in_pass
+            slower = constants.in_pass.get("gather_pool") if name == of_the_pass else slower
             fits.append(_complete(constants, fits[0]) if fits else constants)
     return sorted(fits, key=lambda fit: [*IMPLEMENTATIONS, fit.implementation].index(fit.implementation))
 
 
 def _complete(constants: KernelConstants, other: KernelConstants) -> KernelConstants:
-    """The constants of an implementation, completed by another's for steps that it lacks."""
-    lacking = [step for step in _KEYS if step in other.fits and step not in constants.fits]
-    keys = [key for step in lacking for key in _KEYS[step]]
-    update: dict[str, Any] = {"of_other": dict.fromkeys(lacking, other.implementation)}
-    for name, wanted in (("values", keys), ("fits", lacking), ("in_pass", lacking)):
+    """The constants of an implementation, completed by the bucketize constants of our own pass."""
+    if "bucketize" in constants.fits or "bucketize" not in other.fits:
+        return constants
+    update: dict[str, Any] = {"of_other": {"bucketize": other.implementation}}
+    for name, wanted in (("values", _KEYS), ("fits", ("bucketize",))):
         theirs = getattr(other, name)
         update[name] = getattr(constants, name) | {key: theirs[key] for key in wanted if key in theirs}
     for name in ("untold", "at_bound"):
-        theirs = [key for key in keys if key in getattr(other, name)]
+        theirs = [key for key in _KEYS if key in getattr(other, name)]
         update[name] = [*getattr(constants, name), *theirs]
     return constants.model_copy(update=update)
 
@@ -119,41 +111,40 @@ def _fit_implementation(
     machine: Machine,
     clock: Clock,
     passes: pd.DataFrame | None,
-    known_in_pass: Mapping[KernelStep, InPass],
+    slower: InPass | None,
 ) -> KernelConstants | None:
     """Constants of the kernel model for one implementation, from its samples on the same ranks.
 
-    Relative residuals, soft-l1 loss. The local sum has the floor of the gather, as in a projection.
-    passes   whole passes with exactly these kernels: they give ``in_pass``, the factor by which a kernel is
-             slower there, where another step has used the caches
-    known_in_pass  the same factors of other implementations, used without such passes
+    Relative residuals, soft-l1 loss.
+    passes   whole passes with exactly these kernels: they give ``in_pass``, the factor by which the gather is
+             slower there, where another step has used the caches, and the constants of bucketize
+    slower   that factor of another implementation, used without such passes
     A constant that the samples do not determine (interval wider than its value) stays as in the machine file
     (``untold``), unless the machine file's value fits clearly worse.
     Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of
     all kernels -> None
     """
     values: dict[str, Interval] = {}
-    alone: dict[str, float] = {}  # constants in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, InPass] = {}
     errors, at_bound, untold = [np.empty(0)], list[str](), list[str]()
-    for operation, step in _STEPS.items():
-        kernel = _model_kernel(step, rows[rows["operation"] == operation], machine, alone)
+    for step in _STEPS:
+        gathers = step == "gather_pool"
+        kernel = _model_kernel(step, rows if gathers else _select_timed(step, passes), machine)
         if kernel is None or kernel.time_s.size <= len(kernel.start):
             continue
         fixed, solution = _determine(kernel, machine)
         free = [key for key in kernel.start if key not in fixed]
         fitted = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
-        in_pass_fit = _fit_in_pass(step, passes, machine, fixed | fitted, kernel) or known_in_pass.get(step)
+        there = (_fit_in_pass(passes, machine, fixed | fitted) or slower) if gathers else None
         for key, q, wide in zip(free, solution.x, half_widths(solution), strict=True):
-            values[key] = _scale(key, q, wide, in_pass_fit)
+            values[key] = _scale(key, q, wide, there)
             if min(abs(q - np.log(limit)) for limit in kernel.bounds[key]) < _AT_BOUND:
                 at_bound.append(key)
-        in_pass |= {step: in_pass_fit} if in_pass_fit else {}
+        in_pass |= {step: there} if there else {}
         untold += fixed
-        alone |= fitted
         errors.append(_leave_out(kernel, fixed, fitted))
-        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], in_pass_fit)
+        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], there)
     if not fits:
         return None
     together = np.concatenate(errors)
@@ -195,40 +186,38 @@ def predict_gathers(cells: pd.DataFrame, machine: Machine, constants: KernelCons
     return kernel.time({key: fitted[key] if key in fitted else machine.value(key) for key in kernel.start})
 
 
-def _model_kernel(step: str, cells: pd.DataFrame, machine: Machine, alone: Values) -> _Kernel | None:
-    """The model of the kernel of a step. alone  constants that were fitted before;  no cells -> None"""
+def _select_timed(step: KernelStep, passes: pd.DataFrame | None) -> pd.DataFrame:
+    """The passes in which a step was timed, with its times [s]; each rank holds a shard."""
+    import pandas as pd
+
+    if passes is None or passes.empty:
+        return pd.DataFrame()
+    times = read_times(passes, step)
+    timed = np.isfinite(times)
+    return passes[timed].assign(time_s=times[timed], shards=passes["gpus"][timed])
+
+
+def _model_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
+    """The model of the kernel of a step. Limits: no cells -> None"""
     if cells.empty:
         return None
     constants = load_kernel_constants()
     if step == "gather_pool":
         return _model_gather(cells, machine, constants)
     bags, shards = (cells["batch"] * cells["tables"]).to_numpy(float), cells["shards"].to_numpy(float)
-    if step == "bucketize":
-        lookups, ids = _count_lookups(cells), cells["id_bytes"].to_numpy(float)
-        lengths = exchanges.lengths_bytes(shards, bags, constants.value("length_bytes"))
-        return _model_stream(cells, exchanges.ids_bytes(lookups, ids) + lengths, "bucketize", None)
-    width, elements = constants.value("pooled_element_bytes"), bags * cells["dim"].to_numpy(float)
-    moved = exchanges.bag_sum_bytes(1, shards * elements * width, elements, width)
-    floor_s = alone.get("launch_floor_s", machine.value("launch_floor_s"))
-    return _model_stream(cells, moved, "local_sum", floor_s)
+    moved = exchanges.ids_bytes(_count_lookups(cells), cells["id_bytes"].to_numpy(float))
+    moved = moved + exchanges.lengths_bytes(shards, bags, constants.value("length_bytes"))
+    times, (floor, rate) = cells["time_s"].to_numpy(float), _KEYS
+    start, bounds = _guess(times, moved, floor, rate)
+
+    def time(values: Values) -> Floats:
+        return np.asarray(kernels.stream_kernel_time(moved, values[floor], values[rate]))
+
+    return _Kernel(start, bounds, times, time, lambda values: moved)
 
 
 def _count_lookups(cells: pd.DataFrame) -> Floats:
     return (cells["batch"] * cells["tables"] * cells["pooling"]).to_numpy(float)
-
-
-def _model_stream(cells: pd.DataFrame, moved: Floats, name: str, floor_s: float | None) -> _Kernel:
-    """The model of ``stream_kernel_time``; the floor is ``floor_s``, or to be fitted if that is None."""
-    times, floor, rate = cells["time_s"].to_numpy(float), f"{name}_floor_s", f"{name}_bytes_per_s"
-    start, bounds = _guess(times, moved, floor, rate)
-    if floor_s is not None:
-        del start[floor]
-
-    def time(values: Values) -> Floats:
-        floor_time = values[floor] if floor_s is None else floor_s
-        return np.asarray(kernels.stream_kernel_time(moved, floor_time, values[rate]))
-
-    return _Kernel(start, bounds, times, time, lambda values: moved)
 
 
 def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], dict[str, Any]]:
@@ -323,18 +312,12 @@ def _scale(key: str, q: float, wide: float, there: InPass | None) -> Interval:
     return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
-def _fit_in_pass(
-    step: KernelStep, passes: pd.DataFrame | None, machine: Machine, known: Values, kernel: _Kernel
-) -> InPass | None:
-    """How a whole pass slows the kernel: a factor (cold caches) and an added time (a library's threads).
+def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -> InPass | None:
+    """How a whole pass slows the gather: a factor (cold caches) and an added time (a library's threads).
 
     Limits: fewer than 3 passes -> None;  3 -> only a factor
     """
-    if passes is None or passes.empty:
-        return None
-    times = read_times(passes, step)
-    passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
-    modelled = _model_kernel(step, passes.assign(shards=passes["gpus"]), machine, {})
+    modelled = _model_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
     if modelled is None or modelled.time_s.size < _FEWEST_PASSES:
         return None
     alone = modelled.time({key: known[key] if key in known else machine.value(key) for key in modelled.start})

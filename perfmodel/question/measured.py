@@ -26,7 +26,7 @@ class CalibrateOptions(OutputOptions):
       perfmodel calibrate --plan-only
       perfmodel calibrate --only gloo:all_to_all,gloo:reduce_scatter --ranks 2
       perfmodel calibrate --only passes --grid paper
-      perfmodel calibrate --rigorous --time-limit 30min --out runs
+      perfmodel calibrate --noise 1% --time-limit 30min --out runs
       torchrun --nproc-per-node 8 --no-python perfmodel calibrate
     """
 
@@ -41,21 +41,14 @@ class CalibrateOptions(OutputOptions):
     grid: Annotated[
         str | None, Opt("paper: time the look-ups of the paper's two grids; with --quick, a tenth.", "NAME")
     ] = None
-    quick: Annotated[
-        bool | None,
-        Opt(
-            "About a minute: few sizes and rank counts, noise target 5 %; or every rank count, all "
-            "libraries, noise target 1 %.",
-            flag="--quick/--rigorous",
-        ),
-    ] = None
+    quick: Annotated[bool, Opt("About a minute: few sizes and rank counts, noise target 5 %.")] = False
     plan_only: Annotated[bool, Opt("Say what would be measured, and stop.")] = False
     ranks: Annotated[
         Texts, Opt("Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).", "N")
     ] = None
     sizes: Annotated[Texts, Opt("Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling).", "SIZE")] = None
     backend: Annotated[Texts, Opt("Libraries, e.g. nccl or nccl,nvshmem.", "NAME")] = None
-    clock: Annotated[Texts, Opt("Clocks: eager, stream, graph, device.", "NAME")] = None
+    clock: Annotated[Texts, Opt("Clocks: eager, stream.", "NAME")] = None
     device: Annotated[str, Opt("cuda, cpu, or auto: GPUs where there are any.", "NAME")] = "auto"
     machine: Annotated[
         str | None,

@@ -232,7 +232,7 @@ def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]
         return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
     widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for _, end in found]
     worst = format_fraction(max(widths))
-    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --rigorous."
+    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --noise 1%."
 
 
 def _name(point: Point) -> str:

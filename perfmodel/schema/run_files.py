@@ -50,7 +50,7 @@ _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 """Collectives that PyTorch's process groups run in place."""
 _WORK_COLUMNS = (
     *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
-    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "shards"),
+    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "shards"),
     *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
 _MADE_UP = ("cpu-", "gpu-")

@@ -36,8 +36,8 @@ _MOST_NAMED = 8
 Reading = Annotated[float, Field(ge=-1e3, le=1e12, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
-KERNELS = ("gather_pool", "bucketize", "partial_sum", "copy", "launch_floor")
-"""Kernels that are timed: gather and pool, ids by owner, sum of partial bags, copies, an empty launch."""
+KERNELS = ("gather_pool", "copy")
+"""Kernels that are timed by themselves; all others are steps of whole passes."""
 
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
@@ -70,8 +70,7 @@ class LookupWork(Strict):
     dim: Whole = 32
     rows: Whole = 1
     id_bytes: Literal[4, 8] = 8
-    distribution: str = "uniform"  # uniform | zipf:ALPHA | one-row
-    shards: Whole = 1  # kernels: owners of ids, sources of ids, partial bags to sum
+    shards: Whole = 1  # parts that the rows of each table are cut into
 
 
 class Point(Strict):

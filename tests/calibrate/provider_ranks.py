@@ -60,7 +60,6 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
     provider.barrier(ranks)
     return {
         "operation": one.operation,
-        "variant": one.variant,
         "clock": one.clock,
         "payload_bytes": one.payload_bytes,
         "used_bytes": operation.layout.payload_bytes,
@@ -77,9 +76,7 @@ def everything(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     for operation in COLLECTIVES:
         for salt, size in enumerate(SIZES, 1):
-            for variant in ("default", "after_kernel"):
-                one = point(name, operation, many, max(size, 4 * many), variant=variant)
-                seen.append(once(provider, one, ranks, salt))
+            seen.append(once(provider, point(name, operation, many, max(size, 4 * many)), ranks, salt))
         back_to_back = point(name, operation, many, 8_000, clock=Clock.STREAM)
         made = provider.operation(back_to_back, ranks)
         made.prepare(5)

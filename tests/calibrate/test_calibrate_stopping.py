@@ -8,19 +8,19 @@ import random
 import pytest
 
 from calibrate.planning.presets import PRESETS
-from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
+from calibrate.running.stopping import Summary, Target, choose_calls, estimate_median, judge
 from perfmodel.schema.runs import Status
 
 
 def summary_of(times_s: list[float]) -> Summary:
-    found = summarise(times_s)
+    found = estimate_median(times_s)
     assert found is not None
     return found
 
 
 def test_fewer_than_three_visits_say_nothing() -> None:
-    assert summarise([]) is None
-    assert summarise([1.0, 1.0]) is None
+    assert estimate_median([]) is None
+    assert estimate_median([1.0, 1.0]) is None
 
 
 def test_the_interval_is_students_on_logs() -> None:
@@ -53,19 +53,19 @@ def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None
     ],
 )
 def test_a_visit_lasts_about_fifteen_milliseconds(call_s: float, calls: int) -> None:
-    assert calls_for(Target(0.02), call_s) == calls
+    assert choose_calls(Target(0.02), call_s) == calls
 
 
 def test_a_point_ends_when_narrow_or_out_of_time() -> None:
     target = Target(0.05, min_visits=3, max_time_s=1.0, max_visits=10)
     narrow, wide = Summary(1, 0.95, 1.05, 0.05, 3), Summary(1, 0.5, 2, 1.0, 3)
-    assert verdict(None, 99.0, 99, target) is None
-    assert verdict(narrow, 0.0, 3, target) is Status.OK
-    assert verdict(wide, 0.9, 3, target) is None
-    assert verdict(wide, 1.0, 3, target) is Status.NOISY
-    assert verdict(wide, 0.0, 10, target) is Status.NOISY
+    assert judge(None, 99.0, 99, target) is None
+    assert judge(narrow, 0.0, 3, target) is Status.OK
+    assert judge(wide, 0.9, 3, target) is None
+    assert judge(wide, 1.0, 3, target) is Status.NOISY
+    assert judge(wide, 0.0, 10, target) is Status.NOISY
     few = Summary(1, 1, 1, 0.0, 3)
-    assert verdict(few, 99.0, 3, Target(0.05, min_visits=4)) is None
+    assert judge(few, 99.0, 3, Target(0.05, min_visits=4)) is None
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -79,8 +79,8 @@ def test_intervals_hold_the_truth_although_they_choose_when_to_stop(name: str, s
         times: list[float] = []
         while True:
             times.append(math.exp(chance.gauss(0.0, spread)))
-            found = summarise(times)
-            if verdict(found, 0.0, len(times), target) is not None:
+            found = estimate_median(times)
+            if judge(found, 0.0, len(times), target) is not None:
                 break
         assert found is not None
         held += found.low_s <= 1.0 <= found.high_s

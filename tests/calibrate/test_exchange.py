@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,8 +21,7 @@ WORKS = [
     (LookupWork(batch=16, tables=1, pooling=4, dim=8, rows=1000), "fp32"),
     (LookupWork(batch=33, tables=3, pooling=2.5, dim=12, rows=101), "fp32"),
     (LookupWork(batch=16, tables=2, pooling=0.5, dim=32, rows=64), "fp16"),
-    (LookupWork(batch=64, tables=2, pooling=20, dim=16, rows=5000, distribution="one-row"), "fp32"),
-    (LookupWork(batch=64, tables=1, pooling=7.5, dim=16, rows=5000, distribution="zipf:1.05"), "fp16"),
+    (LookupWork(batch=64, tables=2, pooling=20, dim=16, rows=5000), "fp32"),
 ]
 
 
@@ -86,5 +84,3 @@ def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     away = float(sum(counted)) * (G - 1) / G
     ids = float(ex.ids_bytes(round(bags * work.pooling), 8))
     assert all(away <= each <= away + ids for each in sent)
-    if work.distribution == "one-row":  # row 2500 of 5000 belongs to rank G/2: the others send it everything
-        assert sorted(sent) == [away, *itertools.repeat(away + ids, G - 1)]

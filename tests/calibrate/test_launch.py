@@ -194,7 +194,7 @@ def test_a_rank_that_does_not_start_says_its_last_words() -> None:
 
 def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
-    with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
+    with pytest.raises(BadInputError, match=r"1.000 ranks on [0-9]+ cores would take turns"):
         team.open_team(TeamRequest(1000, "cpu"), {})
 
 

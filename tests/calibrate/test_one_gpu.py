@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import shutil
@@ -223,6 +224,30 @@ def test_a_session_with_a_stand_in_ends_in_one_archive(
     assert "bags are torch's: True; in a graph: True" in seen["smoke.txt"]
     rows = list(csv.DictReader(seen["gather.csv"].splitlines()))
     assert rows and all(row["gpu"].endswith("(rehearsal)") and row["wrong"] == "0" for row in rows)
+
+
+@REHEARSED
+def test_a_calibration_of_one_gpu_from_end_to_end(tmp_path: Path) -> None:
+    """Every kernel of the quick grid for a small GPU, every result exact; only times are made up."""
+    pytest.importorskip("torch")
+    program = one_gpu.ROOT / "tests/rehearsal/small_calibration.py"
+    words = ["--quick", "--noise", "90%", "--only", "kernels", "--device", "cuda", "--ranks", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, str(program), "calibrate", *words, "--out", str(tmp_path / "runs")],
+        env={**os.environ, **one_gpu.variables(rehearse=True), "PERFMODEL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["complete"] and answer["functional_only"] and answer["wrong"] == 0 < answer["checked"]
+    timed = {(point["operation"], point["clock"], point["status"]) for point in answer["points"]}
+    assert {
+        ("gather_pool", "stream", "ok"),
+        ("gather_pool", "eager", "ok"),
+        ("copy", "stream", "ok"),
+    } <= timed
 
 
 REFUSED = r"""

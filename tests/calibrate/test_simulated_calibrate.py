@@ -154,7 +154,7 @@ def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None
     assert "to resume:\n  perfmodel calibrate --only gloo:all_to_all --quick --sizes 1KiB..1MiB" in found.err
     said = " ".join(found.err.split())
     assert "Every time that was measured is kept in" in said
-    assert re.search(r"0 of 17 points done, \d+ more measured in part", said)
+    assert re.search(r"0 of 11 points done, \d+ more measured in part", said)
     assert not list(folder(tmp_path).glob("*.json"))
     kept = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8")
     assert kept.count('"type":"visit"') > 3
@@ -180,7 +180,7 @@ def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli
     found = cli(*QUICK)
     assert found.code == 0
     page = " ".join(found.out.split())
-    assert "stayed noisy" in page and "Try --only gloo:all_to_all --rigorous" in page
+    assert "stayed noisy" in page and "Try --only gloo:all_to_all --noise 1%" in page
     strict = cli(*QUICK, "--strict")
     assert strict.code == 5 and "Fitted" in strict.out
     assert re.search(r"--strict: noisy \d+, of \d+ points", strict.err), strict.err

@@ -30,7 +30,6 @@ HEADER = RunHeader(
 KERNELS = {
     "launch_floor_s": 4e-6, "gather_bytes_per_s": 8e9, "l2_bytes_per_s": 24e9, "row_access_bytes": 200.0,
     "bag_factor": 1.4, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
-    "local_sum_bytes_per_s": 6e9,
 }  # fmt: skip
 ALPHA_S, BETA, P = 2e-6, 4e9, 1.2
 COLDER_S = 1.5e-6
@@ -119,11 +118,6 @@ def _kernels() -> Iterator[tuple[Point, float]]:
             for batch in (16, 128, 1024, 8192):
                 work = LookupWork(batch=batch, pooling=2 if batch == 1024 else 8, dim=dim, rows=rows)
                 yield _kernel("gather_pool", work), answer(work, 1)["baseline_time_s"]
-    for batch in (16, 64, 256, 1024, 4096):
-        work = LookupWork(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)
-        yield _kernel("bucketize", work), answer(work, 4)["bucketize_time_s"]
-        time = answer(work, 4, "nvshmem")["local_sum_time_s"]
-        yield _kernel("partial_sum", work), time
     for size in (2**16, 2**24, 2**27):
         yield _kernel("copy", LookupWork(batch=1, dim=size // 2), payload_bytes=size), size / 10e9
 

@@ -52,7 +52,6 @@ class SimulatedTeam:
     curves          by "operation:ranks", "operation" or "" (any other)
     visit_noise     standard deviation of the logarithm from visit to visit; ``call_noise``: from call to call
     skew            share by which the other ranks are faster than the last one of the group
-    after_kernel_s  what a call takes longer in the variant ``after_kernel``
     faults          what happens in which visit (the first is 1): one of ``FAULTS``
     """
 
@@ -69,7 +68,6 @@ class SimulatedTeam:
         visit_noise: float = 0.0,
         call_noise: float = 0.0,
         skew: float = 0.1,
-        after_kernel_s: float = 0.0,
         overhead_s: float = 0.005,
         faults: Mapping[int, str] | None = None,
         seed: int = 0,
@@ -78,7 +76,7 @@ class SimulatedTeam:
     ) -> None:
         self.curves = dict(curves)
         self.visit_noise, self.call_noise, self.skew = visit_noise, call_noise, skew
-        self.after_kernel_s, self.overhead_s = after_kernel_s, overhead_s
+        self.overhead_s = overhead_s
         self.faults = dict(faults or {})
         self.visits: list[tuple[Point, int]] = []  # each point and its calls, in order
         self.closed = 0
@@ -117,9 +115,7 @@ class SimulatedTeam:
         curve = next((self.curves[name] for name in names if name in self.curves), None)
         if curve is None:
             raise PerfmodelError(f"the simulation has no curve for {point.operation}.")
-        return curve.time_s(point.payload_bytes) + (
-            self.after_kernel_s if point.variant == "after_kernel" else 0.0
-        )
+        return curve.time_s(point.payload_bytes)
 
     def visit(
         self, point: Point, ranks: Sequence[int], *, calls: int, round: int, salt: int, deadline_s: float

@@ -9,22 +9,9 @@ import sys
 from calibrate.planning import kernel_cells
 from perfmodel.cli import main
 
-LOOKUPS = (64, 512)
-SETS = (2**16, 2**18)
-"""Bytes of the tables."""
-
-COPIES = 2**20
-BAGS = 2**20
-"""Bytes: the longest copy, and the most that one gather reads and writes."""
-
-kernel_cells.LOOKUPS["cuda"] = LOOKUPS
-kernel_cells.MOST_BYTES["cuda"] = BAGS
-kernel_cells.DEFAULT_COPY_LIMIT = COPIES
-kernel_cells.MIB = 2**10  # sums of partial bags end at 16 KiB
-kernel_cells.WORKING_SETS.update({("cuda", preset): SETS for preset in ("quick", "standard", "rigorous")})
-print(
-    f"REHEARSAL: sizes of a CPU that stands in for a GPU: {LOOKUPS[0]} to {LOOKUPS[1]} look-ups, tables of "
-    f"{SETS[0] >> 10} to {SETS[1] >> 10} KiB, copies of at most {COPIES >> 10} KiB",
-    file=sys.stderr,
-)
+for preset in ("quick", "standard"):
+    kernel_cells.GRIDS["cuda", preset] = kernel_cells.KernelGrid(
+        (32, 64), table_bytes=(2**16, 2**18), lookups=(64, 512), most_bytes=2**20, copy_bytes=2**20
+    )
+print("REHEARSAL: sizes of a CPU that stands in for a GPU: tables of at most 256 KiB", file=sys.stderr)
 main()

@@ -83,7 +83,7 @@ def test_points_that_ended_badly_are_counted(
 ) -> None:
     (text,) = alerts(answer, changed(folder, ended(status, "all_reduce")))
     assert text.startswith("42 of ") and "(all-reduce 42)" in text and words in text
-    assert "\n  perfmodel calibrate --rigorous --out " in text
+    assert "\n  perfmodel calibrate --noise 1% --out " in text
 
 
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Answer) -> None:

@@ -67,7 +67,7 @@ def _describe_run(fitted: Calibration, folder: Path) -> Iterator[str]:
         points = [p for p in mine if p.key in run.finishes and run.finishes[p.key].status is status]
         if points:
             points_words = f"{format_count(len(points))} of {counted(ended, 'point')} of run {run.run_id}"
-            line = calibrate_line(folder, "--rigorous", preset="")
+            line = calibrate_line(folder, "--noise", "1%", preset="")
             yield f"{points_words}{_name_points(points)} {words}. To measure again:\n  {line}"
     if not fitted.checked:
         yield f"{_UNCHECKED} To measure again:\n  {calibrate_line(folder)}"
