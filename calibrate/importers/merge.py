@@ -36,7 +36,7 @@ from calibrate.importers.tables import (
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import limits_of
-from perfmodel.schema.gate import MOST_LOG_BYTES, read_bounded
+from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
 from perfmodel.schema.samples import COLUMNS
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def import_logs(
     for path in map(Path, paths):
         reading, lines = _read_file(path)
         said.append(lines)
-        cut += [path.name] if reading.cut else []
+        cut += [name_log(path)] if reading.cut else []
         unread += reading.unread
         for row in _settle(reading.rows, given, against):
             if reason := _why_run_unusable(row.run) or why_unusable(row):
@@ -143,6 +143,11 @@ def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_no
             raise BadInputError(f"{name} {value} is not a number of GPUs.", "at least 1.")
 
 
+def name_log(path: Path) -> str:
+    """Name of a log in messages and samples."""
+    return "stdin" if path == STDIN else path.name
+
+
 def _read_file(path: Path) -> tuple[Reading, str]:
     """(what a reader found in a file, its lines of NCCL_DEBUG=INFO and of the head)."""
     try:
@@ -152,10 +157,10 @@ def _read_file(path: Path) -> tuple[Reading, str]:
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
     text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
-    reading = read_text(text, path.name)
+    reading = read_text(text, name_log(path))
     if not reading.rows and not reading.unread:
         reason = "nothing in it is a known format" if text.strip() else "is empty"
-        reading = Reading(unread=(LogLine(path.name, 0, "", reason),))
+        reading = Reading(unread=(LogLine(name_log(path), 0, "", reason),))
     return reading, "\n".join(line for line in text.splitlines() if _SAYS.search(line))
 
 
@@ -267,7 +272,7 @@ def reasons_of(unread: Iterable[LogLine], most: int = 5) -> list[str]:
 
 
 def _nothing_usable(paths: Sequence[str | Path], unread: list[LogLine], clock: str | None) -> BadInputError:
-    names = ", ".join(Path(path).name for path in paths[:3]) + (" …" if len(paths) > 3 else "")
+    names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
     lines = reasons_of(unread)
     with_clock = f" taken with the clock {clock}" if clock else ""
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")

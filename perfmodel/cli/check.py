@@ -79,7 +79,7 @@ def check(context: typer.Context, options: CheckOptions) -> None:
             warnings=doubts,
             calibration_file=calibration_file(calibration),
         )
-    else:
+    elif judged or wrong:
         emit(check_text(judged, wrong, facts, settings, len(unjudged)))
     if wrong or any(series.abnormal for series in curves):
         raise OutsideBandError(outside_line(curves, wrong))

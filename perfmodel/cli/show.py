@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import typer
 
 from perfmodel.cli.chosen import calibration_of
@@ -11,6 +13,8 @@ from perfmodel.question.measured import LISTS, ShowOptions
 from perfmodel.schema.calibration import Curve, list_calibrations, load_calibration, shipped_calibration
 
 _OWN_NAME = "# A start for your own: write a name of its own below, and where you read each number.\n"
+_OF_TABLES = ".csv", ".yaml", ".yml"
+"""Suffixes of table sets that no calibration has."""
 _TAKES = {"machines": ("toml",), "models": (), "chips": ("toml",), "calibrations": ()}
 """Options beside ``--json`` of each list; a calibration takes the others."""
 
@@ -20,6 +24,8 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     lists, what = ", ".join(LISTS), options.what
     if what is None:
         raise BadInputError("nothing is named.", f"give {lists}, or a calibration: its file, id, or latest.")
+    if options.name is None and what.lower().endswith(_OF_TABLES):
+        options, what = replace(options, name=what), "models"
     if what not in LISTS and options.name is not None:
         raise BadInputError(f"{what} is no list.", f"give {lists}; --compare: two calibrations.")
     given = {"toml": options.as_toml, "samples": options.samples, "compare": options.compare}

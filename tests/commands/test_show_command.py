@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
     one = cli("show", "machines", "h100-sxm-ib").out
     assert "nic_bytes_per_s" in one and "datasheet" in one
     assert "mlperf-dlrm-dcnv2" in cli("show", "models").out
+    twofeat = str(Path(__file__).parents[1] / "schema" / "foreign_tables" / "twofeat.yaml")
+    assert cli("show", twofeat).out == cli("show", "models", twofeat).out
+    assert re.search(r"features\n shared .* 2$", cli("show", twofeat).out, re.MULTILINE)
     full = json.loads(cli("show", "models", "mlperf-dlrm-dcnv2", "--json").out)
     assert len(full["models"][0]["table_list"]) == full["models"][0]["tables"] == 26
 

@@ -257,6 +257,8 @@ def test_logs(pipe: Pipe) -> None:
     assert piped["samples"] == named["samples"]
     anchors = [[curve["anchor_times_s"] for curve in x["calibration"]["curves"]] for x in (piped, named)]
     assert anchors[0] == anchors[1]
+    pipe(b"x\n")
+    assert "no sample in stdin: stdin: nothing" in " ".join(called("check", "-").err.split())
 
 
 def test_two_things_cannot_both_come_from_it(pipe: Pipe) -> None:
