@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -103,6 +103,7 @@ class Room:
 
     hbm_bytes  of one GPU, or what stands for it;  reserve  share of it that tables may not use [-]
     node  GPUs of a node, in which GPUs are handed out;  training  whether rows are those of a training pass
+    usable_bytes  memory of one GPU that tables may use
     Limits: a reserve below 0, or of 1 and more -> BadInputError
     """
 
@@ -110,6 +111,7 @@ class Room:
     reserve: float
     node: int
     training: bool
+    usable_bytes: float = field(init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.reserve < 1:
@@ -117,11 +119,8 @@ class Room:
                 f"reserve {self.reserve:g} cannot be used.",
                 "it is a fraction of the memory: 0 <= reserve < 1.",
             )
-
-    @property
-    def usable_bytes(self) -> float:
-        """Memory of one GPU that tables may use."""
-        return float(capacity.usable_bytes(self.hbm_bytes, self.reserve))
+        usable = float(capacity.usable_bytes(self.hbm_bytes, self.reserve))
+        object.__setattr__(self, "usable_bytes", usable)
 
     def count_gpus(self, table_bytes: Array, given: Array | None) -> tuple[Array, Array]:
         """(fewest GPUs whose memory holds the rows, GPUs that are used). given  by the user"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,8 @@ class Question:
     sharding   a name of ``WAYS``, or ``all``; None: the fastest that TorchRec runs and that fits
     total      samples of all GPUs, ``batch`` of each;  max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
+    model      name or path of the set of tables; None: equal tables
+    training   whether the pass is forward and backward
     """
 
     machine: Machine
@@ -94,8 +96,13 @@ class Question:
     total: int | None = None
     max_latency_s: float | None = None
     setting: Setting | None = None
+    model: str | None = field(init=False)
+    training: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        name = self.tables.name if isinstance(self.tables, TableSet) else self.tables
+        object.__setattr__(self, "model", name)
+        object.__setattr__(self, "training", is_training(self.objective))
         node = self.machine.gpus_per_node
         if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= node:
             raise BadInputError(
@@ -171,16 +178,6 @@ class Question:
         """The values of the workload that were given, by name."""
         values = {name: getattr(self, name) for name in COLUMNS}
         return {name: value for name, value in values.items() if value is not None}
-
-    @property
-    def model(self) -> str | None:
-        """Name or path of the set of tables; None: equal tables."""
-        return self.tables.name if isinstance(self.tables, TableSet) else self.tables
-
-    @property
-    def training(self) -> bool:
-        """Whether the pass is forward and backward."""
-        return is_training(self.objective)
 
     @property
     def machine_of_rows(self) -> Machine:
@@ -304,7 +301,7 @@ def read_keywords(
         values["tables"] = workload
     else:
         values = _read_workload(workload) | values
-    names = {field.name for field in fields(Question)} - {"total", "max_latency_s"}
+    names = {x.name for x in fields(Question) if x.init} - {"total", "max_latency_s"}
     if unknown := next((name for name in values if name not in names), None):
         raise unknown_name("argument", unknown, COLUMNS)
     columns = {name: values.pop(name) for name in COLUMNS if name in values}

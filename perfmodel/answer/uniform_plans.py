@@ -16,14 +16,13 @@ from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY, Plan, Scheme, check_scheme, deal_shards
 from perfmodel.engine.schemes import (
+    FLAT,
     SEQUENCES,
     TABLE_ROW_WISE,
     WAYS,
     Exchange,
     RowParts,
-    copied,
     list_exchanges,
-    over_all,
 )
 from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
@@ -43,7 +42,7 @@ MOST_COMPARED = 1000
 _TRIED = 4  # schemes of a sharding that fit and are packed onto GPUs
 _PRICED_TOGETHER = 40_000  # shards of tables whose loads are computed together
 _MOST_PRICED = 500_000  # shards of tables whose loads are kept
-_ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one row more
+_ROOM = 1 + 1e-6  # rows are not divisible: the largest row part has up to one row more
 
 
 def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
@@ -60,7 +59,7 @@ def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str =
     columns = [c for c in parts if c >= least and (c & (c - 1) == 0 or c == parts[-1])]
     if cut.rows == RowParts.ANY:
         return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
-    kinds = list_exchanges(library) if over_all(cut.exchange) else (cut.exchange,)
+    kinds = list_exchanges(library) if cut.exchange == FLAT else (cut.exchange,)
     return [Scheme(kind, cut.count_row_parts(gpus, domain), c) for kind in kinds for c in columns]
 
 
@@ -160,7 +159,7 @@ class UniformPlans:
             except NoCalibrationError:
                 unknown.append(sharding)
                 continue
-            times = [even.time_s for even in spread if even.held_bytes <= self._room_bytes]
+            times = [even.time_s for even in spread if even.held_bytes <= self.usable_bytes * _ROOM]
             bounds |= {sharding: min(times)} if times else {}
         return bounds, unknown
 
@@ -176,7 +175,7 @@ class UniformPlans:
             return Impossible(sharding, why)
         if evaluator.basis.unpooled and sharding not in SEQUENCES:
             return Impossible(sharding, f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}")
-        if evaluator.basis.rows and copied(WAYS[sharding].exchange):
+        if evaluator.basis.rows and WAYS[sharding].exchange == COPY.kind:
             return Impossible(sharding, "copies on every GPU are in its HBM")
         schemes = self._list_allowed(sharding)
         try:
@@ -186,7 +185,8 @@ class UniformPlans:
         except NoCalibrationError as error:
             return Impossible(sharding, error.message.rstrip("."))
         priced = [(scheme, self._spread.get(scheme)) for scheme in schemes]
-        hopeless = [x for x in priced if x[1] and x[1].held_bytes > self._room_bytes]  # only to say why
+        room = self.usable_bytes * _ROOM
+        hopeless = [x for x in priced if x[1] and x[1].held_bytes > room]  # tried only to say why
         best: UniformPlan | None = None
         whys: list[tuple[float, str]] = []
         fitting = 0
@@ -222,7 +222,7 @@ class UniformPlans:
             ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
             times = self.evaluator.times
             needed = [held + times.count_buffers((own + even.everywhere).T) for own, held in ranks]
-            if np.any(np.max(needed, axis=0) <= self._room_bytes):
+            if np.any(np.max(needed, axis=0) <= self.usable_bytes * _ROOM):
                 return True
         return False
 
@@ -233,10 +233,6 @@ class UniformPlans:
             return []
         dim, library = int(evaluator.tables.dim.max()), evaluator.setting.backend
         return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, library)
-
-    @property
-    def _room_bytes(self) -> float:
-        return self.usable_bytes * (1 + _ROUNDING)
 
     def price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
         """The loads and times of schemes, evenly spread, which are kept.
@@ -280,7 +276,7 @@ class UniformPlans:
             plan = Plan(tables, tuple(placements), gpus, domain)
             held = evaluator.memories.count_held(plan)
             fullest_bytes = float(np.sum(held, axis=0).max())
-            if fullest_bytes > self._room_bytes:
+            if fullest_bytes > self.usable_bytes * _ROOM:
                 kind = int(np.argmax(shard_bytes))
                 yield fullest_bytes, self._explain_too_much(fullest_bytes, cut[kind], shard_bytes[kind])
                 continue
@@ -288,7 +284,7 @@ class UniformPlans:
             loads = evaluator.loads(plan, shards.at(kind_of))
             memory = GpuMemory(*held, evaluator.times.count_buffers(loads.values))
             fullest_bytes = float(memory.total_bytes.max())
-            if fullest_bytes > self._room_bytes:
+            if fullest_bytes > self.usable_bytes * _ROOM:
                 need, room = (format_bytes(x, binary=False) for x in (fullest_bytes, self.usable_bytes))
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
@@ -340,7 +336,7 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
         cuts = [_cut_kinds(evaluator.tables, scheme) for scheme in chunk]
         kinds, r, c = (np.stack(column) for column in zip(*cuts, strict=True))
         shard = evaluator.count_shards(sample, kinds, r, c)
-        replicated = copied(kinds)
+        replicated = kinds == COPY.kind
         parts = np.where(replicated, 0, r * c * count)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)

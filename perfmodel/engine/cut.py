@@ -200,21 +200,18 @@ class TableCut:
             self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
         self.index = np.where(self.sparse, n["sparse_bag_index_bytes"], 0.0)
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
+        # look-ups that the holder of a shard makes for all ranks; rows that ranks request of it
+        self.lookups = np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.even))
+        self.requested: Array = np.zeros(t.shape)
+        if self.ub.any():
+            self.requested = np.asanyarray(ex.requested_rows(self.G, self.U, self.even))
+        # shards that share the L2 of their holder
+        self.shards = np.maximum(self.beside * np.where(self.dp, self.G, r * c) / self.G, 1)
 
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
         """``AllLookUps.group_skewed`` of these tables: skewed look-ups, or hot rows that are replicated."""
         return [] if self.plain else self.model.look_ups.group_skewed(self.t, self.hot)
-
-    @cached_property
-    def lookups(self) -> Array:
-        """Look-ups that the holder of a shard makes for the samples of all ranks."""
-        return np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.even))
-
-    @cached_property
-    def requested(self) -> Array:
-        """Rows that the ranks request of the holder of a shard."""
-        return np.asanyarray(ex.requested_rows(self.G, self.U, self.even))
 
     @cached_property
     def row(self) -> Array:
@@ -225,12 +222,6 @@ class TableCut:
         """Bytes of a row of so many elements."""
         training = self.model.training is not None
         return row_bytes(self.model.tables.dtype[self.t], elements, training=training)
-
-    @cached_property
-    def shards(self) -> Array:
-        """Number of shards that share the L2 of their holder."""
-        parts = np.where(self.dp, self.G, self.r * self.c)
-        return np.maximum(self.beside * parts / self.G, 1)
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:

@@ -121,7 +121,7 @@ def count_loads(
     kind  exchange of the bags of each configuration (``choose_exchanges``)
     works, exchanges  whether look-ups and updates of rows, and whether all else counts
     """
-    stack, loads = max(STACK // len(work), 1), []
+    stack, loads = max(STACK // work.gpus.size, 1), []
     for start in range(0, work.tables.rows.shape[0], stack):
         cut = cut_tables(basis, work, kind, slice(start, start + stack))
         loads.append(sum_even_loads(*cut, works=works, exchanges=exchanges))
@@ -135,7 +135,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     """
     tables = work.tables
     law, rows = tables.law[some], tables.rows[some]
-    shape = rows.shape[0], len(work)
+    shape = rows.shape[0], work.gpus.size
     of_tables = [column[some] for column in tables.columns]
     of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
     columns = (*of_tables, *of_pass, law[:, np.newaxis])
@@ -210,9 +210,9 @@ def _compute_chunks(work: Configs, spans: Sequence[Any], compute: Callable[[Conf
 
 def _count_in_chunks(basis: PassBasis, work: Configs) -> GpuMemory:
     """``count_memory`` of any number of configurations."""
-    if len(work) <= CHUNK:
+    if work.gpus.size <= CHUNK:
         return count_memory(basis, work)
-    spans = [slice(x, x + CHUNK) for x in range(0, len(work), CHUNK)]
+    spans = [slice(x, x + CHUNK) for x in range(0, work.gpus.size, CHUNK)]
     memories = _compute_chunks(work, spans, lambda chunk: count_memory(basis, chunk))
     return GpuMemory(*map(np.concatenate, zip(*(vars(memory).values() for memory in memories), strict=True)))
 
@@ -258,8 +258,8 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     fewest GPUs; if it does not fall from one round to the next, no number fits.
     Limits: none fits -> the GPUs that the rows alone need
     """
-    needed, places = np.array(work.needed, dtype=np.float64), np.arange(len(work))
-    before = np.full((3, len(work)), np.nan)  # GPUs, bytes over the memory, tables that are cut
+    needed, places = np.array(work.needed, dtype=np.float64), np.arange(work.gpus.size)
+    before = np.full((3, work.gpus.size), np.nan)  # GPUs, bytes over the memory, tables that are cut
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
         taken = needed[places]
@@ -305,11 +305,11 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     the time), and <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
-    if len(work) <= CHUNK:
+    if work.gpus.size <= CHUNK:
         return cost_grid(basis, work).columns
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
-    spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
+    spans = [order[start : start + CHUNK] for start in range(0, work.gpus.size, CHUNK)]
     grids = _compute_chunks(work, spans, lambda chunk: cost_grid(basis, chunk).columns)
     place = np.empty_like(order)
     place[order] = np.arange(order.size)

@@ -89,7 +89,9 @@ class LoadModel(LoadInputs):
             np.asarray(table, dtype=np.int64), np.asarray(kind), *parts
         )
         cut = TableCut(self, t, kinds, rows, cols, head)
-        self._check_parts(cut)
+        empty = (cut.r > cut.E - cut.hot) | (cut.c > cut.D)
+        if empty.any():
+            self._refuse_parts(cut, empty)
         holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
         if self.sets is not None and self.groups is not None:
             holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
@@ -99,10 +101,7 @@ class LoadModel(LoadInputs):
             everywhere = self.groups.spread(t, everywhere, True)
         return ShardLoads(holder, everywhere)
 
-    def _check_parts(self, a: TableCut) -> None:
-        empty = (a.r > a.E - a.hot) | (a.c > a.D)
-        if not empty.any():
-            return
+    def _refuse_parts(self, a: TableCut, empty: NDArray[np.bool_]) -> None:
         table = a.t[empty][0]
         row_parts, col_parts, hot_rows = (int(number[empty][0]) for number in (a.r, a.c, a.hot))
         scheme = Scheme(Exchange(int(a.kind[empty][0])), row_parts, col_parts, hot_rows)

@@ -18,10 +18,7 @@ from perfmodel.engine.schemes import (
     TABLE_WISE,
     WAYS,
     Exchange,
-    by_domain,
-    copied,
     name_sharding,
-    over_all,
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -48,12 +45,12 @@ class Scheme:
     @property
     def copied(self) -> bool:
         """Whether the table is replicated on every rank."""
-        return bool(copied(self.kind))
+        return self.kind == Exchange.DP
 
     @property
     def by_domain(self) -> bool:
         """Whether its row parts fill whole scale-up domains."""
-        return bool(by_domain(self.kind))
+        return self.kind == Exchange.TWO_LEVEL
 
     def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
         """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one scale-up domain"""
@@ -232,7 +229,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
         problem = f"{kind.key} in {r} x {c} parts", "a table on every GPU is not cut."
     elif r * c > gpus:
         problem = f"{r} x {c} shards on {gpus} GPUs", "every shard needs a GPU of its own."
-    elif over_all(kind) and (r, c) != (gpus, 1):
+    elif kind == Exchange.RS and (r, c) != (gpus, 1):
         problem = (
             f"{kind.key} with {r} x {c} parts",
             f"a reduce-scatter over all needs {gpus} row parts and 1 column part.",

@@ -8,7 +8,7 @@ costs are in ``model.exchanges``; a ``Placement`` says which GPUs hold which par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -184,6 +184,8 @@ class Sharding:
     rows      rule for its number of row parts
     columns   where its column parts may be: gpus, domain, domains or any; "" if it has no column parts
     runs      who runs it; "" if nobody has published such a run;  also  other accepted names
+    inside    whether all column parts are in one scale-up domain
+    of_domains  whether it needs whole scale-up domains
     """
 
     name: str
@@ -193,6 +195,12 @@ class Sharding:
     columns: str = ""
     runs: str = TORCHREC
     also: tuple[str, ...] = ()
+    inside: bool = field(init=False)
+    of_domains: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inside", self.columns == "domain")
+        object.__setattr__(self, "of_domains", self.inside or bool(by_domain(self.exchange)))
 
     @property
     def torchrec(self) -> str:
@@ -205,16 +213,6 @@ class Sharding:
         """What distinguishes this sharding from others, in a few words: ``unique rows are sent``."""
         _, special, exchange = self.label.partition("; ")
         return exchange.partition(",")[0] if special else self.label
-
-    @property
-    def of_domains(self) -> bool:
-        """Whether it needs whole scale-up domains."""
-        return by_domain(self.exchange) or self.inside
-
-    @property
-    def inside(self) -> bool:
-        """Whether all column parts are in one scale-up domain."""
-        return self.columns == "domain"
 
     def count_row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
         """Number of row parts on some GPUs in scale-up domains of ``domain`` GPUs.
