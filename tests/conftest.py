@@ -41,7 +41,7 @@ MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
     "test_calibrate_cli", "test_calibrate_kill", "test_exchange", "test_gpu_rehearsal", "test_in_torchrec",
-    "test_message_sizes", "test_one_sided_exchange", "test_planner_benchmark", "test_providers",
+    "test_one_sided_exchange", "test_planner_benchmark", "test_providers",
     "test_leader", "test_look_ups", "test_team", "test_team_launchers", "test_torchrec",
     "test_torchrec_counts", "test_torchrec_plan",
 }  # fmt: skip

@@ -1,136 +1,127 @@
-"""Options are declared once: what is asked in Python has their defaults and their limits."""
+"""What is asked: limits of the values, what is assumed and said, and a batch of all GPUs."""
 
 from __future__ import annotations
 
-import inspect
+import json
+import warnings
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-import perfmodel
-from perfmodel.cli.app import COMMANDS
-from perfmodel.cli.lazy import Command, place
+from perfmodel.answer import project_one, project_row_wise, sweep
+from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.plan.in_python import question_of
-from perfmodel.question.groups import LARGEST, QuestionOptions
-from perfmodel.question.plans import PlanOptions
-from perfmodel.question.spec import Arg, Opt, name_flag
+from perfmodel.schema.machine import load_machine
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in COMMANDS.items() if isinstance(one, Command) and one.asks]
-)
-def test_every_option_has_a_flag_of_its_own_and_words(name: str) -> None:
-    command = COMMANDS[name]
-    assert isinstance(command, Command)
-    options = [each for each in place(command.asks, "question").declared() if not isinstance(each.words, Arg)]
-    flags = [each.flag for each in options]
-    assert sum(not each.by_set for each in options) <= 18
-    assert len(set(flags)) == len(flags)
-    assert all(each.words.help.endswith(".") for each in options)
+@pytest.mark.parametrize("key", ["hbm_bytes", "hbm_bytes_per_s", "l2_bytes_per_s", "gather_bytes_per_s"])
+@pytest.mark.parametrize("extreme", [1e-300, 1e300])
+def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, extreme: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            p = project_one(
+                table_bytes=10e12, machine=load_machine("h100-sxm-ib").with_overrides({key: extreme})
+            )
+        except BadInputError:
+            return
+        assert np.isfinite(p.slowdown)
 
 
-def test_no_command_has_more_than_18_options_and_all_have_130() -> None:
-    """Options with a flag, ``--json`` too."""
-    commands = list[Command]()
-    for one in COMMANDS.values():
-        commands += [one] if isinstance(one, Command) else one.commands.values()
-    counts = [
-        sum(
-            isinstance(each.words, Opt) and not each.by_set for each in place(one.asks, "question").declared()
-        )
-        for one in commands
+def test_which_points_of_a_grid_are_possible() -> None:
+    machine = load_machine("h100-sxm-ib")
+    columns = sweep.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
+    assert sweep.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
+    # what leaves no room for the reserve is answered, and marked
+    assert sweep.find_feasible(columns, machine, reserve=0.5).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
     ]
-    assert len(commands) == 12 and max(counts) <= 18 and sum(counts) <= 130
+    marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
+    assert marked["fits"].tolist() == [True, False]
+    # 1000 rows of 128 bytes cannot be cut into 1024 shards
+    rows = sweep.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
+    assert sweep.find_feasible(rows, machine).tolist() == [True, False]
 
 
-def test_plan_tables_has_the_defaults_of_the_command() -> None:
-    known = {each.name: each for each in PlanOptions.declared()}
-    python = {
-        name: each.default
-        for name, each in inspect.signature(question_of).parameters.items()
-        if name in known and each.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-    said = {name: known[name].value(known[name].default) for name in python}
-    assert python == {name: value or () if name == "only" else value for name, value in said.items()}
+def test_tables_that_fill_the_memory_are_said() -> None:
+    p = project_one(gpus=8, reserve=0)
+    assert any("assumed to fill the memory, 680 GB" in note for note in p.notes)
+    assert p.gpu_count.fits and p.gpu_count.memory_bytes == pytest.approx(84.94e9)  # with the buffers
+    assert not any("fill" in note for note in project_one(gpus=8, table_bytes=640e9).notes)
 
 
-@pytest.mark.parametrize(("keyword", "most"), LARGEST.items())
-def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float) -> None:
-    (option,) = [each for each in QuestionOptions.declared() if (each.words.keyword or each.name) == keyword]
-    assert option.value(f"{most:.0f}") == most
-    shown = option.words.maximum if isinstance(option.words.maximum, str) else f"{most:.0f}"
-    with pytest.raises(BadInputError, match=f"{name_flag(option.name)} [^@]*at most {shown}"):
-        option.value(f"{2 * most:.0f}")
-    asked: dict[str, Any] = {"table_bytes": 10e12, keyword: 2 * most}
-    with pytest.raises(BadInputError, match=f"{keyword}"):
-        perfmodel.project(**asked)
+def test_a_sweep_leaves_out_what_is_impossible_and_counts_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--table-size", "1TB,10TB", "--gpus", "8,64,128", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["rows"]) == 3
+    assert "3 of 6 configurations left out" in captured.err
+    assert run(["sweep", "--table-size", "10TB", "--gpus", "8"]) == 2
+    assert "none of 1" in capsys.readouterr().err
 
 
-UNBOUNDED = {
-    "max_hbm": "at most the machine's memory",
-    "size": "at most what a calibration's table of times has",
-    "gpus_per_node": "at most the machine's",
-    "gpus": "of a log: at most what its rows have",
-}
-"""Numbers without a range in their declaration, and why they need none."""
+def test_each_gpu_has_its_part(cli: Any) -> None:
+    for words in (("--table-size", "10TB", "--gpus", "256"), ("--model", "criteo-1tb", "--gpus", "64")):
+        whole = json.loads(cli("project", *words, "--set", "global_batch=65536", "--json").out)
+        part = json.loads(cli("project", *words, "--batch", str(65536 // int(words[-1])), "--json").out)
+        assert whole == part
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in COMMANDS.items() if isinstance(one, Command) and one.asks]
-)
-def test_every_number_has_a_range(name: str) -> None:
-    """What is read as a number, on the command line or by typer, has a largest value."""
-    for each in place(COMMANDS[name].asks, "question").declared():
-        if isinstance(each.words, Opt) and (each.words.read or each.kind in (int | None, float | None, int)):
-            assert each.words.maximum is not None or each.name in UNBOUNDED, (name, each.name)
+def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
+    """At 1 sample of each 10 TB need as many GPUs as at 1 024, and their exchange buffers are small."""
+    found = json.loads(cli("project", "--table-size", "10TB", "--batch", "1024", "--json").out)
+    total = 1024 * found["gpus"]
+    again = json.loads(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}", "--json").out)
+    assert again["time_s"] == found["time_s"] and again["batch"] == 1024
+    text = " ".join(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}").out.split())
+    assert f"1 024 samples on each GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
+    refused = cli("project", "--table-size", "10TB", "--set", f"global_batch={total + 1}")
+    assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("project --table-size 10EB", "at most 1EB"),
-        (
-            "project --table-size 10TB --pooling 1e-12",
-            "--pooling 1e-12 is less. at least 1e-06.",
-        ),
-        (
-            "sweep --table-size 10TB --pooling 1,1e-12",
-            "--pooling 1e-12 is less.",
-        ),
-        ("report --pooling 1e-12", "--pooling 1e-12 is less."),
-        ("sweep --table-size 10TB --gpus 8..1e9", "--gpus 1000000000 is more."),
-        ("project --table-size 10TB --distribution zipf:1e9", "0 (uniform ids) to 5 (as"),
-        ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 5 (as"),
-        ("plan --model criteo-kaggle --gpus 8 --dense 1e-30s", "from 1ns to 1h for a batch"),
-        (
-            "plan --model criteo-kaggle --gpus 8,1e6",
-            "--gpus 1000000 is more. at most 262144.",
-        ),
-        ("project --table-size 10TB --machine", "--machine is empty."),
-        ("show machines", "NAME is empty."),
-        ("project --table-size 10TB --set id_dtype=int32", "ids of int32 reach 2 147 483 648 rows"),
-        ("project --table-size 10TB --dim 1000000", "at most 65536"),
-        ("project --table-size 10TB --distribution zipf:50", "from 0 (uniform ids) to 5 (as"),
-        ("project --table-size 10TB --set hbm_bytes_per_s=1GB/s", "--set accepted=hbm_bytes_per_s"),
-        ("project --table-size 10TB --set dtype=float32", "did you mean fp32?"),
-        ("project --table-size 10 TB", "one word: --table-size 10TB"),
-        ("project --table-size 10TB --clock graph", "write --set clock=VALUE."),
-        ("project --table-size 10TB --set reserve=5% --set reserve=6%", "reserve is given twice"),
-        ("show h100-sxm-ib", "perfmodel show machines h100-sxm-ib"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cli: Any) -> None:
-    """Each of these lines was answered once; an option or a name that is empty took the default."""
-    found = cli(*line.split(), *([""] if says.endswith("is empty.") else []))
-    assert (found.code, found.out) == (2, "")
-    assert says in " ".join(found.err.split()).replace(" than this model covers", "")
+def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:
+    tables = tmp_path / "tables.csv"
+    tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},100000,64,{4 + i}\n" for i in range(6)))
+    words = ("plan", "--model", str(tables), "--effort", "quick", "--set", "global_batch=8192", "--gpus")
+    found = json.loads(cli(*words, "2,8", "--json").out)
+    assert (found["batch"], found["global_batch"]) == (None, 8192)
+    for each in found["scaling"]:
+        assert each["samples_per_s"] == pytest.approx(8192 / each["time_s"])
+    text = " ".join(cli(*words, "2,8").out.split())
+    assert "8 192 samples on all GPUs together" in text and "Batch:" not in text
+    assert json.loads(cli(*words, "8", "--json").out)["batch"] == 1024
+    refused = cli(*words, "2,3")
+    assert refused.code == 2 and "each of 3 GPUs" in refused.err and "8190 or 8193" in refused.err
 
 
-def test_nothing_that_was_typed_is_missing_on_the_screen(cli: Any) -> None:
-    words = ("--table-size", "10TB", "--tables", "64", "--set", "id_dtype=int32", "--set", "reserve=20%")
-    text = cli("project", *words, "--backend", "nvshmem", "--set", "kernels=torch").out
-    for said in ("64 of 1.22 G rows", "ids of int32", "20.0 % of memory free", "library nvshmem"):
-        assert said in text
-    few = cli("project", "--table-size", "1KB", "--pooling", "100").out
-    assert "kernels  torch" in text and "100 ids a bag, more than it has rows" in few
+@pytest.mark.parametrize("command", ["project", "plan", "project --explain gather"])
+def test_both_batches_are_refused(cli: Any, command: str) -> None:
+    words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--set", "global_batch=512")
+    done = cli(*command.split(), *words)
+    assert done.code == 2 and "--batch and --set global_batch cannot be combined" in done.err
+
+
+def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
+    words = ("sweep", "--table-size", "1TB", "--gpus", "16..64", "--machine", "h100-sxm-ib,h200-sxm-ib")
+    words += ("--sharding", "row-wise")  # the same steps, so the same columns, at any batch
+    rows = json.loads(cli(*words, "--set", "global_batch=65536", "--json").out)["rows"]
+    assert [row["batch"] * row["gpus"] for row in rows] == [65536] * 6
+    own = json.loads(cli(*words, "--batch", "1024", "--json").out)["rows"]
+    same = [row for row in own if row["gpus"] == 64]
+    assert [row for row in rows if row["gpus"] == 64] == same
+    assert "Each GPU has as many" not in cli(*words, "--set", "global_batch=65536").out
+    for more, says in (
+        ((), "on which GPUs?"),
+        (("--gpus", "16,24"), "each of 24 GPUs"),
+        (("--gpus", "16", "--batch", "64"), "--batch and --set global_batch cannot be combined"),
+        (("--grid", "paper-2", "--gpus", "128"), "--grid has its batches"),
+    ):
+        size = () if "--grid" in more else ("--table-size", "1TB")
+        refused = cli("sweep", *size, "--set", "global_batch=65536", *more)
+        assert refused.code == 2 and says in refused.err, refused.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,15 +207,6 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
     assert re.search(r"[\d.]+ TB of 72.2 GB per GPU \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
 
 
-def test_the_page_of_a_named_sharding_is_of_that_one(cli: Any, tmp_path: Path) -> None:
-    words = ("--gpus", "16", "--model", "mlperf-dlrm-dcnv2", "--sharding", ROW_WISE)
-    assert cli("report", *words, "--out", str(tmp_path / "p.md")).code == 0
-    answer = json.loads(cli("project", *words, "--json").out)
-    first = (tmp_path / "p.md").read_text()
-    assert f": {format_time(answer['time_s'])} a batch, " in first.splitlines()[0]
-    assert "Sharded row-wise." in first and "What would help most" not in first
-
-
 def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     """Nobody measured a reduce-scatter of NVSHMEM: ways that need one are not compared."""
     words = ("--table-size", "10TB", "--backend", "nvshmem", "--set", "clock=device")
@@ -224,14 +214,3 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     assert "no calibration has times for table-row-wise, grid" in text
     found = rank_shardings(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
     assert found.unknown and not {each.sharding for each in found.best} & set(found.unknown)
-
-
-def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any) -> None:
-    """The two that need a reduce-scatter say so; the others are compared."""
-    words = ("--table-size", "1TB", "--sharding", "all", "--backend", "nvshmem", "--set", "clock=device")
-    outcome = cli("project", *words)
-    _, _, refused = outcome.out.partition("Not possible")
-    text = " ".join(refused.partition("Which")[0].split())
-    assert outcome.code == 0 and "row-wise-ub" in outcome.out
-    assert all(f"{way} nothing of any evidence class for reduce_scatter/nvshmem" in text
-               for way in ("grid", "row-wise-two-level"))  # fmt: skip

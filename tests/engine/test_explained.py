@@ -18,13 +18,13 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel import engine, model
-from perfmodel.answer import Answer, project_one
-from perfmodel.answer.ranking import answer_shardings, build_explained_pass
+from perfmodel.answer import project_one
+from perfmodel.answer.ranking import build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
 from perfmodel.engine.placement import Placement, Plan, Scheme
-from perfmodel.engine.schemes import WAYS, Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import HANDOVER
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -123,19 +123,6 @@ def test_every_step_of_a_plan(scheme: Scheme, training: bool, payload: str | Non
     explained = ExplainedPass.from_plan(evaluator, plan, rows)
     for row in rows:
         check(explained.explain(row.name))
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_every_step_of_a_sharding(way: str) -> None:
-    """The plan is made again; equal tables count one by one."""
-    base = project_one(table_bytes=40e9, gpus=16, table_count=8, payload="fp8")
-    (answer,) = answer_shardings(base, [way])
-    assert isinstance(answer, Answer)
-    explained = build_explained_pass(answer)
-    for row in answer.steps:
-        explanation = explained.explain(row.name)
-        check(explanation)
-        assert explanation.step == row
 
 
 def test_a_plan_names_the_busiest_gpu_and_its_tables() -> None:

@@ -1,4 +1,4 @@
-"""What would change a projection: other fabrics, libraries and sizes, and what to measure next."""
+"""What would change an answer, and what to measure next."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -90,21 +89,3 @@ def test_what_is_refused(options: dict[str, Any], named: str) -> None:
     with pytest.raises(BadInputError) as caught:
         project_one(table_bytes=10e12, **{**TRAINING, **options})
     assert named in str(caught.value)
-
-
-def test_on_the_command_line(cli: Any) -> None:
-    words = ("project", "--table-size", "1TB", "--objective", "training", "--set", "optimizer=adam")
-    made = cli(*words)
-    text = " ".join(made.out.split())
-    assert made.code == 0 and "training step with adam, without dense layers" in text
-    assert "update rows" in text and len(made.out.splitlines()) <= 34
-    document = json.loads(cli(*words, "--json").out)
-    assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
-    shown = cli("-v", *words, "--sharding", "row-wise").out
-    again = " ".join(shown[shown.index("perfmodel project --explain") :].split())
-    assert "--objective throughput --set optimizer=adam" in again
-    for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
-        assert cli(*words, "--sharding", "row-wise", "--explain", step).code == 0
-    swept = ("sweep", *words[1:3], "--set", "objective=training", *words[5:], "--json")
-    (row,) = json.loads(cli(*swept).out)["rows"]
-    assert (row["objective"], row["optimizer"]) == ("throughput", "adam")

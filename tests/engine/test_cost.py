@@ -1,4 +1,4 @@
-"""The cost of plans: the projection's own pass, the messages of every sharding, and an example by hand."""
+"""Loads, memory and times of plans: by hand, beside the projection's pass, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfmodel.engine.steps import Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import Table, TableSet, parse_distribution
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, parse_distribution, zipf
 
 MACHINE = "h100-sxm-ib"
 
@@ -47,7 +47,9 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objec
         objective == "throughput",
         "rowwise-adagrad" if objective == "throughput" else "none",
     )
-    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus, training=training, optimizer=optimizer)
+    payload = {1: None, 8: "fp16", 128: "fp8"}[gpus]
+    how = {"training": training, "optimizer": optimizer, "payload": payload}
+    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus, **how)
     whole, copy = Placement.of(Scheme(Exchange.RS, gpus), range(gpus)), Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in MLPERF.rows)
     found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain))
@@ -58,6 +60,7 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objec
         gpus=gpus,
         distribution=given,
         objective=objective,
+        payload=payload,
         overrides={"hbm_bytes": 200e9},
     ).totals
     for name in ("time_s", "low_s", "high_s"):
@@ -259,3 +262,120 @@ def test_a_plan_for_other_gpus_or_tables_is_refused() -> None:
         evaluator.loads(uniform_plan(tables, "table-wise", 16, 8))
     with pytest.raises(BadInputError, match="tables of"):
         evaluator.loads(uniform_plan(others, "table-wise", 8, 8))
+
+
+def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:
+    forward, training = (Evaluator.on(MACHINE, MIXED, 100, 16, training=t) for t in (False, True))
+    plan = mixed_plan(MIXED, np.random.default_rng(9))
+    one, both = forward.cost(plan), training.cost(plan)
+    first = both.rows[: len(one.rows)]
+    assert [replace(row, share=0) for row in first] == [replace(row, share=0) for row in one.rows]
+    backward = {row.name: row for row in both.rows[len(one.rows) :]}
+    rows = {row.name: row for row in one.rows}
+    for back, there in {
+        "all_to_all_gradients": "all_to_all_bags",
+        "all_to_all_sparse_gradients": "all_to_all_sparse_bags",
+        "all_to_all_gradients_across": "all_to_all_across",
+    }.items():  # the transpose: as many bytes, as much time
+        assert (backward[back].payload_bytes, backward[back].time_s) == (
+            rows[there].payload_bytes,
+            rows[there].time_s,
+        )
+    for back, there in {
+        "all_gather_gradients": "reduce_scatter_bags",
+        "all_gather_inside": "reduce_scatter_inside",
+        "all_gather_across": "reduce_scatter_across",
+    }.items():
+        assert (
+            backward[back].payload_bytes == rows[there].payload_bytes
+            and backward[back].collective == "all_gather"
+        )
+
+
+def test_backward_pass_by_hand() -> None:
+    """Two tables of one row: table 0 copied, table 1 on rank 1; 10 samples of 2 and 3 rows a rank."""
+    tables = tables_of((1, 64, 2.0), (1, 128, 3.0))
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [1])), 2, 2)
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2, optimizer="rowwise-adagrad", training=True)
+    loads = evaluator.loads(plan)
+    assert loads.of(Resource.COPIED_GRADIENTS).tolist() == [256, 256]
+    assert loads.of(Resource.SORT).tolist() == [20 * 32, (20 + 60) * 32]  # one digit
+    # gradients read for every look-up with its id, one row and its state read and written
+    copy = 20 * (256 + 8) + 2 * (256 + 4) + 2 * 256
+    shard = 60 * (512 + 8) + 2 * (512 + 4)
+    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([copy, copy + shard])
+    names = [row.name for row in evaluator.step(loads).rows]
+    assert names[-4:] == ["all_to_all_gradients", "sort_lookups", "all_reduce_copies", "update_rows"]
+
+
+def test_gradients_of_unique_rows_by_hand() -> None:
+    tables = tables_of((1, 128, 5.0), dtype="fp16")
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2, training=True)
+    loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2))
+    assert loads.of(Resource.ACCUMULATE_L2).tolist() == [50 * (512 + 8) + 512] * 2
+    assert loads.of(Resource.ROW_GRADIENTS_SENT).tolist() == [512, 512]  # fp32, though rows are fp16
+    assert loads.of(Resource.ROW_GRADIENTS_RECEIVED).tolist() == [0, 1024]
+    assert loads.of(Resource.UPDATE_L2).tolist() == [0, 2 * (512 + 8) + 2 * 256]
+
+
+def test_rows_that_two_ranks_touch_are_updated_once() -> None:
+    """All 10 rows are touched by each rank: 5 on each of two holders, not 10."""
+    tables = tables_of((10, 128, 100.0))
+    evaluator = Evaluator.on(MACHINE, tables, 100, 2, training=True)
+    loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.RB, 2), [0, 1]),), 2, 2))
+    one_row, lookups = 2 * 512, 2 * 100 * 100 / 2
+    wanted = lookups * (512 + 8) + 5 * one_row
+    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([wanted] * 2)
+    found = tables_of((1000, 128, 1.0))
+    evaluator = Evaluator.on(MACHINE, found, 100, 4, training=True)
+    loads = evaluator.loads(Plan(found, (Placement.of(Scheme(Exchange.RB), [0]),), 4, 4))
+    rows = 1000 * (1 - (1 - 1 / 1000) ** 400)  # of all four ranks' look-ups
+    assert loads.of(Resource.UPDATE_L2)[0] == pytest.approx(400 * (512 + 8) + rows * one_row)
+
+
+TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Evaluator:
+    return Evaluator.on("h100-sxm-ib", TABLES, 10, 8)
+
+
+def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
+    """128 columns in three parts are 43 + 43 + 42: one column in 129 is counted and not there."""
+    G, B, v = 8, 10, 4
+    wide = evaluator.count_shards(0, Exchange.RB, 1, 3)
+    assert wide.own[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
+    assert wide.everywhere[Resource.BAGS_RECEIVED] == B * 128 * v  # whole bags arrive
+    plans = [uniform_plan(TABLES, "column-wise", G, 8, col_parts=c) for c in (1, 2, 4)]
+    sums = {float(evaluator.loads(plan).of(Resource.BAGS_SENT).sum()) for plan in plans}
+    assert sums == {G * B * (128 + 8) * v}  # equal parts: exact whatever they are
+    plan = uniform_plan(TABLES, "column-wise", G, 8, col_parts=3)
+    assert evaluator.loads(plan).of(Resource.BAGS_SENT).sum() == G * B * (129 + 9) * v
+    assert evaluator.memory(plan).rows_bytes.sum() == 1000 * 129 * v + 3 * 9 * v
+
+
+@pytest.mark.parametrize("kind", [Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB])
+def test_more_row_parts_than_rows_are_refused_not_nan(evaluator: Evaluator, kind: Exchange) -> None:
+    said = r"^table 't' cannot be cut so: 8 row parts of 3 rows\.\ngive fewer row parts"
+    with pytest.raises(BadInputError, match=said):
+        evaluator.count_shards([0, 1], kind, 8, 1)
+    fits = evaluator.count_shards(0, kind, 8, 1)
+    assert np.isfinite(fits.own).all() and np.isfinite(fits.everywhere).all()
+
+
+@pytest.mark.parametrize("pooling", [1.0, 32.0])
+@pytest.mark.parametrize("rows", [500, 30_000, 4_000_000])
+def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, pooling: float) -> None:
+    found = []
+    for ids in (UNIFORM, zipf(1e-6)):
+        tables = PlanTables.of(TableSet("mine", (Table("t", rows, 64, pooling),)), ids)
+        evaluator = Evaluator.on("h100-sxm-ib", tables, 1024, 16, training=True)
+        kinds = np.array(
+            [Exchange.DP, Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB]
+        )
+        parts = np.array([1, 4, 16, 16, 8, 16])
+        loads = evaluator.count_shards(0, kinds, parts, 1)
+        found.append(np.concatenate([loads.own, loads.everywhere], axis=1))
+    # skewed ids count a row once that a bag of 32 has twice: 1 % of 500 rows
+    np.testing.assert_allclose(found[1], found[0], rtol=0.01, atol=1)

@@ -1,17 +1,54 @@
-"""``--pooling none``: rows that are not pooled, as TorchRec's EmbeddingCollection exchanges them."""
+"""Bags in another precision, and rows that are not pooled: bytes that divide by hand."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from perfmodel.answer import Question, project_one
+from perfmodel.answer import Answer, Question, project_one
 from perfmodel.answer.ranking import answer_question
+from perfmodel.engine.steps import StepRow
 from perfmodel.model.access import count_unique_uniform
 from perfmodel.model.popularity import build_popularity
 from perfmodel.schema.workload import zipf
+
+KIB, MIB = 2**10, 2**20
+
+
+def steps(answer: Answer) -> dict[str, StepRow]:
+    return {step.name: step for step in answer.steps}
+
+
+def test_bytes_by_hand() -> None:
+    """B = 1024, D = 32, G = 128, one table: 16 MiB of fp32 bags; 6 bytes an element to convert to fp16."""
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "gpus": 128}
+    full, half, quarter = (steps(project_one(**asked, payload=p)) for p in (None, "fp16", "fp8"))
+    sizes = [each["reduce_scatter_bags"].payload_bytes for each in (full, half, quarter)]
+    assert sizes == [16 * MIB, 8 * MIB, 4 * MIB]
+    assert half["convert_out"].payload_bytes == 128 * 1024 * 32 * (4 + 2) == 24 * MIB
+    assert half["convert_in"].payload_bytes == 1024 * 32 * (4 + 2) == 192 * KIB
+    assert quarter["convert_in"].payload_bytes == 1024 * 32 * (4 + 1) == 160 * KIB
+    summed = steps(project_one(**asked, payload="fp16", backend="nvshmem", machine="h200-sxm-ib"))
+    assert summed["convert_in"].payload_bytes == 24 * MIB  # all parts come, each in fp16
+    assert summed["local_sum"].payload_bytes == 129 * 128 * KIB  # and are added up in fp32
+    lengths = {name: half[name] for name in ("all_to_all_lengths", "all_to_all_ids", "gather_pool")}
+    for name, step in lengths.items():
+        assert step == replace(full[name], share=step.share), name
+
+
+def test_a_sparse_exchange_keeps_its_positions() -> None:
+    """m bags of 32 v + 4 bytes: fp8 is not half of fp16, but for the positions it is."""
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "sharding": "sparse"}
+    full, half, quarter = (
+        steps(answer_question(Question.of(**asked, payload=p)))["all_to_all_sparse_bags"].payload_bytes
+        for p in (None, "fp16", "fp8")
+    )
+    assert half / full == pytest.approx((64 + 4) / (128 + 4))
+    assert quarter / full == pytest.approx((32 + 4) / (128 + 4))
+
 
 TABLE = ("--table-size", "1TB", "--dim", "64", "--batch", "512", "--gpus", "16")
 B, L, G, D, ROWS = 512, 20, 16, 64, 1e12 / 256

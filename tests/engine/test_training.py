@@ -1,4 +1,4 @@
-"""Dense layers beside a plan: what ``--dense`` says, and the whole step that ``perfmodel plan`` prints."""
+"""Dense layers beside a plan: what --dense says, and the whole step."""
 
 from __future__ import annotations
 
