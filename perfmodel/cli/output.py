@@ -284,14 +284,6 @@ _SIMPLE = {
 }  # fmt: skip
 
 
-def check_named(path: Path, option: str) -> None:
-    """Refuse a path that names no file: an empty name, or ``-``, which means stdout for other options."""
-    if str(path) in (".", "-"):
-        raise BadInputError(
-            f"{option} needs the name of a file: a page is not printed.", f"e.g. {option} page.html"
-        )
-
-
 def not_json(out: Path, what: str) -> BadInputError:
     """The error for a file name without the ending .json. what  the file holds: "a plan" """
     name = f"{what.split()[-1]}.json"

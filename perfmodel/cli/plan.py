@@ -25,7 +25,6 @@ from perfmodel.cli.output import (
     warn,
     warn_stopped,
 )
-from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_question import read_counts, read_question, take_options
 from perfmodel.cli.plan_scaling import PlanProgress, print_replicas, print_scaling
 from perfmodel.cli.question import advised
@@ -40,6 +39,7 @@ from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.question.plans import FORMATS, PlanOptions
 from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
 from perfmodel.schema.files import unknown_name
@@ -176,4 +176,4 @@ def _write_page(
 ) -> None:
     """Write the page of a plan, which names the command that makes it again in any folder."""
     command = typed.text(without=["out", "as_json"], more=["--out", path.name])
-    write(plan_page(answer, command, whole, alerts=alerts(None, calibration)), path, "html")
+    write_page(plan_page(answer, command, whole, alerts=alerts(None, calibration)), path)

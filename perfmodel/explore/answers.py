@@ -9,18 +9,18 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.cli.question import advised, check_size, question_of
-from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import list_controls
 from perfmodel.explore.texts import QuestionTexts
-from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS
+from perfmodel.report.figures.registry import draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.page.assemble import card_html, live_block
+from perfmodel.report.page.assemble import head_html, live_block, rest_html
 from perfmodel.report.page.question_page import card_of
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import parse_quantity
 
-LATER = (OVER_GPUS, CHANGES)
+LATER = ("over-gpus", "changes")
 """Figures that need many answers: they are computed once the question stays unchanged."""
 WHAT_IFS = "what-ifs"
 """Name of the headline with changes that would help, which is computed once the question stays unchanged."""
@@ -51,10 +51,10 @@ def show_answer(texts: QuestionTexts) -> dict[str, Any]:
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
         "knobs": place_knobs(subject, said),
         "view": _write_view(subject),
-        "blocks": [live_block(BREAKDOWN.draw(subject))],
+        "blocks": [live_block(draw_figure("breakdown", subject))],
         "command": shlex.join(texts.to_words()),
         "search": texts.search,
-        "later": [WHAT_IFS, *(figure.name for figure in LATER)],
+        "later": [WHAT_IFS, *LATER],
     }
 
 
@@ -79,7 +79,7 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
 def _write_view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
     """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
     card = card_of(subject, whole=whole)
-    return {"sentence": card.sentence, "html": card_html(card)}
+    return {"sentence": card.sentence, "html": head_html(card) + rest_html(card)}
 
 
 def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
@@ -87,14 +87,10 @@ def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
 
     Limits: it cannot be drawn -> a document that says why;  no figure of this name -> BadInputError
     """
-    figures = {WHAT_IFS: None} | {figure.name: figure for figure in LATER}
-    if name not in figures:
-        raise unknown_name("figure of this page", name, figures)
-    figure = figures[name]
+    if name not in (WHAT_IFS, *LATER):
+        raise unknown_name("figure of this page", name, (WHAT_IFS, *LATER))
     with _LATER:
-        if figure is None:
-            return {"view": _write_view(compute_answer(texts), whole=True)}
-        try:
-            return live_block(figure.draw(compute_answer(texts)))
-        except PerfmodelError as error:
-            return live_block(figure.missing(error.message))
+        subject = compute_answer(texts)
+        if name == WHAT_IFS:
+            return {"view": _write_view(subject, whole=True)}
+        return live_block(draw_figure(name, subject))

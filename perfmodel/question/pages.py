@@ -33,7 +33,7 @@ class ReportOptions(QuestionOptions):
 
     out: Annotated[
         Path | None,
-        Opt("Page to write: .html, or .md with sentences and small tables (default: report.html).", "FILE"),
+        Opt("Page to write, .html (default: report.html).", "FILE"),
     ] = None
 
 

@@ -162,7 +162,7 @@ def test_figures_of_an_earlier_question_are_marked_until_they_are_drawn_again(
     focus_and_type(browser, "gpus", "128")
     says(browser, sentence("table_size=2TB&gpus=128"))
     browser.wait("document.documentElement.dataset.later === 'yes'")
-    every = sorted(f"block-{each.name}" for each in (answers.BREAKDOWN, *answers.LATER))
+    every = sorted(f"block-{name}" for name in ("breakdown", *answers.LATER))
     assert browser.run("seen[0]") == every and browser.run(old) == []
     focus_and_type(browser, "gpus", "4")
     browser.wait("document.getElementById('refused').textContent !== ''")

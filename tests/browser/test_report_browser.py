@@ -10,7 +10,7 @@ from chromium import PROGRAM, Chromium
 from perfmodel.answer import project_one
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.words import safe
+from perfmodel.report.figures.chart import safe
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.parts import Card, Page
 from perfmodel.units import format_ratio

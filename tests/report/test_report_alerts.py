@@ -82,14 +82,14 @@ def test_points_that_ended_badly_are_counted(
     folder: Path, answer: Answer, status: Status, words: str
 ) -> None:
     (text,) = alerts(answer, changed(folder, ended(status, "all_reduce")))
-    assert text.startswith("42 of ") and "(all-reduce 42)" in text and words in text
+    assert text.startswith("42 points of run four-cores-01234567 ") and words in text
     assert "\n  perfmodel calibrate --noise 1% --out " in text
 
 
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Answer) -> None:
     path = changed(folder, without_ends("reduce_scatter"), complete=False)
     (text,) = alerts(answer, path)
-    assert text.startswith(f"{PARTIAL} 42 points of run four-cores-01234567 not done (reduce-scatter 42)")
+    assert text.startswith(f"{PARTIAL} 42 points not done. To resume:")
     assert "\n  perfmodel calibrate --quick --out " in text
     alone = path.with_name("alone.json")
     path.rename(alone)

@@ -1,5 +1,1 @@
-"""The figures of the report, in modules by subject; each turns results into plotly figures and text."""
-
-from perfmodel.report.figures.block import Block, Missing, Switch
-
-__all__ = ["Block", "Missing", "Switch"]
+"""The figures of pages, in modules by subject; each turns answers into a plotly figure, words and data."""

@@ -1,8 +1,8 @@
-"""A block of the report: a figure and its title sentence, or the reason why there is no figure."""
+"""A block of a page: a figure and its title sentence, or the reason why there is no figure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +21,19 @@ class Block:
     """A figure with its words and numbers.
 
     name, title  a slug; the finding in a sentence, computed from the data
-    source       where the data come from, and their evidence
+    how_to_read  one line, and one for each claim of a paper
+    figure       plotly's;  source  where the data come from, and their evidence
     data         the numbers in the figure: rows of a table, in SI units
     switches     buttons, the first of which shows the figure as it is drawn
     """
 
     name: str
     title: str
-    how_to_read: str  # one line, and one for each claim of a paper
-    figure: Any  # plotly.graph_objects.Figure
+    how_to_read: str
+    figure: Any
     source: str
-    data: tuple[Mapping[str, Any], ...]
-    switches: tuple[Switch, ...] = ()
+    data: Sequence[Mapping[str, Any]]
+    switches: Sequence[Switch] = ()
 
 
 @dataclass(frozen=True)

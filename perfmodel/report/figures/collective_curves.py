@@ -1,28 +1,35 @@
-"""Figures of collectives: medians with the fitted curve, bus bandwidth, what is off the curve, crossover."""
+"""Figures of collectives: medians with the fitted curve, what is off the curve, and the crossover."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
-from perfmodel.errors import NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import name_pane, place_trace, rule, scatter, split_panes
-from perfmodel.report.figures.registry import COLLECTIVES, PAPER_COLLECTIVES
+from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.chart import (
+    Axis,
+    Row,
+    collective_name,
+    draw_line,
+    draw_marks,
+    lay_out,
+    library_name,
+    rule,
+)
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.verdicts import count_verdicts, describe_verdicts, judge
-from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
@@ -30,24 +37,19 @@ from perfmodel.units import counted, format_bytes, format_fraction, format_rate,
 from perfmodel.validate.crossover import COLLECTIVES as PAPERS
 from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, common_sizes
 
-Floats = npt.NDArray[np.float64]
-
-_BEYOND = 4.0
-"""The curve is drawn up to this factor beyond its samples."""
-_PER_OCTAVE = 2
+_TIME = Axis("time_s", "time", "s")
+_FITTED = Axis("fitted_s", "fitted", "s")
+_OFF = Axis("off_percent", "off the curve (%)", "%")
+_OF_ANSWER = ("all_to_all", "reduce_scatter")
 _PAPER_CLOCKS = ((Backend.NCCL, Clock.STREAM), (Backend.NVSHMEM, Clock.DEVICE))
 _CLAIMS = ("2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c")
-_HOW = (
-    "Marks are medians. Lines are fitted curves: dashed inside the measured sizes, dotted outside. "
-    "A vertical rule is where the faster library changes."
-)
+_HOW = "Marks are medians, lines fitted curves. A vertical rule is where the faster library changes."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredCurve:
-    """The curve of a collective with a library, and its colour's number."""
+    """The curve of a collective with a library."""
 
-    number: int
     model: CollectiveModel
     curve: Curve
 
@@ -55,59 +57,52 @@ class MeasuredCurve:
     def label(self) -> str:
         """The library in words: ``NCCL 2.29.2 (stream)``."""
         c = self.model.calibration
-        return safe(f"{library_name(str(c.backend))} {c.library_version} ({c.clock})")
+        return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
 
-    def estimate(self, sizes: npt.ArrayLike) -> Floats:
-        """Times as a projection has them, by measured medians where there are any [s]."""
-        return self.model.estimate(self.curve.collective, sizes, self.curve.gpus).time_s
-
-    def fit(self, sizes: Floats) -> Floats:
-        """Times by the fitted curve [s]."""
-        c = self.curve
-        return hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """A dictionary for each measured size: its median, and how far that is from the fitted time [-]."""
+    @cached_property
+    def rows(self) -> list[Row]:
+        """A row of data for each measured size: its median, and how far that is from the fitted time."""
         c, calibration = self.curve, self.model.calibration
         sizes, times = np.array(c.anchor_bytes), np.array(c.anchor_times_s)
-        fitted, rates = self.fit(sizes), sizes / times * compute_bus_factor(c.collective, c.gpus)
+        fitted = hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
         shared = {
-            "calibration": calibration.calibration_id, "backend": str(calibration.backend),
-            "clock": str(calibration.clock), "collective": c.collective, "gpus": c.gpus,
+            "line": self.label, "calibration": calibration.calibration_id, "clock": str(calibration.clock),
+            "backend": str(calibration.backend), "collective": c.collective, "gpus": c.gpus,
+            "evidence": str(Evidence.MEASURED),
         }  # fmt: skip
-        names = ("payload_bytes", "time_s", "fitted_s", "off_percent", "busbw_bytes_per_s")
-        numbers = zip(sizes, times, fitted, 100 * (times / fitted - 1), rates, strict=True)
-        return [shared | dict(zip(names, map(float, row), strict=True)) for row in numbers]
+        numbers = {
+            "payload_bytes": sizes, "time_s": times, "fitted_s": fitted,
+            "off_percent": 100 * (times / fitted - 1),
+            "busbw_bytes_per_s": sizes / times * compute_bus_factor(c.collective, c.gpus),
+        }  # fmt: skip
+        rows = zip(*numbers.values(), strict=True)
+        return [shared | dict(zip(numbers, map(float, row), strict=True)) for row in rows]
 
 
-def draw_collectives(subject: Subject) -> Block | Missing:
+Series = Mapping[str, Sequence[MeasuredCurve]]
+"""By collective, its curve with each library."""
+
+
+def draw_collectives(subject: Subject) -> Block:
     """All-to-all and reduce-scatter on the most ranks of a node that were measured, by each library.
 
-    Limits: no library has measured them here -> Missing
+    Limits: no library has measured them here -> BadInputError
     """
     models = list_measured(subject)
-    names = ("all_to_all", "reduce_scatter")
-    curves = [
-        curve for model in models[:1] for curve in model.calibration.curves if curve.collective in names
-    ]
-    gpus = max((curve.gpus for curve in curves if curve.domain_gpus >= curve.gpus), default=GPUS)
-    columns = {name: list_series(models, name, gpus) for name in names}
-    columns = {name: series for name, series in columns.items() if series}
-    if not columns:
-        only = sorted({str(model.calibration.backend) for model in models}) or ["nccl"]
-        line = ",".join(f"{backend}:all_to_all" for backend in only)
-        return COLLECTIVES.missing(
+    curves = [curve for model in models[:1] for curve in model.calibration.curves]
+    inside = [curve for curve in curves if curve.domain_gpus >= curve.gpus]
+    gpus = max((curve.gpus for curve in inside if curve.collective in _OF_ANSWER), default=GPUS)
+    series = list_series(models, _OF_ANSWER, gpus)
+    if not series:
+        raise BadInputError(
             f"no collective on {counted(gpus, 'GPU')} was measured on this machine: "
-            f"perfmodel calibrate --only {line} --ranks {gpus}"
+            "perfmodel calibrate --only all_to_all,reduce_scatter"
         )
-    title = sentence(
-        f"on {counted(gpus, 'GPU')}, " + "; ".join(describe_series(series) for series in columns.values())
-    )
-    return COLLECTIVES.block(title, _HOW, _draw(columns, residuals=True), *_list_data(columns))
+    title = f"On {counted(gpus, 'GPU')}, {'; '.join(map(describe_series, series.values()))}."
+    return _make_block("collectives", title, _HOW, series, [_TIME, _OFF])
 
 
-def draw_paper_collectives(subject: Subject) -> Block | Missing:
+def draw_paper_collectives(subject: Subject) -> Block:
     """Figure 1 of the paper: four collectives by NCCL and NVSHMEM, with the paper's clocks.
 
     On the answer's machine if both were measured there, else on the shipped machine where both were.
@@ -116,13 +111,10 @@ def draw_paper_collectives(subject: Subject) -> Block | Missing:
     for machine in (subject.answer.setting.machine.unchanged(), load_machine(MACHINE)):
         pair = [load_measured(machine, str(backend), str(clock)) for backend, clock in _PAPER_CLOCKS]
         models = models or [model for model in pair if model is not None and None not in pair]
-    columns = {name: list_series(models, name, GPUS) for name in PAPERS}
-    columns = {name: series for name, series in columns.items() if series}
     verdicts = judge(_CLAIMS)
-    machine_name = models[0].machine.name
-    title = f"Figure 1 of the paper, on {machine_name}: {count_verdicts(verdicts)}."
+    title = f"Figure 1 of the paper, on {models[0].machine.name}: {count_verdicts(verdicts)}."
     how = f"{_HOW}{describe_verdicts(verdicts)}"
-    return PAPER_COLLECTIVES.block(title, how, _draw(columns), *_list_data(columns))
+    return _make_block("paper-collectives", title, how, list_series(models, PAPERS, GPUS), [_TIME])
 
 
 def list_measured(subject: Subject) -> list[CollectiveModel]:
@@ -130,20 +122,13 @@ def list_measured(subject: Subject) -> list[CollectiveModel]:
 
     Limits: the user's own calibration -> its library alone;  not measured on this machine -> left out
     """
-    setting = subject.answer.setting
-    machine, backend = setting.machine.unchanged(), setting.backend
-    libraries = [str(Backend.NCCL), str(Backend.NVSHMEM)]
-    names = (
-        libraries
-        if backend == BEST
-        else [backend]
-        if setting.calibration is not None
-        else [backend, *libraries]
-    )
-    models = [
-        load_measured(machine, name, setting.clock if name == backend else None, setting.calibration)
-        for name in dict.fromkeys(names)
-    ]
+    setting, machine = subject.answer.setting, subject.answer.setting.machine.unchanged()
+    if setting.calibration is not None:
+        models = [load_measured(machine, setting.backend, setting.clock, setting.calibration)]
+    else:
+        clocks = {} if setting.backend == BEST else {setting.backend: setting.clock}
+        clocks |= {name: None for name in map(str, (Backend.NCCL, Backend.NVSHMEM)) if name not in clocks}
+        models = [load_measured(machine, name, clock) for name, clock in clocks.items()]
     return [model for model in models if model is not None]
 
 
@@ -158,40 +143,41 @@ def load_measured(
     return None if model.borrowed else model
 
 
-def list_series(models: Sequence[CollectiveModel], collective: str, gpus: int) -> list[MeasuredCurve]:
-    """The curves of a collective on so many GPUs of a node. models  at most 8, as there are colours"""
-    series = []
-    for number, model in enumerate(models):
+def list_series(models: Sequence[CollectiveModel], collectives: Sequence[str], gpus: int) -> Series:
+    """The curves of these collectives on so many GPUs of a node; a collective without a curve is left out."""
+    series: dict[str, list[MeasuredCurve]] = {}
+    for name, model in product(collectives, models):
         domain = model.machine.nvlink_domain_gpus
-        curve = model.calibration.curve(collective, gpus, min(gpus, domain) if domain > 1 else gpus)
-        series += [MeasuredCurve(number, model, curve)] if curve is not None else []
+        curve = model.calibration.curve(name, gpus, min(gpus, domain) if domain > 1 else gpus)
+        if curve is not None:
+            series.setdefault(name, []).append(MeasuredCurve(model, curve))
     return series
 
 
-def compare_series(series: Sequence[MeasuredCurve]) -> Comparison | None:
-    """Two libraries' times at the sizes that both measured; first the faster at the smallest size.
+def compare_curves(curves: Sequence[MeasuredCurve]) -> tuple[list[MeasuredCurve], float | None]:
+    """(both libraries, the faster one at small sizes first; the size from which the other is faster).
 
-    Limits: not two libraries, or no size in common -> None
+    Limits: not two libraries, or no size in common -> none
     """
-    low = max(line.curve.anchor_bytes[0] for line in series)
-    if len(series) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in series):
-        return None
-    sizes = common_sizes([line.curve for line in series])
-    times = sorted((line.estimate(sizes) for line in series), key=lambda values: float(values[0]))
-    return Comparison(sizes, *times)
+    low = max(line.curve.anchor_bytes[0] for line in curves)
+    if len(curves) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in curves):
+        return [], None
+    sizes = common_sizes([line.curve for line in curves])
+    times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
+    pair = sorted(times, key=lambda line: float(times[line][0]))
+    return pair, Comparison(sizes, *(times[line] for line in pair)).crossover_bytes
 
 
-def describe_series(series: Sequence[MeasuredCurve]) -> str:
+def describe_series(curves: Sequence[MeasuredCurve]) -> str:
     """What the curves of a collective say: which library is faster where; of one, its floor and its rate."""
-    name, comparison = collective_name(series[0].curve.collective), compare_series(series)
-    if comparison is not None:
-        start = float(comparison.payload_bytes[0])
-        faster, second = sorted(series, key=lambda line: float(line.estimate(start)))
-        switch = comparison.crossover_bytes
+    name = collective_name(curves[0].curve.collective)
+    pair, switch = compare_curves(curves)
+    if pair:
+        faster, other = (line.label for line in pair)
         if switch is not None:
-            return f"{name}: {faster.label} is faster below {format_bytes(switch)}, {second.label} above"
-        return f"{name}: {faster.label} is faster than {second.label} at every size that both measured"
-    rows = [row for line in series for row in line.rows]
+            return f"{name}: {faster} is faster below {format_bytes(switch)}, {other} above"
+        return f"{name}: {faster} is faster than {other} at every size that both measured"
+    rows = [row for line in curves for row in line.rows]
     half = format_fraction(float(np.median([abs(row["off_percent"]) for row in rows])) / 100)
     return (
         f"{name} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
@@ -200,75 +186,25 @@ def describe_series(series: Sequence[MeasuredCurve]) -> str:
     )
 
 
-def _draw(columns: Mapping[str, Sequence[MeasuredCurve]], *, residuals: bool = False) -> Any:
-    """A plotly figure with a column for each collective. residuals  whether what is off is drawn below"""
-    count, height = len(columns), 2 if residuals else 1
-    traces, rules, labels = [], [], set[str]()
-    for place, series in enumerate(columns.values()):
-        for line in series:
-            for trace in _list_lines(line):
-                traces.append(place_trace(trace, 0, place, count))
-            marker = {"color": style.colour(line.number), "symbol": style.symbol(line.number), "size": 7}
-            sizes, words = [row["payload_bytes"] for row in line.rows], list(map(_describe, line.rows))
-            for row, name in enumerate(("time_s", "off_percent")[:height]):
-                values = [point[name] for point in line.rows]
-                trace = scatter(sizes, values, words, line.label, marker, legendgroup=line.label)
-                shown = row == 0 and line.label not in labels
-                traces.append(place_trace({**trace, "showlegend": shown}, row, place, count))
-            labels.add(line.label)
-        comparison = compare_series(series)
-        switch = comparison.crossover_bytes if comparison else None
-        for row in range(height if switch is not None else 0):
-            name = name_pane(row, place, count)
-            rules.append(rule(f"x{name}", switch or 0.0, f"y{name} domain", dash="dot"))
-    rows = [row for series in columns.values() for line in series for row in line.rows]
-    sizes, times = ([row[name] for row in rows] for name in ("payload_bytes", "time_s"))
-    x = style.binary_bytes_axis(min(sizes) / _BEYOND, max(sizes) * _BEYOND, "payload of one GPU")
-    axes = [style.time_axis(min(times) / 1.5, max(times) * 1.5)]
-    axes += [style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE)] * (height - 1)
-    bare = [{**y, "title": {"text": ""}} for y in axes]
-    lines = [[axes[row], *[bare[row]] * (count - 1)] for row in range(height)]
-    layout = split_panes([x] * count, lines, (2, 1)[:height], list(map(collective_name, columns)))
-    return style.new_figure(
-        traces, height=140 + 230 * height, shapes=rules, meta={"min_width": 260 * count},
-        legend={**style.LEGEND, "y": 1.0 + 0.12 / height}, margin={"l": 72, "r": 24, "t": 76, "b": 56},
-        **layout,
-    )  # fmt: skip
-
-
-def _list_lines(line: MeasuredCurve) -> Iterator[dict[str, Any]]:
-    """Plotly traces of the fitted curve, inside the measured sizes and outside."""
-    low, high = line.curve.anchor_bytes[0], line.curve.anchor_bytes[-1]
-    steps = max(round(float(np.log2(high / low)) * _PER_OCTAVE), 1)
-    for start, end, count, evidence in (
-        (low, high, steps, Evidence.INTERPOLATED),
-        (low / _BEYOND, low, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
-        (high, high * _BEYOND, 2 * _PER_OCTAVE, Evidence.EXTRAPOLATED),
-    ):
-        sizes = np.geomspace(start, end, count + 1)
-        look = {"color": style.colour(line.number), "width": 2, "dash": style.DASHES[evidence]}
-        shared: dict[str, Any] = {
-            "legendgroup": line.label, "hoverinfo": "skip", "mode": "lines", "showlegend": False,
-        }  # fmt: skip
-        yield scatter(sizes, line.fit(sizes), "", line.label, line=look, **shared)
-
-
-def _describe(row: Mapping[str, Any]) -> str:
-    time, fitted = format_time(row["time_s"]), format_time(row["fitted_s"])
-    return hover(
-        [
-            f"{safe(row['calibration'])}, {collective_name(row['collective'])}",
-            f"{format_bytes(row['payload_bytes'])}: {time}, {format_rate(row['busbw_bytes_per_s'])} bus",
-            f"fitted {fitted}",
-        ]
-    )
-
-
-def _list_data(columns: Mapping[str, Sequence[MeasuredCurve]]) -> tuple[str, list[dict[str, Any]]]:
-    """(The line below the figure, the figure's data)."""
-    every = [line for series in columns.values() for line in series]
+def _make_block(name: str, title: str, how: str, series: Series, ys: Sequence[Axis]) -> Block:
+    """A figure with a column of panes for each collective. ys  the axis of each row of panes"""
+    lines = [line for curves in series.values() for line in curves]
+    labels = list(dict.fromkeys(line.label for line in lines))
+    xs = [Axis("payload_bytes", f"{collective_name(key)}: payload of one GPU", "KiB") for key in series]
+    traces, rules = [], []
+    for column, (x, curves) in enumerate(zip(xs, series.values(), strict=True)):
+        for line in curves:
+            number = labels.index(line.label)
+            fitted = [{**row, "evidence": Evidence.INTERPOLATED} for row in line.rows]
+            law = draw_line(fitted, x, _FITTED, number, (column, 0))
+            traces += [{**part, "mode": "lines", "showlegend": False, "hoverinfo": "skip"} for part in law]
+            traces += [draw_marks(line.rows, x, y, number, (column, row)) for row, y in enumerate(ys)]
+        _, switch = compare_curves(curves)
+        rules += [] if switch is None else [rule(f"x{column + 1 if column else ''}", switch)]
     samples: Counter[str] = Counter()
-    for line in every:
+    for line in lines:
         samples[line.model.calibration_id] += line.curve.sample_count
-    parts = [f"{name}, {counted(count, 'sample')}" for name, count in samples.items()]
-    return f"Measured: {'; '.join(parts)}.", [row for line in every for row in line.rows]
+    source = "; ".join(f"{calibration}, {counted(n, 'sample')}" for calibration, n in samples.items())
+    look = {"height": 140 + 230 * len(ys), "shapes": rules, "meta": {"min_width": 260 * len(xs)}}
+    figure = style.new_figure(traces, **look, **lay_out(traces, xs, ys))
+    return Block(name, title, how, figure, f"Measured: {source}.", [row for x in lines for row in x.rows])

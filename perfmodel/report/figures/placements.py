@@ -15,6 +15,7 @@ from perfmodel.engine.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.model import exchanges as ex
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.chart import hover, safe, size_words
 from perfmodel.report.figures.gpu_columns import (
     HOT,
     ORDER,
@@ -27,9 +28,6 @@ from perfmodel.report.figures.gpu_columns import (
     source,
     time_unit,
 )
-from perfmodel.report.figures.marks import blocks
-from perfmodel.report.figures.registry import PLACEMENTS
-from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.units import counted, format_count, format_time
 
 Array = NDArray[np.int64]
@@ -85,7 +83,7 @@ def placements(shown: Shown) -> Block:
         for column, drawn in zip(columns, pieces, strict=True)
         for piece in drawn
     ]
-    return PLACEMENTS.block(title(shown), how, figure, source(shown), tuple(rows), switches)
+    return Block("placements", title(shown), how, figure, source(shown), tuple(rows), switches)
 
 
 def title(shown: Shown) -> str:
@@ -234,9 +232,14 @@ def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces,
         words = [_hover(shown, drawn[x].name(kind), drawn[x], p) for x, p in at]
         heights, base, texts = (seen[0][key][-1] for key in ("y", "base", "text"))
         x, legend = [x for x, _ in at], _LEGEND.get(name, name)
-        block = blocks(x, heights, words, legend, color=colour_of(name))
-        inside = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
-        traces.append({**block, "base": base, "text": texts, **inside})
+        look = {"line": {"color": "rgba(255,255,255,0.7)", "width": 0.5}, "color": colour_of(name)}
+        traces.append(
+            {
+                "type": "bar", "x": x, "y": heights, "base": base, "width": 0.9, "name": legend,
+                "marker": look, "hovertext": words, "hoverinfo": "text", "text": texts,
+                "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+            }
+        )  # fmt: skip
     titles = ("own time of a GPU", "bytes that a GPU holds")
     axes = [
         style.axis(f"{words} ({unit})", range=[0, 1.06 * factor * top])

@@ -10,7 +10,6 @@ from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
-from perfmodel.report.figures.registry import STEPS
 from perfmodel.report.figures.stacked_bars import Heights, in_shares, part_rows, stacked_bars
 from perfmodel.report.plan_text import longest
 from perfmodel.report.projection_text import band
@@ -52,7 +51,7 @@ def steps(shown: Shown) -> Block:
         f"Each bar is one {shown.step_words} with one plan; its segments are the steps, the first at the "
         "bottom. A step takes as long as its busiest GPU needs."
     )
-    return STEPS.block(steps_title(shown), how, figure, source(shown), part_rows(bars, _COLUMNS), switches)
+    return Block("steps", steps_title(shown), how, figure, source(shown), part_rows(bars, _COLUMNS), switches)
 
 
 @dataclass(frozen=True)

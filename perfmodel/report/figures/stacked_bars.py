@@ -9,8 +9,7 @@ from typing import Any
 from perfmodel.report.columns import Column, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Switch
-from perfmodel.report.figures.marks import NAMED
-from perfmodel.report.figures.words import told
+from perfmodel.report.figures.chart import hover
 
 PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 Bars = Sequence[tuple[str, Mapping[str, Any]]]
@@ -64,8 +63,9 @@ def stacked_bars(
     traces = [
         {
             "type": "bar", "x": [words for words, _ in bars], "y": heights[0][at], "name": names[key],
-            "hovertext": [told(columns, row) if row else "" for row in rows[key]],
-            "hovertemplate": NAMED, "marker": {"color": part_colour(at), "pattern": pattern(at)},
+            "hovertext": [_describe(columns, row) if row else "" for row in rows[key]],
+            "hovertemplate": "<b>%{fullData.name}</b><br>%{hovertext}<extra></extra>",
+            "marker": {"color": part_colour(at), "pattern": pattern(at)},
         }
         for at, key in enumerate(keys)
     ]  # fmt: skip
@@ -75,6 +75,10 @@ def stacked_bars(
     )
     base = {"barmode": "stack", "height": 460, "legend": {**style.LEGEND, "traceorder": "normal"}, **layout}
     return style.new_figure(traces, **base, **switches[0].layout), switches if len(views) > 1 else ()
+
+
+def _describe(columns: Sequence[Column], row: Any) -> str:
+    return hover(column.text(row) for column in columns if column.text is not None)
 
 
 def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ...]:

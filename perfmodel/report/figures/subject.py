@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,36 +44,21 @@ class Subject:
         return self.lead.answer if self.lead else self.answer
 
     def change(self, **changes: Any) -> Question:
-        """The question with other values."""
+        """The question with other values (fields of ``Question`` by name)."""
         return replace(self.base.question, **changes)
 
     def ask(self, **changes: Any) -> Answer:
-        """The answer to this page's question with some values changed (fields of ``Question`` by name).
-
-        It keeps the sharding of the page; without one, the fastest sharding answers.
-        Limits: as ``answer_question``
-        """
+        """The answer to the question with other values: with its sharding, or else the fastest."""
         return answer_question(self.change(**changes))
 
     def fix_setting(self, **changes: Any) -> Subject:
-        """This page's subject with some values of its question changed, and the calibration loaded once.
-
-        For figures that ask many answers: each would load the calibration again.
+        """The subject with other values, and its calibration loaded once for figures of many answers.
 
         Limits: no calibration -> NoCalibrationError
         """
         question = self.change(setting=None, **changes)
         question = replace(question, setting=question.load_setting())
         return replace(self, base=replace(self.base, question=question))
-
-    @property
-    def run(self) -> Path | None:
-        """The folder of the run behind the user's own calibration; None: there is none."""
-        if self.answer.setting.calibration is None:
-            return None
-        from perfmodel.validate.points import run_of  # it imports what fits, which takes a second
-
-        return run_of(self.answer.setting.calibration)
 
     @property
     def source(self) -> str:
@@ -104,8 +88,7 @@ def find_subject(question: Question) -> Subject:
     if not answer.fits:
         held = answer.gpu_count.describe_memory()
         raise BadInputError(f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}.", "use more GPUs.")
-    base = answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus)
-    return Subject(base, answer)
+    return Subject(answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus), answer)
 
 
 def project_rows(values: Mapping[str, Any], machine: str | Machine, **options: Any) -> list[dict[str, Any]]:
@@ -119,6 +102,5 @@ def project_rows(values: Mapping[str, Any], machine: str | Machine, **options: A
     columns |= project_grid(basis, work)
     for name in ("evidence", "main_evidence"):
         columns[name] = np.array([str(Evidence.from_rank(int(rank))) for rank in columns[name]])
-    names = list(columns)
     lists = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in lists]
+    return [dict(zip(columns, row, strict=True)) for row in lists]

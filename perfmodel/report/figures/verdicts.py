@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfmodel.units import counted
 from perfmodel.validate.questions import answer
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_claims
 
-_WORDS = {
-    Outcome.HOLDS: "it holds",
-    Outcome.FAILS: "it fails",
-    Outcome.CANNOT_SAY: "cannot be said",
-    Outcome.COMPARED: "compared",
-}
+_WORDS = {Outcome.HOLDS: "it holds", Outcome.FAILS: "it fails", Outcome.CANNOT_SAY: "cannot be said"}
+_COUNTED = (
+    (Outcome.HOLDS, ("holds", "hold")),
+    (Outcome.CANNOT_SAY, ("cannot be said",) * 2),
+    (Outcome.FAILS, ("fails", "fail")),
+)
 
 
 def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) -> list[Verdict]:
@@ -26,14 +25,9 @@ def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) 
 
 def count_verdicts(verdicts: Sequence[Verdict]) -> str:
     """``of 8 claims 1 holds, 4 cannot be said, 3 fail``."""
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    holds, fails, unsaid = (counts[outcome] for outcome in (Outcome.HOLDS, Outcome.FAILS, Outcome.CANNOT_SAY))
-    parts = [
-        f"{holds} {'holds' if holds == 1 else 'hold'}" if holds else "",
-        f"{unsaid} cannot be said" if unsaid else "",
-        f"{fails} {'fails' if fails == 1 else 'fail'}" if fails else "",
-    ]
-    return f"of {counted(len(verdicts), 'claim')} {', '.join(filter(None, parts))}"
+    counts = [(sum(verdict.verdict is kind for verdict in verdicts), words) for kind, words in _COUNTED]
+    parts = [f"{count} {words[count > 1]}" for count, words in counts if count]
+    return f"of {counted(len(verdicts), 'claim')} {', '.join(parts)}"
 
 
 def describe_verdicts(verdicts: Iterable[Verdict]) -> str:

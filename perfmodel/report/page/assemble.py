@@ -7,17 +7,20 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card, Page
-from perfmodel.units import format_bytes, format_count, format_rate, format_time
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import write_whole
+from perfmodel.units import format_fraction
 
-_PACKAGE = "perfmodel.report.page"
 _DIGITS = 6
 """Digits of the numbers in a figure: more than it shows."""
 
@@ -40,6 +43,13 @@ def page_html(page: Page) -> str:
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
+def write_page(page: Page, out: Path) -> int:
+    """Write the page to a file, whole or not at all, and return its number of bytes."""
+    content = page_html(page).encode()
+    write_whole(out, lambda path: path.write_bytes(content))
+    return len(content)
+
+
 @lru_cache(maxsize=1)
 def _pack_plotly() -> str:
     """plotly.js as gzip in base64, always the same bytes; compressed, because it is most of a page."""
@@ -49,23 +59,14 @@ def _pack_plotly() -> str:
 
 
 def _read_file(name: str) -> str:
-    return resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
+    return resources.files("perfmodel.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def script_safe(value: Any) -> str:
     """``value`` as JSON in which no text can end the script element that holds it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = _ENDS_SCRIPT.sub("\\\\u003c", text)
+    text = re.sub("<(?=[/!s])", "\\\\u003c", text, flags=re.IGNORECASE)  # </script, <!--, <script
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-_ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
-"""Where ``</script``, ``<!--`` or ``<script`` may begin: only these end a script element."""
-
-
-def card_html(card: Card) -> str:
-    """The whole headline as HTML."""
-    return head_html(card) + rest_html(card)
 
 
 def head_html(card: Card) -> str:
@@ -84,15 +85,19 @@ def rest_html(card: Card) -> str:
     return f"{findings}{_evidence_html(card.evidence)}{_paragraph(card.alert, 'alert')}{notes}"
 
 
-def _evidence_html(parts: Iterable[Mapping[str, Any]]) -> str:
+def _evidence_html(shares: Mapping[Evidence, float]) -> str:
     """A bar of the time's evidence, and its words."""
+    if not shares:
+        return ""
+    looks = {kind: f"background:{EVIDENCE_COLOURS[kind]}" for kind in shares}
+    bar = "".join(
+        f"<span style='flex-grow:{share:.4g};{looks[kind]}'></span>" for kind, share in shares.items()
+    )
     words = "".join(
-        f"<li><i style='background:{part['colour']}'></i>{escape(part['words'])}</li>" for part in parts
+        f"<li><i style='{looks[kind]}'></i>{format_fraction(share)} {kind}</li>"
+        for kind, share in shares.items()
     )
-    pieces = "".join(
-        f"<span style='flex-grow:{part['share']};background:{part['colour']}'></span>" for part in parts
-    )
-    return f"<div class='evidence'>{pieces}</div><ul class='key'>{words}</ul>" if words else ""
+    return f"<div class='evidence'>{bar}</div><ul class='key'>{words}</ul>"
 
 
 def _paragraph(text: str, kind: str = "") -> str:
@@ -149,9 +154,9 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
         figure["layout"]["updatemenus"] = [{**_SWITCHES, "buttons": buttons}]
     return {
         "name": block.name,
-        "figure": {"data": _plain(figure["data"]), "layout": _plain(figure["layout"])},
+        "figure": {"data": _plain(figure["data"], _DIGITS), "layout": _plain(figure["layout"], _DIGITS)},
         "columns": columns,
-        "rows": [[_plain(row.get(name), _as_it_is) for name in columns] for row in block.data],
+        "rows": [[_plain(row.get(name)) for name in columns] for row in block.data],
     }
 
 
@@ -162,92 +167,20 @@ _SWITCHES = {
 """Plotly's buttons, below the figure at its right."""
 
 
-def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> Any:
+def _plain(value: Any, digits: int = 17) -> Any:
     """``value`` with types of JSON: dictionaries, lists, numbers, texts; infinite numbers become None.
 
-    number  converts a float; None: it is rounded to ``_DIGITS`` digits
+    digits  that are kept of a number; whole numbers are written without a point: 1048576.0 as 1048576
     """
     if isinstance(value, Mapping):
-        return {str(key): _plain(element, number) for key, element in value.items()}
+        return {str(key): _plain(element, digits) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(element, number) for element in value]
+        return [_plain(element, digits) for element in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist(), number)
+        return _plain(value.tolist(), digits)
     if isinstance(value, float):
-        return (number or _round_short)(value) if math.isfinite(value) else None
-    if isinstance(value, (bool, int)) or value is None:
-        return value
-    return str(value)
-
-
-def _round_short(value: float) -> float | int:
-    return _as_it_is(float(f"{value:.{_DIGITS}g}"))
-
-
-def _as_it_is(value: float) -> float | int:
-    """The value with all digits, whole numbers without a point: 1048576.0 as 1048576."""
-    return int(value) if value.is_integer() and abs(value) < 1e15 else value
-
-
-LARGEST_TABLE = 60
-"""Rows of the largest table that is written in full in Markdown."""
-_ESCAPED = str.maketrans({"<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " "})
-
-
-def page_markdown(page: Page) -> str:
-    """The page as Markdown for an issue: sentences and smaller tables; text from files is escaped.
-
-    Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
-    """
-    parts = [*_write_card(page.card, page.alerts)]
-    for block in page.figures:
-        if isinstance(block, Missing):
-            parts.append(f"Left out: {_write(block.name)}: {_write(block.why)}")
-        else:
-            parts += _write_block(block)
-    return "\n\n".join([*parts, f"Made with\n\n    {page.command}"]) + "\n"
-
-
-def _write(words: str) -> str:
-    return words.translate(_ESCAPED)
-
-
-def _write_card(card: Card, alerts: Iterable[str]) -> Iterator[str]:
-    yield f"# {_write(card.sentence)}"
-    named = {"Question": card.question, "GPUs": card.gpus}
-    lines = [card.times, card.sure, *(f"{name}: {words}" for name, words in named.items() if words)]
-    yield "  \n".join(_write(line) for line in lines if line)
-    if card.findings:
-        yield "\n".join(f"- {_write(words)}" for words in card.findings)
-    if card.evidence:
-        yield "Evidence of the time: " + ", ".join(part["words"] for part in card.evidence) + "."
-    for text in (card.alert, *alerts, *card.notes):
-        if text:
-            yield "\n".join(f"> {line.translate(_ESCAPED)}" for line in text.splitlines())
-
-
-def _write_block(block: Block) -> Iterator[str]:
-    yield f"## {_write(block.title)}"
-    yield "  \n".join(map(_write, block.how_to_read.splitlines()))
-    if len(block.data) > LARGEST_TABLE:
-        yield f"Its {len(block.data)} rows are in the HTML page."
-    else:
-        columns = list(dict.fromkeys(name for row in block.data for name in row))
-        heads = [name.removesuffix("_per_s").removesuffix("_s").removesuffix("_bytes") for name in columns]
-        rows = [[_write_cell(name, row.get(name)) for name in columns] for row in block.data]
-        table = [heads, ["---"] * len(columns), *rows]
-        yield "\n".join(f"| {' | '.join(row)} |" for row in table)
-    yield _write(block.source)
-
-
-def _write_cell(name: str, value: Any) -> str:
-    """A value to three digits with its unit, which the end of its column's name says; None: empty."""
-    if value is None or isinstance(value, str):
-        return _write(value or "")
-    if name.endswith("_bytes_per_s"):
-        return format_rate(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return format_time(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value, binary=False)
-    return format_count(value) if float(value).is_integer() else f"{value:.3g}"
+        if not math.isfinite(value):
+            return None
+        short = float(f"{value:.{digits}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    return value if isinstance(value, (bool, int)) or value is None else str(value)

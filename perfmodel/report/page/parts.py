@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.schema.evidence import Evidence
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Card:
     """The headline (card) at the top of a page, all as plain text, which is never interpreted as HTML.
 
     sentence, times  the answer, and both times;  sure  bands and bounds;  gpus  how many GPUs, and why
-    evidence  shares of the time: dictionaries with kind, share, words, colour
+    evidence  shares of the time, the strongest first
     alert     a doubt that the reader must see;  notes  further sentences
     question  as the program understood it;  findings  sentences
     """
@@ -26,7 +27,7 @@ class Card:
     times: str = ""
     sure: str = ""
     gpus: str = ""
-    evidence: Sequence[Mapping[str, Any]] = ()
+    evidence: Mapping[Evidence, float] = field(default_factory=dict)
     alert: str = ""
     notes: Sequence[str] = ()
     question: str = ""
@@ -35,23 +36,23 @@ class Card:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """The contents of a page for a question, a plan or a chip.
+    """The contents of a page for a question or a plan.
 
-    pair       two figures side by side below the headline;  helps  what stands below the findings
-    blocks     the other figures, in the order of the reader's questions
-    provenance  sources of the numbers, as HTML;  command  makes the page
-    alerts     doubts about the calibration: incomplete, noisy
-    besides    further data for the page's readers, which it does not show
+    title       plain text;  provenance  sources of the numbers, as HTML;  command  makes the page
+    pair        two figures side by side below the headline;  helps  what stands below the findings
+    blocks      the other figures, in the order of the reader's questions
+    alerts      doubts about the calibration: incomplete, noisy
+    besides     further data for the page's readers, which it does not show
     """
 
-    title: str  # plain text
+    title: str
     provenance: str
     card: Card
-    blocks: tuple[Block | Missing, ...]
+    blocks: Sequence[Block | Missing]
     command: str
-    pair: tuple[Block | Missing, ...] = ()
-    helps: tuple[Block | Missing, ...] = ()
-    alerts: tuple[str, ...] = ()
+    pair: Sequence[Block | Missing] = ()
+    helps: Sequence[Block | Missing] = ()
+    alerts: Sequence[str] = ()
     besides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,11 +62,8 @@ class Page:
 
     def contents(self) -> list[dict[str, str | None]]:
         """A dictionary for each figure: name, title, and ``left_out``, the reason if it is missing."""
+        named = {"title": "title", "left_out": "why"}
         return [
-            {
-                "name": block.name,
-                "title": getattr(block, "title", None),
-                "left_out": getattr(block, "why", None),
-            }
+            {"name": block.name, **{key: getattr(block, name, None) for key, name in named.items()}}
             for block in self.figures
         ]

@@ -13,10 +13,10 @@ from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.registry import PLAN
+from perfmodel.report.figures.placements import placements
+from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.page.parts import Card, Page
 from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
-from perfmodel.report.page.question_page import evidence_bar
 from perfmodel.report.plan_text import bound_words, compared_with, cut_words, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -69,7 +69,7 @@ def one_line(text: str) -> str:
 def plan_blocks(answer: Planned) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
     shown = Shown.of(answer)
-    return tuple(figure.draw(shown=shown) for figure in PLAN)
+    return placements(shown), steps(shown)
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None) -> Card:
@@ -84,7 +84,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None) -> Card:
         "; ".join(times),
         _band(answer),
         _gpus(answer),
-        evidence_bar(evidence_shares(answer)),
+        evidence_shares(answer),
         _alert(answer),
         _notes(answer, whole),
     )

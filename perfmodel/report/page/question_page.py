@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
-from typing import Any
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking, build_explained_pass
-from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import Figure
-from perfmodel.report.figures.style import EVIDENCE_COLOURS
+from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.alerts import alerts
 from perfmodel.report.page.parts import Card, Page
@@ -29,33 +26,30 @@ from perfmodel.report.ranking_text import (
     throughput_words,
 )
 from perfmodel.schema.calibration import list_calibrations
-from perfmodel.schema.evidence import Evidence
-from perfmodel.units import format_fraction
 
-Draw = Callable[[Figure, Subject], Block | Missing]
+Draw = Callable[[str, Subject], Block | Missing]
 
 
-def question_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page:
-    """The page of a question. command  makes it again;  draw  draws each figure, and may tell the progress"""
-    answer = subject.answer
-    second = registry.OVER_GPUS if subject.base.question.model is not None else registry.SLOWDOWN
-    below = [figure for figure in registry.QUESTION if figure is not second]
-    card = card_of(subject)
+def question_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
+    """The page of a question. command  makes it again;  draw  draws a figure, and may tell the progress"""
+    answer, card = subject.answer, card_of(subject)
+    second = "over-gpus" if subject.base.question.model is not None else "slowdown"
+    drawn = {name: draw(name, subject) for name in FIGURES if name != "slowdown" or name == second}
     return Page(
         title=f"{card.sentence}: {answer.setting.machine.name}",
         provenance=_build_provenance(subject, command),
         card=card,
-        blocks=tuple(draw(figure, subject) for figure in below),
+        pair=(drawn.pop("breakdown"), drawn.pop(second)),
+        helps=(drawn.pop("changes"),),
+        blocks=tuple(drawn.values()),
         command=command,
-        pair=(draw(registry.BREAKDOWN, subject), draw(second, subject)),
-        helps=(draw(registry.CHANGES, subject),),
         alerts=alerts(answer, answer.question.calibration),
     )
 
 
-def paper_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page:
+def paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
     """The page of the paper's figures alone, on the machine of a question. command, draw  as above"""
-    blocks = tuple(draw(figure, subject) for figure in registry.PAPER)
+    blocks = [draw(name, subject) for name in PAPER]
     sentence = f"The figures of arXiv 2512.05831, on {subject.answer.setting.machine.name}"
     titles = [block.title for block in blocks if isinstance(block, Block)]
     note = "Above each figure: what the paper says, what is found here, and whether it holds."
@@ -82,28 +76,12 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
         headline(shown, planned),
         _sentence(throughput_words(answer)),
         _sentence(beside),
-        evidence=evidence_bar(answer.evidence_shares()),
+        evidence=answer.evidence_shares(),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
         question=f"{facts}; on {setting_words(subject.base)}",
         findings=findings,
     )
-
-
-def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
-    """For each kind of evidence, the strongest first: a dictionary with kind, share, words and colour.
-
-    shares  of the time, by evidence
-    """
-    return [
-        {
-            "kind": str(kind),
-            "share": float(f"{share:.4g}"),
-            "words": f"{format_fraction(share)} {kind}",
-            "colour": EVIDENCE_COLOURS[kind],
-        }
-        for kind, share in shares.items()
-    ]
 
 
 def _sentence(words: str) -> str:

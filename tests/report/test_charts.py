@@ -1,0 +1,80 @@
+"""Colours that can be read on both pages, dashes that differ, axes with units, lines by evidence."""
+
+import itertools
+
+import pytest
+
+from perfmodel.report.figures import heat_maps, style
+from perfmodel.report.figures.chart import Axis, describe_dashes, draw_line, draw_marks, list_ticks
+from perfmodel.schema.evidence import Evidence
+
+WHITE, DARK = "#ffffff", "#14181d"  # backgrounds of the page
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(front: str, back: str) -> float:
+    high, low = sorted((luminance(front), luminance(back)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colour", [*style.PALETTE, *style.EVIDENCE_COLOURS.values(), style.RULE])
+def test_every_colour_is_read_on_the_light_and_the_dark_page(colour: str) -> None:
+    assert contrast(colour, WHITE) >= 3 and contrast(colour, DARK) >= 3
+
+
+def test_numbers_in_cells_are_read_on_every_colour() -> None:
+    assert all(contrast(heat_maps.NUMBERS, colour) >= 4.5 for _, colour in heat_maps.SCALE)
+
+
+def test_every_evidence_has_its_own_dash_and_colour() -> None:
+    assert set(style.DASHES) == set(style.EVIDENCE_COLOURS) == set(Evidence)
+    assert len(set(style.DASHES.values())) == len(set(style.EVIDENCE_COLOURS.values())) == len(Evidence)
+    assert all(a != b for a, b in itertools.pairwise(style.SYMBOLS))
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "ticks"),
+    [
+        ("s", [1e-5, 2e-4], ["10 µs", "20 µs", "50 µs", "100 µs", "200 µs"]),
+        ("B", [1e11, 1e12], ["100 GB", "200 GB", "500 GB", "1 TB"]),
+        ("B/s", [1e9, 1e10], ["1 GB/s", "2 GB/s", "5 GB/s", "10 GB/s"]),
+        ("×", [1, 1e5], ["1×", "10×", "100×", "1000×"]),
+        ("KiB", [2**10, 2**30], ["1 KiB", "1 MiB", "1 GiB"]),
+        ("count", [8, 2000], ["10", "20", "50", "100", "200", "500", "1 000", "2 000"]),
+    ],
+)
+def test_axes_write_units(unit: str, values: list[float], ticks: list[str]) -> None:
+    settings = Axis("x", "an axis", unit).set_up(values)
+    words = settings["ticktext"]
+    assert words[words.index(ticks[0]) :][: len(ticks)] == ticks
+    assert settings["type"] == "log" and len(words) == len(settings["tickvals"])
+
+
+def test_ticks_are_as_many_as_have_room() -> None:
+    assert [value for value in list_ticks(1, 100) if 1 <= value <= 100] == [1, 2, 5, 10, 20, 50, 100]
+    assert [value for value in list_ticks(1, 1e6) if 1 <= value <= 1e6] == [10.0**k for k in range(7)]
+    assert [value for value in list_ticks(2, 7) if 2 <= value <= 7] == [2, 3, 4, 5, 7]
+    assert list_ticks(3, 3)
+
+
+def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
+    kinds = ["measured", "measured", "interpolated", "assumed"]
+    rows = [{"line": "<a>", "x": x, "y": x, "low": x - 1, "high": x + 1, "evidence": kind}
+            for x, kind in enumerate(kinds, 1)]  # fmt: skip
+    x, y = Axis("x", "x", "count"), Axis("y", "y", "s", ("low", "high"))
+    ribbon, *parts = draw_line(rows, x, y, 0)
+    assert ribbon["fill"] == "toself" and ribbon["y"] == [2, 3, 4, 5, 3, 2, 1, 0]
+    assert [part["line"]["dash"] for part in parts] == ["solid", "dash", "longdashdot"]
+    assert parts[0]["x"][-1] == 2 == parts[1]["x"][0]  # no gap
+    assert parts[0]["hovertext"][0] == "&lt;a&gt;<br>1<br>1.00 s, band 0 s – 2.00 s<br>evidence: measured"
+    shown = [trace.showlegend for trace in style.new_figure([ribbon, *parts]).data]
+    assert shown == [False, None, False, False]
+    said = "solid = measured, dashed = interpolated, long dash-dot = assumed"
+    assert describe_dashes(rows).endswith(said)
+    weak = draw_marks([{**rows[0], "main_evidence": "datasheet"}], x, y, 0)["hovertext"][0]
+    assert weak.endswith("evidence: datasheet; in part measured")
