@@ -138,7 +138,8 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     none = np.zeros(1)
     columns = (a["table_count"], rows, a["dim"], a["dtype"], a["pooling"], none, none + 1, none)
     kinds = (x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for x in columns)
-    tables = TableKinds(*kinds, *collect_laws([ids]))
+    laws, law = collect_laws([ids])
+    tables = TableKinds(*kinds, laws=laws, law=law)
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], tables, "gpus" in a, filled)
 
@@ -190,7 +191,8 @@ def _list_kinds(tables: TableSet, ids: Distribution) -> TableKinds:
     )
     columns = np.array([(count, *kind) for kind, count in sorted(kinds.items())], dtype=np.float64).T
     count, rows, dim, pooling, dtype, *more = columns[:-1, :, np.newaxis]
-    return TableKinds(count, rows, dim, dtype, pooling, *more, laws, columns[-1].astype(np.int64))
+    law_of_kind = columns[-1].astype(np.int64)
+    return TableKinds(count, rows, dim, dtype, pooling, *more, laws=laws, law=law_of_kind)
 
 
 class TooFewGpusError(BadInputError):

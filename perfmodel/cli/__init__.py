@@ -15,6 +15,7 @@ from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.signals import listen
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, a command took 4.4 s of CPU time, not 2.4
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else all installed packages are asked for them
 _NEW_OBJECTS = 500_000
 """Number of new objects after which Python's garbage collector runs. A command loads half as many and keeps
 them; by Python's default of 700, scanning them again and again takes a tenth of a short command's time."""

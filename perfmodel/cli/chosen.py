@@ -17,13 +17,6 @@ from perfmodel.schema.calibration import Calibration, list_calibrations, load_ca
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
-from perfmodel.schema.run_files import (
-    calibration_in,
-    calibrations_of,
-    machine_file_beside,
-    no_machine_file,
-    run_folder,
-)
 
 _ACCEPTED = "accepted"
 _FAR = 100
@@ -64,6 +57,8 @@ def calibration_of(text: str | None, backend: str | None = None, clock: str | No
     """
     if text is None or text in list_calibrations():
         return text
+    from perfmodel.schema.run_files import calibration_in, run_folder  # which shipped data does not need
+
     folder = run_folder(text)
     if folder is None:
         return text
@@ -74,6 +69,8 @@ def calibration_of(text: str | None, backend: str | None = None, clock: str | No
 
 
 def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
+    from perfmodel.schema.run_files import calibrations_of
+
     held = list(dict.fromkeys(str(one.backend) for one in calibrations_of(folder).values()))
     names = " or ".join(f"--backend {name}" for name in held)
     return BadInputError(
@@ -94,6 +91,8 @@ def machine_of(
     if name is None and calibration is not None:
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
+            from perfmodel.schema.run_files import machine_file_beside, no_machine_file
+
             beside = machine_file_beside(calibration)
             if beside is None:
                 what, folder = f"calibration {calibration}", Path(calibration).parent

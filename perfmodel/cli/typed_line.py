@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.schema.files import LATEST
-from perfmodel.schema.run_files import latest_run
 
 if TYPE_CHECKING:
     import typer
@@ -39,6 +38,8 @@ class TypedLine:
 
     def pinned(self) -> TypedLine:
         """The line in which ``--calibration latest`` names the run that is the latest now."""
+        from perfmodel.schema.run_files import latest_run
+
         options = tuple(
             (name, (words[0], str(latest_run())))
             if (name, words[-1:]) == ("calibration", (LATEST,))

@@ -147,7 +147,8 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if setting.handover is None or not sent:
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
-    low, time, high, evidence = (np.broadcast_to(end, shape) for end in setting.handover.sum_times(sent))
+    ends: Any = setting.handover.sum_times(sent)
+    low, time, high, evidence = (np.broadcast_to(end, shape) for end in ends)
     code = constant(0, shape)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))

@@ -56,7 +56,7 @@ class TableKinds:
     law: Ints
 
     def __len__(self) -> int:
-        return self.rows.shape[0]
+        return int(self.rows.shape[0])
 
     @property
     def columns(self) -> tuple[Array, ...]:
@@ -106,11 +106,12 @@ class Configs:
     def select(self, span: Any) -> Configs:
         """Some of the configurations."""
         columns = self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes
-        tables, options = self.tables, (self.given_gpus, self.filled, self.usable_bytes)
-        of_tables = tables.count, *tables.columns
+        table_bytes, gpus, needed, batch, id_bytes = (column[span] for column in columns)
+        of_tables = (self.tables.count, *self.tables.columns)
         chosen = (column[:, span] if column.shape[1] > 1 else column for column in of_tables)
-        kinds = TableKinds(*chosen, tables.laws, tables.law)
-        return Configs(*(column[span] for column in columns), kinds, *options)
+        kinds = TableKinds(*chosen, laws=self.tables.laws, law=self.tables.law)
+        options = self.given_gpus, self.filled, self.usable_bytes
+        return Configs(table_bytes, gpus, needed, batch, id_bytes, kinds, *options)
 
 
 def count_loads(
@@ -141,7 +142,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     columns = (*of_tables, *of_pass, law[:, np.newaxis])
     flat = [np.broadcast_to(column, shape).reshape(-1) for column in columns]
     batch, gpus, domain, id_bytes, beside, all_rows, laws = flat[len(of_tables) :]
-    shapes = TableShapes(*flat[: len(of_tables)], tables.laws, laws)
+    shapes = TableShapes(*flat[: len(of_tables)], laws=tables.laws, law=laws)
     training = None
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))

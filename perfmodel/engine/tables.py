@@ -108,7 +108,8 @@ class PlanTables(TableShapes):
         ]
         names = tuple(table.name for table in tables.tables)
         columns = np.array(shapes, dtype=np.float64).T.copy()
-        return PlanTables(*columns, *collect_laws(ids), tables.name, names)
+        laws, law = collect_laws(ids)
+        return PlanTables(*columns, laws=laws, law=law, model=tables.name, names=names)
 
     @staticmethod
     def load(

@@ -10,7 +10,6 @@ from pathlib import Path
 from perfmodel.answer.what_would_help import NextExperiment
 from perfmodel.report.terminal import command_lines, page_width, paragraph
 from perfmodel.schema.files import SAMPLES_NAME
-from perfmodel.schema.run_files import calibrate_line
 from perfmodel.units import format_bytes, format_fraction
 
 
@@ -20,7 +19,11 @@ def run_line(calibration_file: str | None) -> str:
     calibration_file  the user's calibration, which lies in the folder of its run
     """
     folder = Path(calibration_file or "").parent
-    return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
+    if not calibration_file or not (folder / SAMPLES_NAME).is_file():
+        return ""
+    from perfmodel.schema.run_files import calibrate_line
+
+    return calibrate_line(folder)
 
 
 def experiment_text(
