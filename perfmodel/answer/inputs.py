@@ -135,11 +135,12 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     _check_fit(a["table_bytes"], gpus, needed, room)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
-    none = np.zeros(1)
-    columns = (a["table_count"], rows, a["dim"], a["dtype"], a["pooling"], none, none + 1, none)
-    kinds = (x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for x in columns)
+    columns = {"count": a["table_count"], "rows": rows, "dim": a["dim"], "dtype": a["dtype"]}
+    columns |= {"pooling": a["pooling"], "features": np.ones(1)}
+    columns |= {"weight_bytes": np.zeros(1), "buckets": np.zeros(1)}
+    kinds = {name: x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for name, x in columns.items()}
     laws, law = collect_laws([ids])
-    tables = TableKinds(*kinds, laws=laws, law=law)
+    tables = TableKinds(**kinds, laws=laws, law=law)
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], tables, "gpus" in a, filled)
 
@@ -190,9 +191,9 @@ def _list_kinds(tables: TableSet, ids: Distribution) -> TableKinds:
         for t, place in zip(tables.tables, law.tolist(), strict=True)
     )
     columns = np.array([(count, *kind) for kind, count in sorted(kinds.items())], dtype=np.float64).T
-    count, rows, dim, pooling, dtype, *more = columns[:-1, :, np.newaxis]
-    law_of_kind = columns[-1].astype(np.int64)
-    return TableKinds(count, rows, dim, dtype, pooling, *more, laws=laws, law=law_of_kind)
+    names = "count", "rows", "dim", "pooling", "dtype", "weight_bytes", "features", "buckets"
+    numbers = dict(zip(names, columns[:-1, :, np.newaxis], strict=True))
+    return TableKinds(**numbers, laws=laws, law=columns[-1].astype(np.int64))
 
 
 class TooFewGpusError(BadInputError):

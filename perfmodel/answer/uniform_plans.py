@@ -135,9 +135,9 @@ class UniformPlans:
                 f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
             )
         counts = kinds.count[:, 0].astype(np.int64)
-        columns = (np.repeat(column[:, 0], counts) for column in kinds.columns)
+        columns = {name: np.repeat(column[:, 0], counts) for name, column in kinds.columns.items()}
         names, law = tuple(f"table_{place}" for place in range(count)), np.repeat(kinds.law, counts)
-        tables = PlanTables(*columns, laws=kinds.laws, law=law, model=model, names=names)
+        tables = PlanTables(**columns, laws=kinds.laws, law=law, model=model, names=names)
         id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
         evaluator = Evaluator(basis, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
         return UniformPlans(evaluator, usable_bytes)

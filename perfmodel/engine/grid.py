@@ -19,7 +19,7 @@ from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import FLAT
 from perfmodel.engine.steps import Times
-from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
+from perfmodel.engine.tables import SHAPE, Array, Ints, TableShapes, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
@@ -59,10 +59,9 @@ class TableKinds:
         return int(self.rows.shape[0])
 
     @property
-    def columns(self) -> tuple[Array, ...]:
-        """The columns of ``TableShapes``, from rows to buckets."""
-        shape = self.rows, self.dim, self.dtype, self.pooling, self.weight_bytes
-        return *shape, self.features, self.buckets
+    def columns(self) -> dict[str, Array]:
+        """The numbers of each kind, by field of ``TableShapes``."""
+        return {name: getattr(self, name) for name in SHAPE}
 
     @property
     def ids_names(self) -> str:
@@ -107,9 +106,9 @@ class Configs:
         """Some of the configurations."""
         columns = self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes
         table_bytes, gpus, needed, batch, id_bytes = (column[span] for column in columns)
-        of_tables = (self.tables.count, *self.tables.columns)
-        chosen = (column[:, span] if column.shape[1] > 1 else column for column in of_tables)
-        kinds = TableKinds(*chosen, laws=self.tables.laws, law=self.tables.law)
+        of_tables = {"count": self.tables.count, **self.tables.columns}
+        chosen = {name: x[:, span] if x.shape[1] > 1 else x for name, x in of_tables.items()}
+        kinds = TableKinds(**chosen, laws=self.tables.laws, law=self.tables.law)
         options = self.given_gpus, self.filled, self.usable_bytes
         return Configs(table_bytes, gpus, needed, batch, id_bytes, kinds, *options)
 
@@ -137,12 +136,15 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     tables = work.tables
     law, rows = tables.law[some], tables.rows[some]
     shape = rows.shape[0], work.gpus.size
-    of_tables = [column[some] for column in tables.columns]
+
+    def spread(column: Array) -> Array:
+        return np.broadcast_to(column, shape).reshape(-1)
+
+    of_tables = {name: spread(column[some]) for name, column in tables.columns.items()}
     of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
-    columns = (*of_tables, *of_pass, law[:, np.newaxis])
-    flat = [np.broadcast_to(column, shape).reshape(-1) for column in columns]
-    batch, gpus, domain, id_bytes, beside, all_rows, laws = flat[len(of_tables) :]
-    shapes = TableShapes(*flat[: len(of_tables)], laws=tables.laws, law=laws)
+    batch, gpus, domain, id_bytes, beside, all_rows = map(spread, of_pass)
+    law_of_kind = np.broadcast_to(law[:, np.newaxis], shape).reshape(-1)
+    shapes = TableShapes(**of_tables, laws=tables.laws, law=law_of_kind)
     training = None
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))

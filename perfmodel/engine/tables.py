@@ -23,6 +23,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+SHAPE = "rows", "dim", "dtype", "pooling", "weight_bytes", "features", "buckets"
+"""Fields of ``TableShapes`` that hold a number for each table."""
+
+
 @dataclass(frozen=True, eq=False)
 class TableShapes:
     """What the equations of loads need to know of T tables: arrays of shape [T].
@@ -107,9 +111,9 @@ class PlanTables(TableShapes):
             for t in tables.tables
         ]
         names = tuple(table.name for table in tables.tables)
-        columns = np.array(shapes, dtype=np.float64).T.copy()
+        columns = dict(zip(SHAPE, np.array(shapes, dtype=np.float64).T.copy(), strict=True))
         laws, law = collect_laws(ids)
-        return PlanTables(*columns, laws=laws, law=law, model=tables.name, names=names)
+        return PlanTables(**columns, laws=laws, law=law, model=tables.name, names=names)
 
     @staticmethod
     def load(
