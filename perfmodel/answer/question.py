@@ -333,14 +333,14 @@ def _read_workload(workload: Any) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def read_sharding(text: str | None, more: str = ALL) -> str | None:
-    """The sharding in a text, a name of ``WAYS`` or ``more``; None: not given.
+def read_sharding(text: str | None) -> str | None:
+    """The sharding in a text, a name of ``WAYS`` or ``all``; None: not given.
 
     Limits: unknown name -> BadInputError
     """
     if text is None:
         return None
-    return more if text.strip().lower() == more else find_way(text, more)
+    return ALL if text.strip().lower() == ALL else find_way(text)
 
 
 _SUFFIXES_OF = {

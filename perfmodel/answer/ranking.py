@@ -342,12 +342,12 @@ class Size:
         return find_ties(self.answers)
 
 
-def compare_sizes(ask: Callable[[float], Answer], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
+def compare_sizes(ask: Callable[[float], Answer]) -> Iterator[Size]:
     """Compare all shardings at every total size of the tables, each on its fewest GPUs (``answer_each``).
 
-    ask  returns the row-wise answer for a total size;  sizes  the total sizes [bytes]
+    ask  returns the row-wise answer for a total size [bytes], one of ``SIZES``
     """
-    for table_bytes in sizes:
+    for table_bytes in SIZES:
         base, answers = answer_each(ask(table_bytes), tuple(WAYS))
         yield Size(table_bytes, base, tuple(answers))
 

@@ -346,7 +346,6 @@ def find_feasible(
     columns: Columns,
     machine: Machine,
     reserve: float = DEFAULT_RESERVE,
-    gpus_per_node: int | None = None,
     *,
     training: bool = False,
     **values: Any,
@@ -356,8 +355,7 @@ def find_feasible(
     training  whether the rows are those of a training pass;  values  fixed values of the grid (dtype, ...)
     Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True;  values that are never valid -> BadInputError
     """
-    node = gpus_per_node or machine.gpus_per_node
-    room = Room(machine.value("hbm_bytes"), reserve, node, training)
+    room = Room(machine.value("hbm_bytes"), reserve, machine.gpus_per_node, training)
     a, needed, gpus, row = find_sizes({**values, **columns}, room)
     rows = a["table_bytes"] / (a["table_count"] * row)
     fewest = capacity.gpus_needed(a["table_bytes"], room.hbm_bytes, 0.0)

@@ -136,7 +136,7 @@ class Step:
     grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
     is_kernel   whether it runs on one GPU without communication
     gathers     whether it reads rows and pools them, so that it has DRAM and L2 bytes
-    sorts       whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)
+    sorts       whether it deduplicates ids, by a sort or a hash table (``PassBasis.list_sorts``)
     cause       of its error: errors of steps with one cause are fully correlated
     label       that people read, and may type (``label_step``)
     """
