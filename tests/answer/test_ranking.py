@@ -118,7 +118,6 @@ def test_a_plan_leads_the_screen_of_a_set_of_tables(cli: Any) -> None:
 
 @pytest.mark.parametrize("words", [
     "--table-size 10TB",
-    "--table-size 10TB --tables 200",
     "--table-size 2TB --tables 30 --dim 128 --set global_batch=983040",
     "--model mlperf-dlrm-dcnv2 --gpus 16",
 ])  # fmt: skip
@@ -132,10 +131,9 @@ def test_each_change_is_the_answer_to_its_option(cli: Any, words: str) -> None:
         assert (anew["low_s"], anew["high_s"]) == pytest.approx((change["low_s"], change["high_s"]))
 
 
-@pytest.mark.parametrize("tables", ["20", "200"])
-def test_more_gpus_are_proposed_up_to_the_least_gpu_time(cli: Any, tables: str) -> None:
+def test_more_gpus_are_proposed_up_to_the_least_gpu_time(cli: Any) -> None:
     """The opponent: every number of whole nodes up to twice as many. 20 tables are even on 160 GPUs."""
-    words = ("project", "--table-size", "10TB", "--tables", tables, "--json")
+    words = ("project", "--table-size", "10TB", "--tables", "20", "--json")
     base = json.loads(cli(*words).out)
     more = [change for change in base["changes"] if change["group"] == "more GPUs"]
     (node,) = [change for change in more if "a node more" in change["label"]]
