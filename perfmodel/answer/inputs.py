@@ -97,7 +97,7 @@ def _read_dtypes(value: Any) -> Array:
     return np.array([float(DTYPES.index(name)) for name in names])[codes]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Room:
     """Memory for rows.
 

@@ -48,7 +48,7 @@ class Change:
     question: Question
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sensitivity:
     """A change and its effect: what its ``option``, typed beside the question's own, would answer.
 

@@ -38,7 +38,7 @@ Busiest = Callable[[Step], tuple[float, float, int]]
 """Returns, of a step of one plan: bytes of the busiest GPU, mean bytes of a GPU, the busiest GPU."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TimedStep:
     """A step of many passes: bytes that a GPU sends or moves in it, and its times."""
 

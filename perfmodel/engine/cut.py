@@ -93,7 +93,7 @@ class AllLookUps:
         return misses
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Training:
     """What the backward pass needs to know beyond the forward pass.
 
@@ -106,7 +106,7 @@ class Training:
     unique_everywhere: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoadInputs:
     """Everything that the loads of a pass depend on: the tables, the ranks, and the constants.
 

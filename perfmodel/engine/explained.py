@@ -51,7 +51,7 @@ _COLUMNS = {
 Equations = tuple[Evaluation, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """A step, and how its time follows: the value of the first of its equations, times ``factor``.
 

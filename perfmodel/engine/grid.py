@@ -326,7 +326,7 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CostedGrid:
     """Configurations with the costs from which their columns are computed.
 

@@ -29,7 +29,7 @@ Bytes = defaultdict[Resource, Array]
 """Bytes of tables by resource; a resource that is absent has none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ShardLoads:
     """Bytes that sharded tables add to ranks, by table and scheme; arrays [..., K] for K resources.
 
@@ -45,7 +45,7 @@ class ShardLoads:
         return ShardLoads(self.own[index], self.everywhere[index])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loads:
     """Bytes of every resource on every rank of a plan: ``values`` is [K, G] for K resources, G ranks."""
 
@@ -61,7 +61,7 @@ class Loads:
         return np.asarray(self.values[resource])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoadModel(LoadInputs):
     """Computes the loads of tables on G ranks: bytes of every resource."""
 

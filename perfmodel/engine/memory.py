@@ -14,7 +14,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.units import format_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GpuMemory:
     """Memory of every rank of a plan [G], or of a GPU in every configuration [C], in bytes.
 
@@ -54,7 +54,7 @@ class GpuMemory:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MemoryModel:
     """Memory of tables with an optimizer: rows, state and exchange buffers of every rank.
 

@@ -17,7 +17,7 @@ from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PassTimes:
     """Computes the times of the steps of passes, with the constants and libraries of ``basis``.
 
