@@ -207,6 +207,7 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
     compared = compare_with_local(causes, base.local, floor, base.gpus)
     totals = {
         **{name: float(value) for name, value in compared.items()},
+        "time_s": cost.time_s,  # to the last digit that of the plan
         "memory_bytes": float(memory.total_bytes[fullest]),
         "buffer_bytes": count.buffer_bytes,
         "fits": 1.0,
