@@ -38,7 +38,7 @@ from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.question.plans import FORMATS, PlanOptions
-from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
@@ -176,4 +176,4 @@ def _write_page(
 ) -> None:
     """Write the page of a plan, which names the command that makes it again in any folder."""
     command = typed.text(without=["out", "as_json"], more=["--out", path.name])
-    write_page(plan_page(answer, command, whole, alerts=alerts(None, calibration)), path)
+    write_page(plan_page(answer, command, whole, alerts=list_alerts(None, calibration)), path)

@@ -20,7 +20,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.assemble import write_page
-from perfmodel.report.page.question_page import paper_page, question_page
+from perfmodel.report.page.question_page import build_paper_page, build_question_page
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.run_files import measured_groups
@@ -54,11 +54,11 @@ def report(context: typer.Context, options: ReportOptions) -> None:
         return block
 
     with advised(question):
-        make_page = paper_page if options.paper else question_page
+        make_page = build_paper_page if options.paper else build_question_page
         page = make_page(find_subject(question), line.pinned().text(without=("out", "as_json")), draw)
     size = write_page(page, out)
     if options.as_json:
-        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
+        emit_json("report", file=str(out), bytes=size, blocks=page.describe_figures())
         return
     emit(f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed.")
 
@@ -75,9 +75,9 @@ def _check_paper(line: TypedLine) -> None:
 
 def _choose_size(question: Question) -> str:
     """The table size of a question without one: what the largest group of ranks of the user's run holds."""
-    known = load_calibration(question.calibration) if question.calibration else None
-    if known is None or known.backend in LAW_BACKENDS:
+    fitted = load_calibration(question.calibration) if question.calibration else None
+    if fitted is None or fitted.backend in LAW_BACKENDS:
         return _TABLE_SIZE
-    groups = measured_groups(known) or measured_groups(known, ("all_to_all",))
+    groups = measured_groups(fitted) or measured_groups(fitted, ("all_to_all",))
     usable = question.machine.value("hbm_bytes") * (1 - question.reserve)
     return f"{short_below(max(groups) * usable):.0f}" if max(groups, default=1) > 1 else _TABLE_SIZE

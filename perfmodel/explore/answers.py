@@ -14,8 +14,8 @@ from perfmodel.explore.controls import list_controls
 from perfmodel.explore.texts import QuestionTexts
 from perfmodel.report.figures.registry import draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.page.assemble import head_html, live_block, rest_html
-from perfmodel.report.page.question_page import card_of
+from perfmodel.report.page.assemble import build_live_block, render_head, render_rest
+from perfmodel.report.page.question_page import build_card
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import parse_quantity
@@ -51,7 +51,7 @@ def show_answer(texts: QuestionTexts) -> dict[str, Any]:
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
         "knobs": place_knobs(subject, said),
         "view": _write_view(subject),
-        "blocks": [live_block(draw_figure("breakdown", subject))],
+        "blocks": [build_live_block(draw_figure("breakdown", subject))],
         "command": shlex.join(texts.to_words()),
         "search": texts.search,
         "later": [WHAT_IFS, *LATER],
@@ -78,8 +78,8 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
 
 def _write_view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
     """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
-    card = card_of(subject, whole=whole)
-    return {"sentence": card.sentence, "html": head_html(card) + rest_html(card)}
+    card = build_card(subject, whole=whole)
+    return {"sentence": card.sentence, "html": render_head(card) + render_rest(card)}
 
 
 def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
@@ -93,4 +93,4 @@ def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
         subject = compute_answer(texts)
         if name == WHAT_IFS:
             return {"view": _write_view(subject, whole=True)}
-        return live_block(draw_figure(name, subject))
+        return build_live_block(draw_figure(name, subject))

@@ -34,24 +34,24 @@ class Column:
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
     """The rows as a table for the terminal; with a last line of totals if a column has a total."""
-    shown = [each for each in columns if each.text is not None]
+    shown = [column for column in columns if column.text is not None]
     heads, cells = columns_cells(shown, rows)
-    if any(each.total for each in shown):
-        cells.append([each.total for each in shown])
-    turns = sorted((each.goes, at) for at, each in enumerate(shown) if each.goes)
-    left = [at for at, each in enumerate(shown) if each.left]
-    return table(heads, cells, left=left, drop=[at for _, at in turns])
+    if any(column.total for column in shown):
+        cells.append([column.total for column in shown])
+    turns = sorted((column.goes, place) for place, column in enumerate(shown) if column.goes)
+    left = [place for place, column in enumerate(shown) if column.left]
+    return table(heads, cells, left=left, drop=[place for _, place in turns])
 
 
 def columns_cells(columns: Iterable[Column], rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
     """The headings of the columns on the screen, and for each row the texts of its cells."""
-    shown = [(each.head, each.text) for each in columns if each.text is not None]
+    shown = [(column.head, column.text) for column in columns if column.text is not None]
     return [head for head, _ in shown], [[text(row) for _, text in shown] for row in rows]
 
 
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
     """The values of a row by their keys in JSON and CSV, over all columns."""
-    return {key: value(row) for each in columns for key, value in each.data.items()}
+    return {key: value(row) for column in columns for key, value in column.data.items()}
 
 
 def attributes(*names: str, of: str = "") -> dict[str, Getter]:

@@ -37,18 +37,18 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
     return "\n\n".join([*parts, verdicts_text(verdicts, "bands")])
 
 
-def _part(record: Mapping[Any, Any]) -> str:
-    part = "held out" if record["held_out"] else "fitted"
-    return part if record["implementation"] == "exchange" else str(record["implementation"])
+def _describe_implementation(record: Mapping[Any, Any]) -> str:
+    role = "held out" if record["held_out"] else "fitted"
+    return role if record["implementation"] == "exchange" else str(record["implementation"])
 
 
-def _signed(value: float) -> str:
+def _write_error(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + format_fraction(abs(value))
 
 
 _PASSES = (
     Column("library", lambda record: str(record["backend"]), left=True, goes=4),
-    Column("pass", _part, left=True),
+    Column("pass", _describe_implementation, left=True),
     Column("G", lambda record: str(record["gpus"]), goes=3),
     Column("B", lambda record: str(record["batch"])),
     Column("T", lambda record: str(record["tables"])),
@@ -57,12 +57,12 @@ _PASSES = (
     Column("type", lambda record: str(record["dtype"]), left=True, goes=1),
     Column("measured", lambda record: format_time(float(record["time_s"]))),
     Column("projected", lambda record: format_time(float(record["projected_s"])), goes=2),
-    Column("error", lambda record: _signed(float(record["error"]))),
+    Column("error", lambda record: _write_error(float(record["error"]))),
     Column("band", lambda record: "inside" if record["inside"] else "outside", left=True),
 )
 _STEPS = (
     Column("step", lambda row: label_step(row["step"]), left=True),
     Column("n", lambda row: str(row["n"])),
     Column("share", lambda row: format_fraction(row["share"])),
-    Column("error", lambda row: _signed(row["error"])),
+    Column("error", lambda row: _write_error(row["error"])),
 )

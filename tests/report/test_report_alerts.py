@@ -10,7 +10,7 @@ import pytest
 from oracles import own_run
 
 from perfmodel.answer import Answer, project_one
-from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.alerts import list_alerts
 from perfmodel.schema.files import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine, load_machine, read_machine
 from perfmodel.schema.runs import Finish, PointLine, Status, Visit
@@ -67,7 +67,7 @@ def without_ends(operation: str) -> Iterator[Any]:
 
 
 def test_a_quiet_and_complete_run_is_not_doubted(folder: Path, answer: Answer) -> None:
-    assert alerts(answer, folder / NAME) == ()
+    assert list_alerts(answer, folder / NAME) == ()
 
 
 @pytest.mark.parametrize(
@@ -81,31 +81,31 @@ def test_a_quiet_and_complete_run_is_not_doubted(folder: Path, answer: Answer) -
 def test_points_that_ended_badly_are_counted(
     folder: Path, answer: Answer, status: Status, words: str
 ) -> None:
-    (text,) = alerts(answer, changed(folder, ended(status, "all_reduce")))
+    (text,) = list_alerts(answer, changed(folder, ended(status, "all_reduce")))
     assert text.startswith("42 points of run four-cores-01234567 ") and words in text
     assert "\n  perfmodel calibrate --noise 1% --out " in text
 
 
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Answer) -> None:
     path = changed(folder, without_ends("reduce_scatter"), complete=False)
-    (text,) = alerts(answer, path)
+    (text,) = list_alerts(answer, path)
     assert text.startswith(f"{PARTIAL} 42 points not done. To resume:")
     assert "\n  perfmodel calibrate --quick --out " in text
     alone = path.with_name("alone.json")
     path.rename(alone)
     (alone.parent / SAMPLES_NAME).unlink()
-    assert alerts(answer, alone) == (f"{PARTIAL} some planned points are missing.",)
+    assert list_alerts(answer, alone) == (f"{PARTIAL} some planned points are missing.",)
 
 
 def test_results_that_nobody_checked_are_told(folder: Path, answer: Answer) -> None:
-    (text,) = alerts(answer, changed(folder, own_run.lines(), checked=False))
+    (text,) = list_alerts(answer, changed(folder, own_run.lines(), checked=False))
     assert "were not checked" in text and "perfmodel calibrate --quick" in text
 
 
 def test_curves_of_another_machine_are_told() -> None:
-    assert alerts(project_one(table_bytes=1e12)) == ()
+    assert list_alerts(project_one(table_bytes=1e12)) == ()
     shipped = load_machine("h200-sxm-ib")
     mine = Machine.model_validate({**shipped.model_dump(), "name": "mine"})
-    (text,) = alerts(project_one(table_bytes=10e12, machine=mine))
+    (text,) = list_alerts(project_one(table_bytes=10e12, machine=mine))
     assert text.startswith("NCCL was not measured on mine: its curves are those of h")
     assert "carried over" in text and text.endswith("\n  perfmodel calibrate --only nccl")

@@ -22,7 +22,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import PAPER
 from perfmodel.report.page import assemble
-from perfmodel.report.page.assemble import block_data, block_html, script_safe
+from perfmodel.report.page.assemble import build_data, escape_script, render_block
 from perfmodel.report.page.parts import Card, Page
 
 WORDS = ("report", "--table-size", "10TB")
@@ -166,11 +166,11 @@ BAD = "<script>alert(1)</script>"
 
 def test_text_from_files_stays_text() -> None:
     for text in (BAD, "</SCRIPT>", "<!--", "\u2028<b>"):
-        safe = script_safe([text])
+        safe = escape_script([text])
         assert json.loads(safe) == [text] and not re.search("<[/!s]|\u2028", safe, re.IGNORECASE)
     block = Block("n", BAD, BAD, style.new_figure(), BAD, ({"<b>": "x|y"},))
     card = Card(BAD, BAD, BAD, BAD, {}, BAD, [BAD], BAD, [BAD])
-    written = assemble.page_html(Page(BAD, "", card, (block, Missing("m", BAD)), "", alerts=(BAD,)))
+    written = assemble.render_page(Page(BAD, "", card, (block, Missing("m", BAD)), "", alerts=(BAD,)))
     assert BAD not in written and "&lt;script" in written
 
 
@@ -192,7 +192,7 @@ def test_provenance_has_every_equation_and_value(page: Path) -> None:
 def test_a_block_is_plain_data() -> None:
     figure = style.new_figure(height=100)
     rows = ({"a": 1.5, "b": "x"}, {"a": float("nan"), "c": None})
-    found = block_data(Block("n", "t", "h", figure, "s", rows))
+    found = build_data(Block("n", "t", "h", figure, "s", rows))
     assert found["columns"] == ["a", "b", "c"] and found["rows"] == [[1.5, "x", None], [None, None, None]]
-    assert block_data(Missing("n", "because")) == {"name": "n", "missing": "because"}
-    assert "height:100px" in block_html(Block("n", "t", "h", figure, "s", rows))
+    assert build_data(Missing("n", "because")) == {"name": "n", "missing": "because"}
+    assert "height:100px" in render_block(Block("n", "t", "h", figure, "s", rows))

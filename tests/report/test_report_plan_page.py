@@ -25,7 +25,7 @@ from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import hold_pieces, placements, sum_pieces
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.stacked_bars import part_colour, pattern
-from perfmodel.report.page.assemble import document, page_html
+from perfmodel.report.page.assemble import build_document, render_page
 from perfmodel.report.page.plan_page import (
     evidence_shares,
     plan_blocks,
@@ -243,10 +243,10 @@ def test_names_from_files_stay_text(answer: Planned) -> None:
         assert not any("<script" in str(text) for text in block.figure.layout.yaxis.ticktext or ())
     command = f"perfmodel plan --model '{BAD}'"
     made = plan_page(answer, command)
-    page = page_html(made)
+    page = render_page(made)
     assert BAD not in page and "&lt;script&gt;" in page
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found and json.loads(found[1]) == json.loads(json.dumps(document(made)))
+    assert found and json.loads(found[1]) == json.loads(json.dumps(build_document(made)))
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
     assert len(page.encode()) < 6e6
 
@@ -254,10 +254,10 @@ def test_names_from_files_stay_text(answer: Planned) -> None:
 def test_the_page_brings_the_plan_unless_it_is_large(
     answer: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, Any] = document(plan_page(answer, ""))
+    told: dict[str, Any] = build_document(plan_page(answer, ""))
     assert told["plan"] == json.loads(json.dumps(answer.to_dict()["plan"]))
     monkeypatch.setattr("perfmodel.report.page.plan_page.MOST_RANKS", 3)
-    assert document(plan_page(answer, ""))["plan"] is None
+    assert build_document(plan_page(answer, ""))["plan"] is None
 
 
 def test_every_step_has_its_equations(answer: Planned) -> None:

@@ -14,7 +14,15 @@ from perfmodel.engine.schemes import TORCHREC, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, Trace, hover, read_evidence, safe, whiskers
+from perfmodel.report.figures.chart import (
+    Axis,
+    Row,
+    Trace,
+    draw_whiskers,
+    escape_text,
+    join_lines,
+    read_evidence,
+)
 from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 
@@ -45,7 +53,7 @@ def draw_breakdown(subject: Subject) -> Block:
             {
                 "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[-1]],
                 "x": [factor * step.time_s] * 2, "base": [factor * start_s] * 2, "hoverinfo": "text",
-                "hovertext": hover(words), "marker": {"color": style.colour(place)},
+                "hovertext": join_lines(words), "marker": {"color": style.colour(place)},
             }
         )  # fmt: skip
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))
@@ -80,7 +88,7 @@ def _draw_bands(ends: Sequence[tuple[float, ...]], places: Sequence[Any], factor
     scaled = [(factor * time, factor * low, factor * high) for time, low, high in ends]
     return {
         "type": "scatter", "mode": "markers", "name": "95 % band", "x": [time for time, *_ in scaled],
-        "y": list(places), "error_x": whiskers(scaled, color=style.RULE),
+        "y": list(places), "error_x": draw_whiskers(scaled, color=style.RULE),
         "marker": {"color": style.RULE, "size": 4}, "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
 
@@ -172,20 +180,21 @@ def _draw_bars(rows: Sequence[Row], name: str) -> Any:
     traces = []
     for kind in sorted(set(map(read_evidence, rows)), key=lambda kind: kind.rank):
         places = [place for place, row in enumerate(rows) if row["evidence"] == kind]
-        words = [[safe(" ".join(texts[place])), _TIME.describe(rows[place])] for place in places]
+        words = [[escape_text(" ".join(texts[place])), _TIME.describe(rows[place])] for place in places]
         traces.append(
             {
                 "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36, "y": places,
                 "x": [factor * rows[place]["time_s"] for place in places], "showlegend": True,
                 "hoverinfo": "text", "marker": {"color": style.EVIDENCE_COLOURS[kind]},
-                "hovertext": [hover([*lines, f"evidence: {kind}"]) for lines in words],
+                "hovertext": [join_lines([*lines, f"evidence: {kind}"]) for lines in words],
             }
         )  # fmt: skip
     traces.append(_draw_bands([_TIME.read(row) for row in rows], range(len(rows)), factor))
     labels = [
         {
             "x": 0, "xref": "paper", "xanchor": "left", "y": place - 0.2, "yanchor": "bottom",
-            "align": "left", "showarrow": False, "text": "<br>".join(map(safe, text)), "font": {"size": 12},
+            "align": "left", "showarrow": False, "font": {"size": 12},
+            "text": "<br>".join(map(escape_text, text)),
         }
         for place, text in enumerate(texts)
     ]  # fmt: skip

@@ -27,33 +27,33 @@ Trace = dict[str, Any]
 """Plotly's description of marks."""
 
 
-def size_words(size: float) -> str:
+def format_size(size: float) -> str:
     """A memory size: ``20.5 GB``."""
     return format_bytes(size, binary=False)
 
 
-def safe(text: str) -> str:
+def escape_text(text: str) -> str:
     """The text with < > & escaped, because figures interpret tags; for text from files."""
     return html.escape(text, quote=False)
 
 
-def hover(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """The lines joined for hover text; empty lines are left out."""
     return "<br>".join(filter(None, lines))
 
 
-def library_name(backend: str) -> str:
+def name_library(backend: str) -> str:
     """A library's name in text: ``nccl`` -> ``NCCL``."""
     return {"gloo": "Gloo"}.get(backend, backend.upper())
 
 
-def collective_name(collective: str) -> str:
+def name_collective(collective: str) -> str:
     """A collective's name in text: ``all_to_all`` -> ``all-to-all``."""
     return collective.replace("_", "-")
 
 
 _WRITE: dict[str, Callable[[float], str]] = {
-    "s": format_time, "B": size_words, "KiB": format_bytes, "B/s": format_rate, "×": format_ratio,
+    "s": format_time, "B": format_size, "KiB": format_bytes, "B/s": format_rate, "×": format_ratio,
     "count": format_count, "number": format_number, "%": lambda value: f"{value:+.3g} %", "name": str,
 }  # fmt: skip
 """By unit, how a value is written. KiB  of the sizes of messages, which double"""
@@ -118,19 +118,19 @@ class Axis:
         return write(value) + (f", band {write(low)} – {write(high)}" if low != high else "")
 
 
-def lay_out(traces: Sequence[Trace], xs: Sequence[Axis], ys: Sequence[Axis]) -> Trace:
+def place_panes(traces: Sequence[Trace], xs: Sequence[Axis], ys: Sequence[Axis]) -> Trace:
     """Plotly's layout of panes in columns and rows that share their axes. traces  that are drawn in them"""
     axes: Trace = {"grid": {"rows": len(ys), "columns": len(xs), "pattern": "coupled"}}
     for letter, row in (("x", xs), ("y", ys)):
         for place, axis in enumerate(row):
-            name = f"{letter}{_number(place)}"
+            name = f"{letter}{_name_axis(place)}"
             drawn = [trace for trace in traces if trace[f"{letter}axis"] == name]
             values = [value for trace in drawn for value in trace[letter] if value]
-            axes[f"{letter}axis{_number(place)}"] = axis.set_up(values)
+            axes[f"{letter}axis{_name_axis(place)}"] = axis.set_up(values)
     return axes
 
 
-def _number(place: int) -> str:
+def _name_axis(place: int) -> str:
     return "" if place == 0 else str(place + 1)
 
 
@@ -149,17 +149,19 @@ def draw_marks(
     about   returns words for the hover text of a point; None: its value on the x axis
     more    settings of the trace
     """
-    label = safe(rows[0]["line"])
+    label = escape_text(rows[0]["line"])
     marker = {"color": style.colour(number), "symbol": style.symbol(number), "size": 7}
     line = {"color": style.colour(number), "width": 2.5}
     words = [
-        hover([label, about(row) if about else x.describe(row), y.describe(row), _describe_evidence(row)])
+        join_lines(
+            [label, about(row) if about else x.describe(row), y.describe(row), _describe_evidence(row)]
+        )
         for row in rows
     ]
     return {
         "type": "scatter", "mode": "markers", "name": label, "legendgroup": label,
         "x": [row[x.column] for row in rows], "y": [row[y.column] for row in rows],
-        "xaxis": f"x{_number(pane[0])}", "yaxis": f"y{_number(pane[1])}",
+        "xaxis": f"x{_name_axis(pane[0])}", "yaxis": f"y{_name_axis(pane[1])}",
         "hovertext": words, "hoverinfo": "text", "marker": marker, "line": line, **more,
     }  # fmt: skip
 
@@ -218,7 +220,7 @@ _DASH_WORDS = {
 }  # fmt: skip
 
 
-def whiskers(points: Iterable[tuple[float, float, float]], **look: Any) -> Trace:
+def draw_whiskers(points: Iterable[tuple[float, float, float]], **look: Any) -> Trace:
     """Plotly's error bars from (value, low, high) of each point. look  their settings"""
     points = list(points)
     above, below = [high - value for value, _, high in points], [value - low for value, low, _ in points]
@@ -226,9 +228,9 @@ def whiskers(points: Iterable[tuple[float, float, float]], **look: Any) -> Trace
     return {**settings, "array": above, "arrayminus": below, **look}
 
 
-def rule(axis: str, value: float) -> Trace:
+def draw_rule(axis: str, value: float) -> Trace:
     """A plotly shape: a dotted line at ``value`` of an axis (x, y2) across the whole figure."""
     along, across = ("x", "y") if axis[0] == "x" else ("y", "x")
     place = {f"{along}ref": axis, f"{along}0": value, f"{along}1": value}
-    whole = {f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1}
-    return {"type": "line", **place, **whole, "line": {"color": style.RULE, "width": 1, "dash": "dot"}}
+    reach = {f"{across}ref": "paper", f"{across}0": 0, f"{across}1": 1}
+    return {"type": "line", **place, **reach, "line": {"color": style.RULE, "width": 1, "dash": "dot"}}

@@ -21,12 +21,12 @@ from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
     Axis,
     Row,
-    collective_name,
     draw_line,
     draw_marks,
-    lay_out,
-    library_name,
-    rule,
+    draw_rule,
+    name_collective,
+    name_library,
+    place_panes,
 )
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.verdicts import count_verdicts, describe_verdicts, judge
@@ -57,7 +57,7 @@ class MeasuredCurve:
     def label(self) -> str:
         """The library in words: ``NCCL 2.29.2 (stream)``."""
         c = self.model.calibration
-        return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
+        return f"{name_library(str(c.backend))} {c.library_version} ({c.clock})"
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -170,13 +170,13 @@ def compare_curves(curves: Sequence[MeasuredCurve]) -> tuple[list[MeasuredCurve]
 
 def describe_series(curves: Sequence[MeasuredCurve]) -> str:
     """What the curves of a collective say: which library is faster where; of one, its floor and its rate."""
-    name = collective_name(curves[0].curve.collective)
+    name = name_collective(curves[0].curve.collective)
     pair, switch = compare_curves(curves)
     if pair:
-        faster, other = (line.label for line in pair)
+        faster, slower = (line.label for line in pair)
         if switch is not None:
-            return f"{name}: {faster} is faster below {format_bytes(switch)}, {other} above"
-        return f"{name}: {faster} is faster than {other} at every size that both measured"
+            return f"{name}: {faster} is faster below {format_bytes(switch)}, {slower} above"
+        return f"{name}: {faster} is faster than {slower} at every size that both measured"
     rows = [row for line in curves for row in line.rows]
     half = format_fraction(float(np.median([abs(row["off_percent"]) for row in rows])) / 100)
     return (
@@ -190,21 +190,21 @@ def _make_block(name: str, title: str, how: str, series: Series, ys: Sequence[Ax
     """A figure with a column of panes for each collective. ys  the axis of each row of panes"""
     lines = [line for curves in series.values() for line in curves]
     labels = list(dict.fromkeys(line.label for line in lines))
-    xs = [Axis("payload_bytes", f"{collective_name(key)}: payload of one GPU", "KiB") for key in series]
+    xs = [Axis("payload_bytes", f"{name_collective(key)}: payload of one GPU", "KiB") for key in series]
     traces, rules = [], []
     for column, (x, curves) in enumerate(zip(xs, series.values(), strict=True)):
         for line in curves:
             number = labels.index(line.label)
             fitted = [{**row, "evidence": Evidence.INTERPOLATED} for row in line.rows]
             law = draw_line(fitted, x, _FITTED, number, (column, 0))
-            traces += [{**part, "mode": "lines", "showlegend": False, "hoverinfo": "skip"} for part in law]
+            traces += [{**trace, "mode": "lines", "showlegend": False, "hoverinfo": "skip"} for trace in law]
             traces += [draw_marks(line.rows, x, y, number, (column, row)) for row, y in enumerate(ys)]
         _, switch = compare_curves(curves)
-        rules += [] if switch is None else [rule(f"x{column + 1 if column else ''}", switch)]
+        rules += [] if switch is None else [draw_rule(f"x{column + 1 if column else ''}", switch)]
     samples: Counter[str] = Counter()
     for line in lines:
         samples[line.model.calibration_id] += line.curve.sample_count
     source = "; ".join(f"{calibration}, {counted(n, 'sample')}" for calibration, n in samples.items())
     look = {"height": 140 + 230 * len(ys), "shapes": rules, "meta": {"min_width": 260 * len(xs)}}
-    figure = style.new_figure(traces, **look, **lay_out(traces, xs, ys))
+    figure = style.new_figure(traces, **look, **place_panes(traces, xs, ys))
     return Block(name, title, how, figure, f"Measured: {source}.", [row for x in lines for row in x.rows])

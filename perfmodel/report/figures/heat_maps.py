@@ -15,7 +15,7 @@ from perfmodel.answer.sweep import GRIDS
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, Trace, hover
+from perfmodel.report.figures.chart import Axis, Row, Trace, join_lines
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.units import format_count, format_ratio
 
@@ -162,7 +162,7 @@ def _draw_maps(maps: Sequence[Trace], titles: Sequence[Sequence[str]], height: i
 
 def _describe_cell(row: Row, names: Sequence[str]) -> str:
     words = ": ".join(filter(None, (_join(row, names), row.get("sharding", ""))))
-    return hover([words, _SLOWDOWN.describe(row), f"evidence: {row['evidence']}"])
+    return join_lines([words, _SLOWDOWN.describe(row), f"evidence: {row['evidence']}"])
 
 
 def _name_ends(rows: Sequence[Row], names: Sequence[str]) -> str:

@@ -21,9 +21,9 @@ from perfmodel.report.figures.chart import (
     describe_dashes,
     draw_line,
     draw_marks,
-    lay_out,
-    rule,
-    size_words,
+    draw_rule,
+    format_size,
+    place_panes,
 )
 from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.resources import DEFAULT_MACHINE
@@ -64,7 +64,7 @@ def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
 
 
 def _describe_point(row: Row) -> str:
-    size, gpus = size_words(row["table_bytes"]), counted(row["gpus"], "GPU")
+    size, gpus = format_size(row["table_bytes"]), counted(row["gpus"], "GPU")
     return f"{size} on {gpus}, {row['sharding']}"
 
 
@@ -93,7 +93,7 @@ def draw_slowdown(subject: Subject) -> Block:
         traces,
         height=style.FIRST_HEIGHT,
         margin={"l": 64, "r": 16, "t": 16, "b": 56},
-        shapes=[rule("x", size) for size, _ in borders],
+        shapes=[draw_rule("x", size) for size, _ in borders],
         annotations=[
             {
                 "x": math.log10(size),
@@ -108,7 +108,7 @@ def draw_slowdown(subject: Subject) -> Block:
             }
             for size, words in borders
         ],
-        **lay_out(traces, [_SIZE], [_SLOWDOWN]),
+        **place_panes(traces, [_SIZE], [_SLOWDOWN]),
     )
     how = f"Against one GPU that holds all tables. Ribbons are 95 % bands; {describe_dashes(rows)}."
     title = _describe_slowdown(rows, subject.answer)
@@ -172,10 +172,10 @@ def _list_borders(answer: Answer) -> Iterator[tuple[float, str]]:
 def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
     size = answer.gpu_count.table_bytes
     if answer.gpus == 1:
-        return f"Tables of {size_words(size)} fit on one GPU, so nothing is slower there."
+        return f"Tables of {format_size(size)} fit on one GPU, so nothing is slower there."
     beside = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
     words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in beside]
-    return f"Slowdown at {size_words(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
+    return f"Slowdown at {format_size(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
 
 
 def draw_over_gpus(subject: Subject) -> Block:
@@ -196,8 +196,8 @@ def draw_over_gpus(subject: Subject) -> Block:
         ]
     ]
     look = {"height": 400, "showlegend": planned, "margin": {"l": 64, "r": 16, "t": 32, "b": 56}}
-    shapes = [rule("x", answer.gpus)]
-    figure = style.new_figure(traces, shapes=shapes, **look, **lay_out(traces, [_GPUS], [_TIME, _HOURS]))
+    shapes = [draw_rule("x", answer.gpus)]
+    figure = style.new_figure(traces, shapes=shapes, **look, **place_panes(traces, [_GPUS], [_TIME, _HOURS]))
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
         f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "

@@ -18,10 +18,10 @@ from perfmodel.report.figures.chart import (
     Row,
     draw_line,
     draw_marks,
-    lay_out,
-    library_name,
-    rule,
-    whiskers,
+    draw_rule,
+    draw_whiskers,
+    name_library,
+    place_panes,
 )
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.report.figures.verdicts import describe_verdicts, judge
@@ -57,7 +57,7 @@ def draw_stages(_: Subject) -> Block:
     lines: dict[tuple[str, str], list[Row]] = {}
     for axis, grid in _GRID.items():
         for backend, clock in _CLOCKS.items():
-            name = f"{library_name(backend)} ({clock})"
+            name = f"{name_library(backend)} ({clock})"
             costs = project_rows({"gpus": GPUS, "dim": 32, **grid}, MACHINE, backend=backend, clock=clock)
             lines[axis, name] = [_sum_stages(axis, name, row) for row in costs]
         pairs = zip(*(lines[key] for key in lines if key[0] == axis), strict=True)
@@ -106,7 +106,7 @@ def _draw_stages(lines: Mapping[tuple[str, str], Sequence[Row]]) -> Any:
         column = list(_AXES).index(axis)
         for place, y in enumerate(ys):
             traces += draw_line(line, xs[column], y, names.index(name), (column, place))
-    return style.new_figure(traces, height=760, meta={"min_width": 720}, **lay_out(traces, xs, ys))
+    return style.new_figure(traces, height=760, meta={"min_width": 720}, **place_panes(traces, xs, ys))
 
 
 _ENDS = {"least": ("10a", min), "most": ("10b", max)}
@@ -128,7 +128,7 @@ def draw_ends(_: Subject) -> Block:
             with suppress(PerfmodelError):
                 for grid in GRIDS.values():
                     points += project_rows(grid(gpus=(_PAPERS_GPUS,)), machine, backend=backend)
-            name = "the faster for each step" if backend == BEST else library_name(backend)
+            name = "the faster for each step" if backend == BEST else name_library(backend)
             for end, (claim, choose) in _ENDS.items() if points else ():
                 point = choose(points, key=lambda row: float(row["slowdown"]))
                 values = {name: point[name] for name in ("slowdown", *_SLOWDOWN.ends)}
@@ -140,10 +140,10 @@ def draw_ends(_: Subject) -> Block:
                 rows.append({**about, **values})
                 finding = Finding.within(point["slowdown"], values.values(), format_ratio)
                 findings.setdefault(claim, finding)
-    least, most, *projected = (format_ratio(row["slowdown"]) for row in rows[:4])
+    low_words, high_words, *projected = (format_ratio(row["slowdown"]) for row in rows[:4])
     title = (
         f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {' to '.join(projected)} in one "
-        f"NVLink domain, and from {least} to {most} in the paper."
+        f"NVLink domain, and from {low_words} to {high_words} in the paper."
     )
     how = "The least and the most over both grids, with 95 % bands."
     how += describe_verdicts(judge(findings, findings))
@@ -155,7 +155,7 @@ def _draw_ends(rows: Sequence[Mapping[str, Any]]) -> Any:
     where, traces = Axis("where", "", "name"), []
     for number, end in enumerate(_ENDS):
         points = [row for row in rows if row["line"] == f"the {end}"]
-        ends = whiskers(map(_SLOWDOWN.read, points), color=style.colour(number))
+        ends = draw_whiskers(map(_SLOWDOWN.read, points), color=style.colour(number))
         trace = draw_marks(points, _SLOWDOWN, where, number, (0, 0), _SLOWDOWN.describe, error_x=ends)
         traces.append(trace)
     return style.new_figure(
@@ -163,6 +163,6 @@ def _draw_ends(rows: Sequence[Mapping[str, Any]]) -> Any:
         height=380,
         meta={"min_width": 640},
         margin={"l": 24, "r": 24, "t": 40, "b": 56},
-        shapes=[rule("x", row["slowdown"]) for row in rows if row["evidence"] == "published"],
-        **lay_out(traces, [_SLOWDOWN], [where]),
+        shapes=[draw_rule("x", row["slowdown"]) for row in rows if row["evidence"] == "published"],
+        **place_panes(traces, [_SLOWDOWN], [where]),
     )

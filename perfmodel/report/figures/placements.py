@@ -15,7 +15,7 @@ from perfmodel.engine.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.model import exchanges as ex
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
-from perfmodel.report.figures.chart import hover, safe, size_words
+from perfmodel.report.figures.chart import escape_text, format_size, join_lines
 from perfmodel.report.figures.gpu_columns import (
     HOT,
     ORDER,
@@ -214,7 +214,7 @@ def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces,
     found = shown.answer.found
     lines = [
         (found.cost.time_s, f"{format_time(found.cost.time_s)}:<br>the {shown.step_words}"),
-        (found.limit_bytes, f"{size_words(found.limit_bytes)}<br>may be used"),
+        (found.limit_bytes, f"{format_size(found.limit_bytes)}<br>may be used"),
     ]
     tops = [level for level, _ in lines]
     units = [time_unit(tops[0]), bytes_unit(tops[1])]
@@ -273,27 +273,27 @@ def _label(shown: Shown, piece: GpuPiece, value: float, top: float, columns: int
     if columns > _NAMED_COLUMNS or value < _NAMED_HEIGHT * top or not piece.tables:
         return ""
     names = shown.answer.evaluator.tables.names
-    return safe(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
+    return escape_text(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
 
 
 def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
     total = float(shown.shares.total_s[column.rank])
     time = f"{format_time(piece.time_s)} of the {format_time(total)} that this GPU is busy"
     if not piece.tables:
-        memory = f"{size_words(piece.rows_bytes)} of exchange buffers"
-        return hover(
+        memory = f"{format_size(piece.rows_bytes)} of exchange buffers"
+        return join_lines(
             [f"<b>{where}, for its own samples</b>", "ids out, bags in, sums of their parts", memory, time]
         )
-    held = size_words(piece.held_bytes)
+    held = format_size(piece.held_bytes)
     if piece.state_bytes > 0:
-        held += f", {size_words(piece.state_bytes)} of it optimizer state"
-    return hover([*_what(shown, where, piece), held, time, _why(shown, piece)])
+        held += f", {format_size(piece.state_bytes)} of it optimizer state"
+    return join_lines([*_what(shown, where, piece), held, time, _why(shown, piece)])
 
 
 def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
     """Hover text: the tables of a piece in the column ``where``, their sharding, rows and columns."""
     tables = shown.answer.evaluator.tables
-    names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
+    names = [escape_text(tables.names[t]) for t in piece.tables[:_NAMES]]
     if len(piece.tables) > 1:
         more = f" and {len(piece.tables) - _NAMES} more" if len(piece.tables) > _NAMES else ""
         what = "hot rows of" if piece.sharding == HOT else f"{piece.sharding}:"

@@ -14,7 +14,7 @@ from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, describe_dashes, draw_line, lay_out, rule
+from perfmodel.report.figures.chart import Axis, Row, describe_dashes, draw_line, draw_rule, place_panes
 from perfmodel.report.figures.subject import Subject
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_count, format_fraction, format_rate
@@ -47,7 +47,10 @@ def draw_roofline(subject: Subject) -> Block:
         traces.append({**line, "mode": "lines"})
         parts.append(f"{key} {quantity} ({quantity.evidence})")
     figure = style.new_figure(
-        traces, height=460, shapes=[rule("x", machine.value("l2_bytes"))], **lay_out(traces, [_SIZE], [_RATE])
+        traces,
+        height=460,
+        shapes=[draw_rule("x", machine.value("l2_bytes"))],
+        **place_panes(traces, [_SIZE], [_RATE]),
     )
     how = (
         "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU. Lines are the "

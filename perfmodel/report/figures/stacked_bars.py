@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel.report.columns import Column, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Switch
-from perfmodel.report.figures.chart import hover
+from perfmodel.report.figures.chart import join_lines
 
 PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 Bars = Sequence[tuple[str, Mapping[str, Any]]]
@@ -78,7 +78,7 @@ def stacked_bars(
 
 
 def _describe(columns: Sequence[Column], row: Any) -> str:
-    return hover(column.text(row) for column in columns if column.text is not None)
+    return join_lines(column.text(row) for column in columns if column.text is not None)
 
 
 def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, collective_name, draw_marks, lay_out, rule
+from perfmodel.report.figures.chart import Axis, Row, draw_marks, draw_rule, name_collective, place_panes
 from perfmodel.report.figures.subject import Subject
 from perfmodel.resources import data_path
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
@@ -70,8 +70,8 @@ def compare_points(points: Sequence[Row]) -> Block:
     times = [row["time_s"] for row in rows]
     diagonal = {"type": "line", "xref": "x", "yref": "y", "line": {"color": style.RULE, "width": 1}}
     diagonal |= {"x0": min(times), "y0": min(times), "x1": max(times), "y1": max(times)}
-    layout = lay_out(traces, [_MEASURED], [_PREDICTED, _RATIO])
-    figure = style.new_figure(traces, height=680, shapes=[diagonal, rule("y2", 1.0)], **layout)
+    layout = place_panes(traces, [_MEASURED], [_PREDICTED, _RATIO])
+    figure = style.new_figure(traces, height=680, shapes=[diagonal, draw_rule("y2", 1.0)], **layout)
     how = "On the line, a prediction is exact. Below: predicted divided by measured."
     source = f"Predicted and measured: {'; '.join(parts)}."
     return Block("validation", title, how, figure, source, rows)
@@ -83,5 +83,5 @@ def _find_error(rows: Sequence[Row], share: float) -> str:
 
 
 def _describe(row: Row) -> str:
-    names = [row["machine"], collective_name(row["collective"]), format_bytes(row["payload_bytes"])]
+    names = [row["machine"], name_collective(row["collective"]), format_bytes(row["payload_bytes"])]
     return ", ".join([*names, counted(int(row["gpus"]), "GPU"), f"{format_time(row['time_s'])} measured"])

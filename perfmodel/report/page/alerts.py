@@ -10,7 +10,7 @@ from perfmodel.answer import Answer
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import NoCalibrationError
-from perfmodel.report.figures.chart import library_name
+from perfmodel.report.figures.chart import name_library
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.run_files import calibrate_line, read_run
@@ -25,7 +25,7 @@ _STATUS_WORDS = {
 _UNCHECKED = "The results of what was timed were not checked: it may have timed nothing."
 
 
-def alerts(answer: Answer | None, calibration: str | Path | None = None) -> tuple[str, ...]:
+def list_alerts(answer: Answer | None, calibration: str | Path | None = None) -> tuple[str, ...]:
     """Reasons to doubt the measurements behind an answer, as plain text; an indented line is a command.
 
     answer       None: nothing is said about curves of another machine
@@ -74,7 +74,7 @@ def _describe_transfer(answer: Answer) -> Iterator[str]:
         if model.borrowed:
             origin = model.calibration
             yield (
-                f"{library_name(str(origin.backend))} was not measured on {setting.machine.name}: its curves "
+                f"{name_library(str(origin.backend))} was not measured on {setting.machine.name}: its curves "
                 f"are those of {origin.machine} ({origin.calibration_id}), carried over to its links. "
                 f"To measure it there:\n  perfmodel calibrate --only {origin.backend}"
             )

@@ -25,17 +25,17 @@ _DIGITS = 6
 """Digits of the numbers in a figure: more than it shows."""
 
 
-def page_html(page: Page) -> str:
+def render_page(page: Page) -> str:
     """The HTML file of a page; the same page always gives the same bytes."""
-    head = f"{head_html(page.card)}<div class='pair'>{_blocks_html(page.pair)}</div>"
-    body = f"<section id='first'>{head}{rest_html(page.card)}{_blocks_html(page.helps)}</section>"
+    head = f"{render_head(page.card)}<div class='pair'>{_render_blocks(page.pair)}</div>"
+    body = f"<section id='first'>{head}{render_rest(page.card)}{_render_blocks(page.helps)}</section>"
     parts = {
         "TITLE": escape(page.title),
         "STYLE": _read_file("page.css"),
-        "ALERTS": "".join(_paragraph(text, "alert") for text in page.alerts),
-        "BODY": f"{body}\n{_blocks_html(page.blocks)}",
+        "ALERTS": "".join(_write_paragraph(text, "alert") for text in page.alerts),
+        "BODY": f"{body}\n{_render_blocks(page.blocks)}",
         "PROVENANCE": page.provenance,
-        "DATA": script_safe(document(page)),
+        "DATA": escape_script(build_document(page)),
         "PLOTLY": _pack_plotly(),
         "SCRIPT": _read_file("page.js"),
     }
@@ -45,7 +45,7 @@ def page_html(page: Page) -> str:
 
 def write_page(page: Page, out: Path) -> int:
     """Write the page to a file, whole or not at all, and return its number of bytes."""
-    content = page_html(page).encode()
+    content = render_page(page).encode()
     write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
 
@@ -62,30 +62,30 @@ def _read_file(name: str) -> str:
     return resources.files("perfmodel.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def script_safe(value: Any) -> str:
+def escape_script(value: Any) -> str:
     """``value`` as JSON in which no text can end the script element that holds it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = re.sub("<(?=[/!s])", "\\\\u003c", text, flags=re.IGNORECASE)  # </script, <!--, <script
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def head_html(card: Card) -> str:
+def render_head(card: Card) -> str:
     """The headline's sentence, times and bands as HTML."""
-    lines = [_paragraph(card.times, "times"), _paragraph(card.sure)]
-    lines += [_paragraph(f"Question: {card.question}", "soft") if card.question else ""]
-    lines += [_paragraph(f"GPUs: {card.gpus}", "soft") if card.gpus else ""]
+    lines = [_write_paragraph(card.times, "times"), _write_paragraph(card.sure)]
+    lines += [_write_paragraph(f"Question: {card.question}", "soft") if card.question else ""]
+    lines += [_write_paragraph(f"GPUs: {card.gpus}", "soft") if card.gpus else ""]
     return f"<h1>{escape(card.sentence)}</h1>{''.join(lines)}"
 
 
-def rest_html(card: Card) -> str:
+def render_rest(card: Card) -> str:
     """The headline's findings, evidence, doubt and notes as HTML."""
     items = "".join(f"<li>{escape(words)}</li>" for words in card.findings)
-    notes = "".join(_paragraph(f"Note: {note}", "soft") for note in card.notes)
+    notes = "".join(_write_paragraph(f"Note: {note}", "soft") for note in card.notes)
     findings = f"<ul class='findings'>{items}</ul>" if items else ""
-    return f"{findings}{_evidence_html(card.evidence)}{_paragraph(card.alert, 'alert')}{notes}"
+    return f"{findings}{_render_evidence(card.evidence)}{_write_paragraph(card.alert, 'alert')}{notes}"
 
 
-def _evidence_html(shares: Mapping[Evidence, float]) -> str:
+def _render_evidence(shares: Mapping[Evidence, float]) -> str:
     """A bar of the time's evidence, and its words."""
     if not shares:
         return ""
@@ -100,15 +100,15 @@ def _evidence_html(shares: Mapping[Evidence, float]) -> str:
     return f"<div class='evidence'>{bar}</div><ul class='key'>{words}</ul>"
 
 
-def _paragraph(text: str, kind: str = "") -> str:
+def _write_paragraph(text: str, kind: str = "") -> str:
     return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>" if text else ""
 
 
-def _blocks_html(blocks: Iterable[Block | Missing]) -> str:
-    return "\n".join(map(block_html, blocks))
+def _render_blocks(blocks: Iterable[Block | Missing]) -> str:
+    return "\n".join(map(render_block, blocks))
 
 
-def block_html(block: Block | Missing) -> str:
+def render_block(block: Block | Missing) -> str:
     """A figure's section as HTML: finding, how to read it, a place for the drawing, source.
 
     Limits: a missing figure -> the reason
@@ -125,18 +125,18 @@ def block_html(block: Block | Missing) -> str:
     )
 
 
-def document(page: Page) -> dict[str, Any]:
+def build_document(page: Page) -> dict[str, Any]:
     """The page's data for its script: figures with their numbers, the command, and what is besides."""
-    blocks = [block_data(block) for block in page.figures]
+    blocks = [build_data(block) for block in page.figures]
     return {"blocks": [data for data in blocks if "figure" in data], "command": page.command, **page.besides}
 
 
-def live_block(block: Block | Missing) -> dict[str, Any]:
+def build_live_block(block: Block | Missing) -> dict[str, Any]:
     """A block for the script of a live page: its data, and its section as HTML."""
-    return {**block_data(block), "html": block_html(block)}
+    return {**build_data(block), "html": render_block(block)}
 
 
-def block_data(block: Block | Missing) -> dict[str, Any]:
+def build_data(block: Block | Missing) -> dict[str, Any]:
     """A block's data for the script: name, plotly figure, and its rows by column.
 
     Limits: a missing figure -> name and reason only

@@ -60,7 +60,7 @@ class Page:
         """All figures, from the top of the page."""
         return (*self.pair, *self.helps, *self.blocks)
 
-    def contents(self) -> list[dict[str, str | None]]:
+    def describe_figures(self) -> list[dict[str, str | None]]:
         """A dictionary for each figure: name, title, and ``left_out``, the reason if it is missing."""
         named = {"title": "title", "left_out": "why"}
         return [

@@ -16,7 +16,13 @@ from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.page.parts import Card, Page
-from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
+from perfmodel.report.page.provenance import (
+    describe_machine,
+    describe_versions,
+    list_equations,
+    list_machine_values,
+    write_code,
+)
 from perfmodel.report.plan_text import bound_words, compared_with, cut_words, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -180,11 +186,11 @@ def provenance(answer: Planned, command: str) -> str:
     again = f"To repeat this page ({_STOPPED})" if stopped else "To reproduce this page"
     return "\n".join(
         [
-            f"<p>{machine_words(machine)}. Tables: {escape(e.tables.model)}.</p>",
-            f"<p>Calibrations: {escape(names)}. {versions()}</p>",
-            machine_values(machine),
-            *equations(ExplainedPass.from_plan(e, answer.plan, answer.found.cost.rows)),
-            f"<p>{escape(again)}:</p>{code(command)}",
+            f"<p>{describe_machine(machine)}. Tables: {escape(e.tables.model)}.</p>",
+            f"<p>Calibrations: {escape(names)}. {describe_versions()}</p>",
+            list_machine_values(machine),
+            *list_equations(ExplainedPass.from_plan(e, answer.plan, answer.found.cost.rows)),
+            f"<p>{escape(again)}:</p>{write_code(command)}",
         ]
     )
 

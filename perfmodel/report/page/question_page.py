@@ -11,9 +11,15 @@ from perfmodel.answer.ranking import Ranking, build_explained_pass
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.parts import Card, Page
-from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
+from perfmodel.report.page.provenance import (
+    describe_machine,
+    describe_versions,
+    list_equations,
+    list_machine_values,
+    write_code,
+)
 from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
@@ -30,9 +36,9 @@ from perfmodel.schema.calibration import list_calibrations
 Draw = Callable[[str, Subject], Block | Missing]
 
 
-def question_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
+def build_question_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
     """The page of a question. command  makes it again;  draw  draws a figure, and may tell the progress"""
-    answer, card = subject.answer, card_of(subject)
+    answer, card = subject.answer, build_card(subject)
     second = "over-gpus" if subject.base.question.model is not None else "slowdown"
     drawn = {name: draw(name, subject) for name in FIGURES if name != "slowdown" or name == second}
     return Page(
@@ -43,11 +49,11 @@ def question_page(subject: Subject, command: str, draw: Draw = draw_figure) -> P
         helps=(drawn.pop("changes"),),
         blocks=tuple(drawn.values()),
         command=command,
-        alerts=alerts(answer, answer.question.calibration),
+        alerts=list_alerts(answer, answer.question.calibration),
     )
 
 
-def paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
+def build_paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
     """The page of the paper's figures alone, on the machine of a question. command, draw  as above"""
     blocks = [draw(name, subject) for name in PAPER]
     sentence = f"The figures of arXiv 2512.05831, on {subject.answer.setting.machine.name}"
@@ -57,7 +63,7 @@ def paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page
     return Page(sentence, _build_provenance(subject, command), card, blocks, command)
 
 
-def card_of(subject: Subject, *, whole: bool = True) -> Card:
+def build_card(subject: Subject, *, whole: bool = True) -> Card:
     """The headline of an answer: its time and both ratios, and three findings.
 
     whole  whether to say which change helps most: this takes many answers
@@ -103,10 +109,10 @@ def _build_provenance(subject: Subject, command: str) -> str:
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     clocks = ", ".join(map(str, answer.clocks))
     parts = [
-        f"<p>{machine_words(machine)}</p>",
-        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {versions()}</p>",
-        machine_values(machine),
-        *([] if subject.planned else equations(build_explained_pass(answer))),
-        f"<p>To reproduce this page exactly:</p>{code(command)}",
+        f"<p>{describe_machine(machine)}</p>",
+        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {describe_versions()}</p>",
+        list_machine_values(machine),
+        *([] if subject.planned else list_equations(build_explained_pass(answer))),
+        f"<p>To reproduce this page exactly:</p>{write_code(command)}",
     ]
     return "\n".join(parts)
