@@ -58,7 +58,7 @@ from planner_report import (
 )
 from planner_worker import Worker
 
-from calibrate.passes import torchrec_pass
+from calibrate.providers import describe
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import Loads
@@ -138,7 +138,7 @@ class Case:
         self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
         for name in UNIFORM:
             self._planned(name, lambda name=name: self._uniform(name))
-        if torchrec_pass.availability().usable and not self.asked.without_torchrec:
+        if describe("torchrec").usable and not self.asked.without_torchrec:
             training = self.question.training
             with Worker(self.evaluator, self._uniform("row-wise"), self.limit, training) as worker:
                 self._torchrec(worker)
@@ -262,8 +262,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
     parser.add_argument("--write", action="store_true", help="put the last table into benchmarks/README.md")
     options = parse_options(parser)
-    if not torchrec_pass.availability().usable:
-        print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
+    if not describe("torchrec").usable:
+        print(f"TorchRec is not compared: {describe('torchrec').why_not}.\n")
     cases = {}
     pending = list(questions(options.models, options.gpus, options.objective, options.batch, options.case))
     with ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibrate.machine.libraries import install_torchrec
+from calibrate.machine.libraries import format_torchrec_command
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_torchrec_plan
 
@@ -31,7 +31,7 @@ def quietly() -> Iterator[None]:
             logging.disable(logging.WARNING)
             yield
     except ImportError as error:
-        raise NoHardwareError(f"TorchRec cannot be used: {error}.", install_torchrec()) from None
+        raise NoHardwareError(f"TorchRec cannot be used: {error}.", format_torchrec_command()) from None
     finally:
         logging.disable(before)
 
@@ -158,27 +158,3 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
             intra_host_bw=rates.intra_bytes_per_s * _MS,
             inter_host_bw=rates.inter_bytes_per_s * _MS,
         )
-
-
-def constraints(plan: TorchRecPlan) -> dict[str, Any]:
-    """TorchRec's ``ParameterConstraints``, by name of the table, for its ``EmbeddingShardingPlanner``.
-
-    They fix the plan's sharding types, column parts, kernels and pooling factors; the planner chooses ranks.
-    """
-    with quietly():
-        from torchrec.distributed.planner.types import ParameterConstraints
-    return {
-        entry.table: ParameterConstraints(
-            sharding_types=[entry.sharding_type],
-            compute_kernels=[entry.compute_kernel],
-            min_partition=_width(entry),
-            pooling_factors=[entry.pooling] * entry.features,
-        )
-        for entry in plan.tables
-    }
-
-
-def _width(entry: TorchRecTable) -> int | None:
-    """Columns of a part, if TorchRec's planner would otherwise choose them."""
-    split = entry.sharding_type in ("column_wise", "table_column_wise", "grid_shard")
-    return entry.shard_sizes[0][1] if split else None

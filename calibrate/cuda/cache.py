@@ -17,7 +17,7 @@ FOLDER = "kernels"
 """Name of the folder of compiled kernels in the user's home folder of perfmodel."""
 
 
-def source_text() -> bytes:
+def read_sources() -> bytes:
     """The sources of all kernels, concatenated: a change in any of them makes all be compiled again."""
     files = [path for path in sorted(kernels_path().iterdir()) if path.suffix in (".cu", ".cuh", ".hpp")]
     return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
@@ -30,7 +30,7 @@ def cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> P
     make    function that writes the file to the path it is given; called if there is none yet
     Raises BadInputError if the folder cannot be written.
     """
-    digest = hashlib.sha256(source_text() + "\0".join(parts).encode()).hexdigest()[:32]
+    digest = hashlib.sha256(read_sources() + "\0".join(parts).encode()).hexdigest()[:32]
     folder = home_folder() / FOLDER
     path = folder / f"{digest}{suffix}"
     if path.is_file():

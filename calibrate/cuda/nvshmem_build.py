@@ -20,7 +20,7 @@ from calibrate.cuda import launch
 from calibrate.cuda.cache import cached
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.cuda.kernel import Kernel
-from calibrate.running.versions import package_version
+from calibrate.machine.libraries import find_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 INSTALL = (
@@ -88,7 +88,7 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     """
     wheels = find_wheels()
     compiled = compile_relocatable(kernels, architecture, wheels)
-    versions = [package_version((name,)) for name in ("nvidia-nvshmem-cu13", "nvidia-nvjitlink")]
+    versions = [find_version((name,)) for name in ("nvidia-nvshmem-cu13", "nvidia-nvjitlink")]
     parts = ["nvshmem", *versions, architecture]
     parts.append(hashlib.sha256(compiled.code).hexdigest())
 

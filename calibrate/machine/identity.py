@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrate.machine.local_gpus import LocalGpu, find_gpus
-from calibrate.machine.node import ROOT, cores_of, said_by, text_of
+from calibrate.machine.node import ROOT, cores_of, get_output, read_text
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
@@ -157,13 +157,13 @@ def slug(text: str) -> str:
 
 def cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
-    pairs = (line.partition(":") for line in text_of(root / "proc/cpuinfo").splitlines())
+    pairs = (line.partition(":") for line in read_text(root / "proc/cpuinfo").splitlines())
     fields = {key.strip(): value.strip() for key, _, value in pairs}  # of the last core
     for key in ("model name", "cpu model", "Model", "Hardware"):
         if fields.get(key):
             return fields[key]
     if platform.system() == "Darwin":
-        return (said_by("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()).strip()
+        return (get_output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()).strip()
     return platform.processor() or platform.machine() or "unknown"
 
 
@@ -182,7 +182,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 def node_cores(root: Path = ROOT) -> int:
     """Physical cores of this node, or of this container if it has fewer; at least 1."""
-    given = text_of(root / "sys/fs/cgroup/cpuset.cpus.effective")
+    given = read_text(root / "sys/fs/cgroup/cpuset.cpus.effective")
     parts = [part.partition("-") for part in given.split(",")] if re.fullmatch(r"[\d,-]*\d", given) else []
     cpus = [cpu for low, _, high in parts for cpu in range(int(low), int(high or low) + 1)]
     return _count_cores(cpus or list(range(os.cpu_count() or 1)), root)
@@ -195,7 +195,7 @@ def _count_cores(cpus: Iterable[int], root: Path) -> int:
 
 def cpu_share(root: Path = ROOT) -> float | None:
     """Number of processors whose time a container may use; None without a limit."""
-    quota, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return None
     return int(quota) / int(period)
@@ -205,10 +205,10 @@ def cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
     found = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size, kind = text_of(index / "size"), text_of(index / "type")
+        size, kind = read_text(index / "size"), read_text(index / "type")
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if match and kind != "Instruction":
-            found[f"L{text_of(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
+            found[f"L{read_text(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
     return found
 
 
@@ -222,7 +222,7 @@ def network_name(root: Path = ROOT) -> str:
         return "efa"
     if list((root / "sys/class/cxi").glob("*")):
         return "slingshot"
-    layers = {text_of(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
+    layers = {read_text(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
     if any(layer == "Ethernet" for layer in layers):
         return "roce"
     return "infiniband" if cards else ""

@@ -1,4 +1,7 @@
-"""Libraries for measuring: commands that install them.
+"""Libraries for measuring: commands that install them, and their versions.
+
+The fingerprint of a run has the versions of all libraries, but a run loads only those that it measures. So
+versions are read from package metadata, and for NCCL without starting it.
 
 Versions that work together: FBGEMM's kernels are built for one version of torch, so torch is installed first,
 and the packages above it without their dependencies (which would bring another build of the same kernels).
@@ -6,28 +9,40 @@ and the packages above it without their dependencies (which would bring another 
 
 from __future__ import annotations
 
+import importlib.metadata
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from calibrate.machine.local_gpus import find_gpus
+
+PACKAGES = {
+    "numpy": ("numpy",),
+    "nvshmem": ("nvidia-nvshmem-cu13", "nvidia-nvshmem-cu12"),
+    "nvshmem4py": ("nvshmem4py-cu13", "nvshmem4py-cu12"),
+    "torch": ("torch",),
+    "torchrec": ("torchrec",),
+    "fbgemm": ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly"),
+}
+"""Distributions that may provide a library; the first that is installed counts."""
 
 _TORCH = "torch==2.13.0"
 _ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-utilities")
 
 
-def install_torch() -> str:
+def format_torch_command() -> str:
     """The command for PyTorch. With GPUs it removes torch first, as pip would keep a build for CPUs."""
     return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
 
 
-def install_nvshmem() -> str:
+def format_nvshmem_command() -> str:
     """The command that installs NVSHMEM and its Python binding."""
     return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")
 
 
-def install_torchrec() -> str:
+def format_torchrec_command() -> str:
     """The command that installs TorchRec, FBGEMM and the torch that they are built for.
 
     It takes FBGEMM's build for GPUs if there is a GPU. The builds for CPUs and for GPUs share one folder:
@@ -53,3 +68,38 @@ def _pip(words: str) -> str:
     found = shutil.which("pip")
     own = found is not None and Path(found).parent == Path(sys.executable).parent
     return f"pip {words}" if own else f"{shlex.quote(sys.executable)} -m pip {words}"
+
+
+def list_versions(device: str) -> dict[str, str]:
+    """Versions of the libraries that are installed for ranks on ``device``, by name; none is opened.
+
+    ``nccl``, ``rccl``: of the loaded library; ``gloo``: of the torch that provides it; all others: of the
+    package. Limits: not installed -> left out
+    """
+    names = ("numpy",) if device == "cpu" else ("nvshmem", "nvshmem4py")
+    versions = {name: find_version(PACKAGES[name]) for name in (*names, "torch", "torchrec", "fbgemm")}
+    if device == "cuda":
+        versions["rccl" if "rocm" in versions["torch"] else "nccl"] = read_nccl_version()
+    elif versions["torch"]:
+        versions["gloo"] = f"torch {versions['torch']}"
+    return {name: version for name, version in versions.items() if version}
+
+
+def find_version(names: Sequence[str]) -> str:
+    """Version of the first of these packages that is installed; "" if none is."""
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def read_nccl_version() -> str:
+    """Version of the NCCL or RCCL that PyTorch loads: ``2.29.7``. Limits: PyTorch has neither -> empty"""
+    import torch
+
+    try:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    except (AttributeError, RuntimeError):
+        return ""

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calibrate.machine.node import said_by
+from calibrate.machine.node import get_output
 
 _QUERY = ("--query-gpu=index,name,uuid,driver_version", "--format=csv,noheader,nounits")
 
@@ -35,7 +35,7 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
     if program is None:
         return tuple(_by_torch())
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
-    return visible(read_query(said_by(program, *_QUERY) or ""), chosen)
+    return visible(read_query(get_output(program, *_QUERY) or ""), chosen)
 
 
 def visible(gpus: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:

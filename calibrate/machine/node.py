@@ -10,7 +10,7 @@ ROOT = Path("/")
 _SECONDS = 20.0
 
 
-def text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The content of a file, stripped. Limits: it cannot be read -> empty"""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
@@ -18,7 +18,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def said_by(
+def get_output(
     *command: str, timeout_s: float = _SECONDS, environ: Mapping[str, str] | None = None
 ) -> str | None:
     """The output of a program. Limits: it is missing, fails, or takes longer -> None"""
@@ -46,6 +46,6 @@ def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
     groups: dict[tuple[str, str], list[int]] = {}
     for cpu in cpus:
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = text_of(topology / "core_id") or f"cpu{cpu}"
-        groups.setdefault((text_of(topology / "physical_package_id"), core), []).append(cpu)
+        core = read_text(topology / "core_id") or f"cpu{cpu}"
+        groups.setdefault((read_text(topology / "physical_package_id"), core), []).append(cpu)
     return list(groups.values())

@@ -21,11 +21,10 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from calibrate.operations import Availability, Operation, Place, Provider
+from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
-from calibrate.passes.torch_kernels import torch_availability
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers import torch_world
 from calibrate.providers.torch_world import scatter_and_gather
@@ -347,11 +346,3 @@ class ExchangePass(GroupedPass):
         """Free the tables, and leave."""
         self._tables.clear()
         super().close()
-
-
-def availability() -> Availability:
-    """Whether PyTorch is installed: the pass needs it, and runs with any library of collectives."""
-    torch = torch_availability()
-    if not torch.usable:
-        return torch
-    return Availability(True, version=torch.version, clocks=(Clock.EAGER,), operations=("row_wise",))

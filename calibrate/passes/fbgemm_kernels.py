@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from calibrate.machine.libraries import install_torchrec
-from calibrate.operations import Availability, Place
+from calibrate.operations import Place
 from calibrate.passes.pattern_rows import fill_rows
-from calibrate.passes.torch_kernels import CLOCKS, Function, Inputs, TorchKernels
-from calibrate.running.versions import PACKAGES, package_version
+from calibrate.passes.torch_kernels import Function, Inputs, TorchKernels
 from perfmodel.schema.runs import LookupWork
-
-CPU_PACKAGE = "fbgemm-gpu-cpu"
-_OPERATIONS = ("gather_pool",)
-
-
-def availability() -> Availability:
-    """Whether FBGEMM's operators are installed; they are not loaded."""
-    if importlib.util.find_spec("fbgemm_gpu") is None:
-        return Availability(False, "fbgemm_gpu is not installed", install_torchrec())
-    return Availability(
-        True,
-        install="" if "cuda" in devices() else install_torchrec(),
-        version=f"fbgemm {package_version(PACKAGES['fbgemm']) or 'unknown'}",
-        clocks=CLOCKS,
-        operations=_OPERATIONS,
-        devices=devices(),
-    )
-
-
-def devices() -> tuple[str, ...]:
-    """Devices that the installed distribution has kernels for."""
-    return ("cpu",) if package_version((CPU_PACKAGE,)) else ("cpu", "cuda")
 
 
 class FbgemmKernels(TorchKernels):
     """Times FBGEMM's kernels: rows fp32 or fp16, bags fp32, separate tables."""
 
     name = "fbgemm"
-    operations = _OPERATIONS
+    operations = ("gather_pool",)
     by_table = True
     copied = False
 

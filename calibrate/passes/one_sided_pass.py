@@ -7,10 +7,6 @@ kernels built for CPUs, which shows that they are right and says nothing of thei
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import platform
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,10 +14,7 @@ from typing import Any
 from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
 from calibrate.cuda.symmetric_worlds import Region, SharedWorld, SymmetricWorld
-from calibrate.machine.libraries import install_nvshmem
-from calibrate.machine.local_gpus import find_gpus
-from calibrate.operations import Availability, Place, Provider
-from calibrate.passes import own_kernels
+from calibrate.operations import Place, Provider
 from calibrate.passes.exchange_pass import (
     OWNER_ROWS,
     CudaSteps,
@@ -33,13 +26,12 @@ from calibrate.passes.exchange_pass import (
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
-from calibrate.providers.torch_world import describe_torch, device_of
+from calibrate.providers import CLOCKS
+from calibrate.providers.torch_world import device_of
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
 
-CLOCKS = (Clock.EAGER, Clock.STREAM)
 OFFSET_BYTES = 4
 """Bytes of the offset of each bag's ids, which one rank sends another."""
 
@@ -181,20 +173,3 @@ class OneSidedPass(Provider):
             with contextlib.suppress(Exception):  # a rank that died cannot leave with the others
                 world.close()
         self._worlds.clear()
-
-
-def availability() -> Availability:
-    """Whether one-sided look-ups run here: over NVSHMEM on GPUs, over shared memory with g++ on CPUs."""
-    if find_gpus():
-        kernels = own_kernels.availability()
-        if not kernels.usable:
-            return kernels
-        if importlib.util.find_spec("nvshmem") is None:
-            return Availability(False, "nvshmem4py is not installed", install_nvshmem())
-        version = kernels.version
-        return Availability(True, version=version, clocks=CLOCKS, operations=METHODS, devices=("cuda",))
-    if shutil.which("g++") is None:
-        return Availability(False, "g++, which builds the kernels, is not installed", "apt install g++")
-    if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64"):
-        return Availability(False, "ranks on CPUs share memory on Linux and x86-64 only")
-    return describe_torch(CLOCKS, METHODS, ("cpu",))

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from calibrate.cuda.cache import source_text
 from calibrate.cuda.device_tables import DeviceTables, make_tables
 from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
-from calibrate.cuda.gpu_build import INSTALL
-from calibrate.operations import Availability
 from calibrate.passes.pattern_rows import Borrowed
 from calibrate.passes.torch_kernels import Inputs, TorchKernels
-from calibrate.providers.collectives import describe_torch_gpu
 from perfmodel.schema.runs import LookupWork
-
-_OPERATIONS = ("gather_pool",)
-
-
-def availability() -> Availability:
-    """Whether a GPU, PyTorch, CuPy and the CUDA run-time compiler are here; none of them is started."""
-    torch = describe_torch_gpu(_OPERATIONS)
-    if not torch.usable:
-        return torch
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
-        return Availability(False, "cuda-core is not installed", INSTALL)
-    if importlib.util.find_spec("cupy") is None:
-        return Availability(False, "CuPy is not installed", INSTALL)
-    return replace(torch, version=f"perfmodel {version()}", devices=("cuda",))
-
-
-def version() -> str:
-    """A version that changes whenever the source of the kernels does."""
-    return hashlib.sha256(source_text()).hexdigest()[:12]
 
 
 class Lookup(Borrowed):
@@ -73,7 +47,7 @@ class OwnKernels(TorchKernels):
     """Times this project's kernels. Rows are fp32 or fp16, bags fp32; one launch handles all tables."""
 
     name = "perfmodel"
-    operations = _OPERATIONS
+    operations = ("gather_pool",)
     by_table = True
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:

@@ -1,10 +1,9 @@
 """Times the look-up of one rank by itself, and copies, with torch, on a CPU or a GPU.
 
-On a CPU the ids of each call are copied into one fixed buffer before it, as a receive would leave them, and
-other rows are looked up in between: in a tight loop a call would hit the caches, whereas in a pass the step
-before has replaced their contents. On a GPU, where calls run back to back, each call reads another set of ids
-in place, and tables that fit the L2 cache have several copies, so that consecutive calls read different
-memory. Bags are compared with sums of pattern rows (``pattern_rows``); every element must be equal.
+On a CPU the ids of each call are copied into one fixed buffer before it, as a receive would leave them. On a
+GPU, where calls run back to back, each call reads another set of ids in place, and tables that fit the L2
+cache have several copies, so that consecutive calls read different memory. Bags are compared with sums of
+pattern rows (``pattern_rows``); every element must be equal.
 """
 
 from __future__ import annotations
@@ -13,18 +12,15 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrate.operations import Availability, Operation, Place, Provider
+from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, count_copies, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
-from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
-from calibrate.providers.buffers import CacheClearer, l2_bytes
-from calibrate.providers.torch_world import describe_torch, device_of
+from calibrate.planning.kernel_cells import ELEMENT_BYTES
+from calibrate.providers.torch_world import device_of
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
-CLOCKS = (Clock.EAGER, Clock.STREAM)
 Inputs = tuple[Any, ...]
 Function = Callable[[Inputs], Any]
 
@@ -35,7 +31,6 @@ class KernelOperation(Operation):
     sets       inputs of every set, tensors of equal shapes; a single set is not copied
     call       the kernel: its output for inputs
     reference  the expected output for inputs, computed without the kernel
-    clear      CPU: untimed work before each call
     table      rows that the kernel reads, or None
     """
 
@@ -47,11 +42,10 @@ class KernelOperation(Operation):
         sets: Sequence[Inputs],
         call: Function,
         reference: Function,
-        clear: Callable[[], None] | None = None,
         table: Borrowed | None = None,
     ) -> None:
         self._sets, self._call, self._reference = sets, call, reference
-        self._clear, self._table, self._gpu = clear, table, gpu
+        self._table, self._gpu = table, gpu
         self._in_place = gpu or len(sets) == 1
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._index = 0
@@ -65,13 +59,11 @@ class KernelOperation(Operation):
         self._output = None
 
     def before(self) -> None:
-        """CPU: copy the next set into the fixed buffer, and look up other rows."""
+        """CPU: copy the next set into the fixed buffer."""
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._index], strict=True):
                 buffer.copy_(arrived)
-        if self._clear is not None:
-            self._clear()
 
     def run(self) -> None:
         """Call the kernel. On a GPU it takes the next set, and reuses the memory of the last output."""
@@ -115,7 +107,6 @@ class TorchKernels(Provider):
         self._torch, self._gpu = torch, place.device == "cuda"
         self._device = device_of(place)
         self.tables = PatternTables(self._device, alone=self._gpu)
-        self._clearer = CacheClearer(l2_bytes())
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
         """The operation that times the kernel of ``point``.
@@ -166,9 +157,7 @@ class TorchKernels(Provider):
                 sums = sums.reshape(work.batch, -1)
             return sums
 
-        sent_bytes = 2 * POOLED_BYTES * work.batch * work.tables * work.dim
-        clear = None if self._gpu else self._clearer.gather(sent_bytes)
-        return KernelOperation(self._gpu, sets, call, sum_rows, clear, table)
+        return KernelOperation(self._gpu, sets, call, sum_rows, table)
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Borrowed | None, Function]:
         """(tables with ``copies`` copies of their rows, function of ids, offsets and lengths)."""
@@ -185,8 +174,3 @@ class TorchKernels(Provider):
         return KernelOperation(
             self._gpu, [(source,)], lambda inputs: target.copy_(inputs[0]), lambda inputs: inputs[0]
         )
-
-
-def torch_availability() -> Availability:
-    """Whether torch is installed; it is not imported."""
-    return describe_torch(CLOCKS, TorchKernels.operations)

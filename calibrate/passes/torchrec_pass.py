@@ -6,38 +6,17 @@ For comparison with our own pass: the same ranks, look-ups, tables and checks.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from calibrate.machine.libraries import install_torchrec
-from calibrate.operations import Availability, Place
+from calibrate.operations import Place
 from calibrate.passes.exchange_pass import OWNER_ROWS, GroupedPass, Job, PassOperation, read_pass
-from calibrate.passes.fbgemm_kernels import devices
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import fill_rows
-from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
-
-
-def availability() -> Availability:
-    """Whether TorchRec is installed; it is not imported."""
-    for name in ("torchrec", "fbgemm_gpu", "torch", "torchmetrics", "tensordict"):
-        if importlib.util.find_spec(name) is None:
-            return Availability(False, f"{name} is not installed", install_torchrec())
-    version = f"torchrec {importlib.metadata.version('torchrec')}"
-    return Availability(
-        True,
-        install="" if "cuda" in devices() else install_torchrec(),
-        version=version,
-        clocks=(Clock.EAGER,),
-        operations=("row_wise",),
-        devices=devices(),
-    )
 
 
 def row_wise_module(

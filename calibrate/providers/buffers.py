@@ -19,11 +19,7 @@ MOST_ROTATING_BYTES = 64 * 2**20
 """Most bytes of rotating send buffers. They have at least 4 times the L2 and at least 8 buffers while they
 fit, and never fewer than 2."""
 
-ROWS_A_ROW_SENT = 10
-"""Rows that a look-up reads for each row that it sends: a typical pooling factor."""
-
 LINE_BYTES = 64
-_GATHERED_ROW_BYTES = 256
 _DEFAULT_L2_BYTES = 2**20
 _L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
@@ -74,31 +70,6 @@ class Pool:
         skip = -memory.ctypes.data % LINE_BYTES
         lines = memory[skip : skip + count * stride].reshape(count, stride)
         return lines.view(np.float32)[:, :elements]
-
-
-class CacheClearer:
-    """Does to the caches what a look-up does before its result is sent: gathers rows of a table.
-
-    The table is eight times the L2 cache. A small look-up leaves the caches mostly unchanged, a large one
-    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times the sent bytes, at most twice the L2.
-    """
-
-    def __init__(self, l2: int) -> None:
-        words = _GATHERED_ROW_BYTES // 4
-        rows = max(8 * l2 // _GATHERED_ROW_BYTES, 8)
-        self._table = np.ones((rows, words), np.float32)
-        self._ids = np.random.default_rng(0).permutation(rows)[: rows // 4]
-        self._out = np.zeros((rows // 4, words), np.float32)
-
-    def gather(self, send_bytes: int) -> Callable[[], None]:
-        """A function that gathers the rows to read before ``send_bytes`` are sent; always the same rows."""
-        rows = min(len(self._ids), -(-ROWS_A_ROW_SENT * send_bytes // _GATHERED_ROW_BYTES))
-        ids, out = self._ids[:rows], self._out[:rows]
-
-        def clear() -> None:
-            np.take(self._table, ids, axis=0, out=out, mode="clip")
-
-        return clear
 
 
 class Arena:

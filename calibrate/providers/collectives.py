@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 
 from calibrate import patterns
-from calibrate.machine.libraries import install_torch
-from calibrate.machine.local_gpus import find_gpus
-from calibrate.operations import Availability, Operation, Provider
+from calibrate.operations import Operation, Provider
 from calibrate.patterns import BufferLayout
-from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import COLLECTIVES, Clock
+from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.runs import Point, PointKind
 
-CLOCKS = (Clock.EAGER, Clock.STREAM)
 GPU_BYTES_A_PEER = 16
 """GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
 
@@ -144,25 +140,6 @@ class CollectiveProvider(Provider):
     @abstractmethod
     def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
         """The operation for a layout: the library's call, with its buffers."""
-
-
-def describe_torch_gpu(operations: tuple[str, ...] = COLLECTIVES) -> Availability:
-    """Whether PyTorch with CUDA and a GPU are here, to offer ``operations``; creates no CUDA context."""
-    if not find_gpus():  # then no installation would help
-        return Availability(False, "there is no NVIDIA GPU here")
-    version = torch_version()
-    if not version:
-        return Availability(False, "torch is not installed", install_torch())
-    if version.endswith("+cpu"):
-        return Availability(False, f"torch {version} is built without CUDA", install_torch())
-    if "rocm" in version:
-        return Availability(False, f"torch {version} is built for ROCm: use rccl")
-    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=operations)
-
-
-def torch_version() -> str:
-    """Version of the torch package, with its build: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
-    return package_version(PACKAGES["torch"])
 
 
 def gpus_of_node(address: Mapping[str, str]) -> int:

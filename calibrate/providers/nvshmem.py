@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from calibrate.machine.libraries import install_nvshmem
-from calibrate.operations import Availability, Place
+from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
 from calibrate.providers.buffers import Arena, arena_bytes
@@ -21,27 +18,13 @@ from calibrate.providers.collectives import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    describe_torch_gpu,
     gpus_of_node,
 )
-from calibrate.running.versions import package_version
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
-
-
-def availability() -> Availability:
-    """Whether PyTorch with CUDA, a GPU and nvshmem4py are here; NVSHMEM is not started."""
-    torch = describe_torch_gpu()
-    if not torch.usable:
-        return torch
-    if importlib.util.find_spec("nvshmem") is None:
-        return Availability(False, "nvshmem4py is not installed", install_nvshmem())
-    packages = ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")
-    versions = [f"{name} {version}" for name in packages if (version := package_version((name,)))]
-    return replace(torch, version=", ".join(versions) or torch.version)
 
 
 class Nvshmem(CollectiveProvider):

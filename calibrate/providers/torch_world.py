@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from calibrate.machine.libraries import install_torch
-from calibrate.machine.local_gpus import find_gpus
-from calibrate.operations import Availability, Place
+from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers.buffers import Arena, Pool, arena_bytes, l2_bytes, rotating_count
 from calibrate.providers.collectives import (
-    CLOCKS,
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    describe_torch_gpu,
     gpus_of_node,
-    torch_version,
 )
 from calibrate.ranks.launch import join_store
-from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import COLLECTIVES, Clock
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
 
 _TIMEOUT = timedelta(minutes=10)
@@ -35,40 +27,6 @@ SHARES_A_GPU_FROM = (2, 30)
 """The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
 
 SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
-_INSTALL_ROCM = "pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"
-
-
-def describe_torch(
-    clocks: tuple[Clock, ...], operations: tuple[str, ...], devices: tuple[str, ...] = ("cpu", "cuda")
-) -> Availability:
-    """Availability of a provider that runs wherever PyTorch is installed; PyTorch is not imported."""
-    if importlib.util.find_spec("torch") is None:
-        return Availability(False, "torch is not installed", install_torch())
-    version = f"torch {package_version(PACKAGES['torch'])}"
-    return Availability(True, version=version, clocks=clocks, operations=operations, devices=devices)
-
-
-def describe_gloo() -> Availability:
-    """Whether PyTorch is installed; it is not imported."""
-    return describe_torch(CLOCKS, COLLECTIVES, ("cpu",))
-
-
-def describe_nccl() -> Availability:
-    """Whether PyTorch with CUDA and a GPU are here."""
-    torch = describe_torch_gpu()
-    version = package_version(("nvidia-nccl-cu13", "nvidia-nccl-cu12"))
-    return replace(torch, version=f"NCCL {version}, {torch.version}") if torch.usable and version else torch
-
-
-def describe_rccl() -> Availability:
-    """Whether PyTorch for ROCm and a GPU are here. Limits: a PyTorch for CUDA or CPUs -> not usable"""
-    version = torch_version()
-    if "rocm" not in version:
-        built = f"torch {version} is not built for ROCm" if version else "torch is not installed"
-        return Availability(False, f"{built}, and RCCL comes with that build", _INSTALL_ROCM)
-    if not find_gpus():
-        return Availability(False, "there is no GPU of AMD here")
-    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=COLLECTIVES)
 
 
 def join(place: Place, address: Mapping[str, str]) -> Any:

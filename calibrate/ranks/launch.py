@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from calibrate.machine.libraries import install_torch
+from calibrate.machine.libraries import format_torch_command
 from perfmodel.errors import BadInputError, NoHardwareError
 
 JOIN_S = 120.0
@@ -118,7 +118,7 @@ def import_store() -> Any:
     try:
         import torch.distributed
     except ImportError as error:
-        raise NoHardwareError(f"torch cannot be imported ({error}).", install_torch()) from error
+        raise NoHardwareError(f"torch cannot be imported ({error}).", format_torch_command()) from error
     return torch.distributed
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -27,15 +26,13 @@ from calibrate.ranks.launch import (
 )
 from perfmodel import errors
 from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
-from perfmodel.resources import memory_limits
 
 GRACE_S, WHERE_S = 10.0, 2.0
 """Seconds for other ranks to answer after one failed (they may wait for it in a collective), and for a rank
 that missed its deadline to say where it is."""
 
-LATE_S, LEAVE_S, POLL_S = 20.0, 5.0, 1.0
-"""Seconds after which missing ranks are named, until which ranks must end, and after which a wait for the
-store looks whether a process ended."""
+LEAVE_S, POLL_S = 5.0, 1.0
+"""Seconds until which ranks must end, and after which a wait for the store looks whether a process ended."""
 
 _LAST_LINES, _MOST_NAMED = 12, 16
 
@@ -82,27 +79,21 @@ class Leader:
                 raise
             raise NoHardwareError(f"a rank cannot be started: {program[0]}: {error.strerror}.") from error
 
-    def gather(self, say: Callable[[str], None]) -> list[Any]:
-        """Wait for all ranks; returns what they say of themselves. ``say`` names the missing after LATE_S.
+    def gather(self) -> list[Any]:
+        """Wait for all ranks; returns what they say of themselves.
 
         Raises NoHardwareError if a rank is missing after JOIN_S, or ended before it came.
         """
-        began, late_s = time.monotonic(), LATE_S
-        while missing := self._missing(range(self.ranks), POLL_S):
-            waited_s = time.monotonic() - began
+        ends = time.monotonic() + JOIN_S
+        while missing := self._list_missing(range(self.ranks), POLL_S):
             names = ", ".join(map(str, missing[:_MOST_NAMED])) + ", …" * (len(missing) > _MOST_NAMED)
-            words = f"{len(missing)} of {self.ranks} ranks (missing: {names})"
-            if waited_s > late_s:
-                say(f"waiting for {words}; they have {JOIN_S:.0f} s to start")
-                late_s = math.inf
-            ended = [child.returncode for child in self.processes.values() if child.poll() is not None]
-            if ended:
-                limits = memory_limits()
-                doubt = f" (a rank is limited to {limits})" if limits else ""
-                why = f"{describe_exit(ended[0])}{doubt}\n{self._last_lines()}".strip()
-                raise NoHardwareError(f"{words} did not start: {why}.")
-            if waited_s > JOIN_S:
-                raise NoHardwareError(f"{words} did not start within {JOIN_S:.0f} s.")
+            words = f"{len(missing)} of {self.ranks} ranks (missing: {names}) did not start"
+            codes = [child.returncode for child in self.processes.values() if child.poll() is not None]
+            if codes:
+                why = f"{describe_exit(codes[0])}\n{self._read_log()}".rstrip()
+                raise NoHardwareError(f"{words}: {why}.")
+            if time.monotonic() > ends:
+                raise NoHardwareError(f"{words} within {JOIN_S:.0f} s.")
         return self._take(range(self.ranks))
 
     def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
@@ -117,15 +108,15 @@ class Leader:
         for rank in ranks:  # multi_set reads a message that comes in two pieces again, and sets keys twice
             self._store.set(f"ask/{rank}", message)
         ends, failed = time.monotonic() + deadline_s, False
-        while missing := self._missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
-            errors_seen = self._errors(set(ranks) - set(missing))
+        while missing := self._list_missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
+            errors_seen = self._read_errors(set(ranks) - set(missing))
             if errors_seen and not failed:
                 failed, ends = True, min(ends, time.monotonic() + GRACE_S)
             for rank, child in self.processes.items():
                 if child.poll() is not None and rank in missing:
-                    raise self._rank_lost(self.names[rank], f"died: {describe_exit(child.returncode)}")
+                    raise self._lose(self.names[rank], f"died: {describe_exit(child.returncode)}")
             if time.monotonic() >= ends:
-                raise self._hung(missing, errors_seen, deadline_s)
+                raise self._blame(missing, errors_seen, deadline_s)
         answers = self._take(ranks)
         for rank, answer in zip(ranks, answers, strict=True):
             if "error" in answer:
@@ -152,7 +143,7 @@ class Leader:
         self._store = None  # ranks of other processes end when it is gone
         self._log.close()
 
-    def _missing(self, ranks: Iterable[int], seconds: float, key: str = "") -> list[int]:
+    def _list_missing(self, ranks: Iterable[int], seconds: float, key: str = "") -> list[int]:
         """Ranks that have not set their key after so many seconds; none, as soon as all have.
 
         key   ``where``, or "" for the answer to the last message
@@ -172,44 +163,41 @@ class Leader:
             self._store.delete_key(key)
         return answers
 
-    def _errors(self, ranks: Iterable[int]) -> dict[int, Any]:
+    def _read_errors(self, ranks: Iterable[int]) -> dict[int, Any]:
         """By rank: the errors among the answers that are there."""
         answers = {rank: json.loads(self._store.get(f"{self._number}/{rank}")) for rank in sorted(ranks)}
         return {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
 
-    def _hung(self, missing: Sequence[int], failed: Mapping[int, Any], deadline_s: float) -> RankLostError:
+    def _blame(self, missing: Sequence[int], failed: Mapping[int, Any], deadline_s: float) -> RankLostError:
         """Name the cause: a silent rank, else one that failed, else the ranks with the fewest timed calls.
 
         Libraries fail on other ranks when one is killed, so the silent rank comes first.
         """
         late = f"has not answered for {deadline_s:.0f} s"
         self._store.set("where", "")
-        silent = self._missing(missing, WHERE_S, "where")
+        silent = self._list_missing(missing, WHERE_S, "where")
         if silent:
             what = f"{late}: it was stopped or killed, or is stuck in a call that never returns"
-            return self._rank_lost(self.names[silent[0]], what)
+            return self._lose(self.names[silent[0]], what)
         for rank, error in failed.items():
             what = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
-            return self._rank_lost(self.names[rank], what, error["next_step"])
+            return self._lose(self.names[rank], what, error["next_step"])
         calls = {rank: int(self._store.get(f"where/{rank}")) for rank in missing}
         behind = [self.names[rank] for rank in missing if calls[rank] == min(calls.values())]
         place = f"(after {min(calls.values())} timed calls)"
         if len(behind) == 1:
-            return self._rank_lost(behind[0], f"{late}: it hangs {place}")
-        return self._rank_lost(", ".join(behind), f"wait for each other for {deadline_s:.0f} s {place}")
+            return self._lose(behind[0], f"{late}: it hangs {place}")
+        return self._lose(", ".join(behind), f"wait for each other for {deadline_s:.0f} s {place}")
 
-    def _rank_lost(self, name: str, what: str, next_step: str = "") -> RankLostError:
+    def _lose(self, name: str, what: str, next_step: str = "") -> RankLostError:
         """The error for a lost rank, with what its process printed last."""
         self.lost = True
         error = RankLostError(name, what, next_step)
-        limits, lines = memory_limits(), self._last_lines()
-        if limits and limits not in str(error):
-            error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
-        if lines:
+        if lines := self._read_log():
             error.next_step += f"\nlast lines of the ranks:\n{lines}"
         return error
 
-    def _last_lines(self) -> str:
+    def _read_log(self) -> str:
         """The last lines that the ranks printed, indented."""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 8192))

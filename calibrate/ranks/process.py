@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from calibrate.machine.node import ROOT, text_of
+from calibrate.machine.node import ROOT, read_text
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
@@ -54,7 +54,7 @@ def keep_freed_memory() -> bool:
 
 def node_identity() -> str:
     """An identifier shared by all processes of a node: the kernel's boot number, else the host's name."""
-    return text_of(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
+    return read_text(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
 
 
 def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
@@ -64,13 +64,13 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     (``ulimit -v``) count too; unknown -> 2 GiB are taken as free
     """
     free = [2.0**31]
-    for line in text_of(root / "proc/meminfo").splitlines():
+    for line in read_text(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             free = [float(line.split()[1]) * 1024]
-    limit, used = (text_of(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    limit, used = (read_text(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
-    taken = text_of(root / "proc/self/statm").split()[:1]
+    taken = read_text(root / "proc/self/statm").split()[:1]
     used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
     own = max(address_space_bytes() - used_bytes, 0.0)
     return min(min(free) / max(local_ranks, 1), own) * _MEMORY_SHARE
@@ -78,5 +78,5 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
 
 def count_held_bytes(root: Path = ROOT) -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
-    fields = text_of(root / "proc/self/statm").split()
+    fields = read_text(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0

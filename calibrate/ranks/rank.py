@@ -33,14 +33,13 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from calibrate.machine.libraries import install_torch
+from calibrate.machine.libraries import format_torch_command, list_versions
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
 from calibrate.ranks.clocks import Cpu, Cuda, Timer
 from calibrate.ranks.gpu_conditions import watch_gpu
 from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
-from calibrate.running.versions import library_versions
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
 from perfmodel.schema.calibration import GPU_L2
@@ -119,7 +118,7 @@ class RankServer:
         }
         return {
             "uuid": uuid,
-            "versions": versions | library_versions(self._place),
+            "versions": versions | list_versions(self._place.device),
             "providers": providers,
             "memory_bytes": self._memory_bytes,
         }
@@ -129,7 +128,7 @@ class RankServer:
         try:
             import torch
         except ImportError as error:
-            raise NoHardwareError(f"torch cannot be imported ({error}).", install_torch()) from error
+            raise NoHardwareError(f"torch cannot be imported ({error}).", format_torch_command()) from error
 
         count = torch.cuda.device_count()
         if count == 0:
@@ -233,7 +232,7 @@ def serve(
 
     process.keep_freed_memory()
     store = join_store(host, port, job)
-    server = RankServer(store, rank, load or providers.load, describe or providers.availability, host, port)
+    server = RankServer(store, rank, load or providers.load, describe or providers.describe, host, port)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
     place = {"node": process.node_identity(), "host": socket.gethostname()}
     store.set(f"0/{rank}", json.dumps({**place, "pid": os.getpid()}))

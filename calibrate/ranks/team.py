@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -48,14 +48,11 @@ class TeamRequest:
     collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS)
 
 
-def open_team(
-    request: TeamRequest, environ: Mapping[str, str], say: Callable[[str], None] = lambda text: None
-) -> RankTeam | None:
+def open_team(request: TeamRequest, environ: Mapping[str, str]) -> RankTeam | None:
     """The ranks that a calibration measures with; None on a process that only served as a rank.
 
     Under torchrun, srun or mpirun each process calls this: rank 0 gets the team, the others do what it asks
     until it closes, then get None and should end without a message.
-    environ  variables of this process;  say  prints which ranks are waited for
     Raises NoHardwareError if the ranks cannot start or meet, BadInputError for more ranks than cores or GPUs.
     """
     launcher = detect_launcher(environ)
@@ -69,7 +66,7 @@ def open_team(
             if not request.oversubscribe:
                 refuse_turns(request.ranks, usable_cores())
             refuse_crowd(request.ranks, usable_cores(), "core")
-    return RankTeam(start_ranks(request, launcher), request, say)
+    return RankTeam(start_ranks(request, launcher), request)
 
 
 def start_ranks(
@@ -96,15 +93,13 @@ def choose_device(request: TeamRequest) -> str:
 class RankTeam:
     """Ranks that have come to a leader; it times operations on them."""
 
-    def __init__(
-        self, leader: Leader, request: TeamRequest, say: Callable[[str], None] = lambda text: None
-    ) -> None:
+    def __init__(self, leader: Leader, request: TeamRequest) -> None:
         self.leader = leader
         self._collectives = request.collectives
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
         try:
-            self.hellos = leader.gather(say)
+            self.hellos = leader.gather()
             self.places = place_ranks(self.hellos, choose_device(request))
             leader.names = [name_place(place) for place in self.places]
             self._world = self._welcome(self.hellos, request.providers)

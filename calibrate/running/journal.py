@@ -12,11 +12,9 @@ import errno
 import fcntl
 import itertools
 import os
-import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
@@ -36,12 +34,12 @@ from perfmodel.schema.runs import (
 )
 
 LOCK = "lock"
-_OF_A_LOCK = re.compile(rb"\d{0,20}\n?")
-_OWN_START = b'{"type":"run",'
+_START = b'{"type":"run",'
 """Beginning of a run's header: a file with another beginning is no run."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
@@ -101,14 +99,12 @@ class Journal:
     notes    texts about damage that was repaired while opening
     """
 
-    def __init__(self, folder: Path, header: RunHeader, lock: int, file: int) -> None:
-        self.folder = folder
-        self.path = folder / SAMPLES_NAME
-        self.header = header
+    def __init__(self, folder: Path, header: RunHeader) -> None:
+        self.folder, self.path, self.header = folder, folder / SAMPLES_NAME, header
         self.states: dict[str, PointState] = {}
         self.notes: list[str] = []
         self.last_round = 0
-        self._lock, self._file = lock, file
+        self._lock = self._file = -1
         self._good_bytes = 0
 
     @classmethod
@@ -118,15 +114,13 @@ class Journal:
         Limits: another run has it open -> BadInputError with its process; the run of another machine or
         stack, a file that is no run, a link, a folder or file that cannot be written -> BadInputError
         """
+        journal = cls(folder, header)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
-            raise _cannot_write(folder, error) from None
-        if folder.is_symlink():
-            raise _is_a_link(folder)
-        lock = _open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
-        journal = cls(folder, header, lock, -1)
+            raise _refuse(folder, error) from None
         try:
+            journal._lock = _open_file(folder / LOCK, os.O_RDWR | os.O_CREAT)
             journal._take_lock()
             journal._start()
         except BaseException:
@@ -140,63 +134,56 @@ class Journal:
 
         Limits: no run there -> no points; errors as in ``open``. The result cannot be written to.
         """
-        journal = cls(folder, header, -1, -1)
-        if not os.path.lexists(journal.path):
-            return journal
-        file = _open_own(journal.path, os.O_RDONLY)
-        try:
-            raw = _content(file, journal.path)
-        finally:
-            os.close(file)
-        if b"\n" in raw:
-            journal._replay(read_lines(raw, journal.path))
+        journal = cls(folder, header)
+        if os.path.lexists(journal.path):
+            with os.fdopen(_open_file(journal.path, os.O_RDONLY), "rb") as file:
+                raw = _read_all(file.fileno(), journal.path)
+            if b"\n" in raw:
+                journal._replay(read_lines(raw, journal.path))
         return journal
 
     def _start(self) -> None:
-        self._file = _open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        try:
-            raw = _content(self._file, self.path)
-        except OSError as error:
-            raise _cannot_write(self.path, error) from None
-        if b"\n" not in raw:
-            self._begin(raw)
+        """Read the file, and repair its end, or begin it with the header."""
+        self._file = _open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        raw = _read_all(self._file, self.path)
+        if b"\n" in raw:
+            lines = read_lines(raw, self.path)
+            self._replay(lines)
+            if lines.damage:
+                self._drop(lines, raw)
+            elif lines.whole_bytes < len(raw):
+                self._cut(lines.whole_bytes)
+            self._good_bytes = os.fstat(self._file).st_size
             return
-        lines = read_lines(raw, self.path)
-        self._replay(lines)
-        if lines.damage:
-            self._drop(lines, raw)
-        elif lines.whole_bytes < len(raw):
-            self._cut(lines.whole_bytes)
-        self._good_bytes = os.fstat(self._file).st_size
-
-    def _begin(self, raw: bytes) -> None:
-        """Write the header of a new run, into a new file or over a header that was cut short."""
-        if not _OWN_START.startswith(raw[: len(_OWN_START)].rstrip(b"\0")):
+        if not _START.startswith(raw[: len(_START)].rstrip(b"\0")):
             raise BadInputError(f"{self.path} is not the file of a run.", put_away(self.path))
         if raw:
             self._cut(0)
         self._append(self.header)
-        _sync_folder(self.folder)
+        with contextlib.suppress(OSError):  # the new file's name is made as durable as its lines
+            number = os.open(self.folder, os.O_RDONLY)
+            os.fsync(number)
+            os.close(number)
 
-    def _drop(self, found: RunLines, raw: bytes) -> None:
+    def _drop(self, lines: RunLines, raw: bytes) -> None:
         """Rewrite the file without unusable lines, atomically; a copy of the old file stays beside it."""
         names = (self.path.with_suffix(f".damaged{count}.jsonl") for count in itertools.count(1))
         aside = next(path for path in names if not os.path.lexists(path))
-        lines = raw.split(b"\n")
-        kept = [lines[0], *(lines[number - 1] for number, _ in found.good)]
+        texts = raw.split(b"\n")
+        good = [texts[0], *(texts[number - 1] for number, _ in lines.good)]
         write_whole_bytes(aside, raw, RUN_FILE)
-        write_whole_bytes(self.path, b"".join(line.strip(b"\0") + b"\n" for line in kept), RUN_FILE)
+        write_whole_bytes(self.path, b"".join(text.strip(b"\0") + b"\n" for text in good), RUN_FILE)
         os.close(self._file)
-        self._file = _open_own(self.path, os.O_RDWR | os.O_APPEND)
-        first = found.damage[0]
+        self._file = _open_file(self.path, os.O_RDWR | os.O_APPEND)
+        worst = lines.damage[0]
         self.notes.append(
-            f"{found.damage_text} of the run cannot be used (line {first.number}: {first.why}): what they "
-            f"held is measured again; the file as it was is kept: {aside.name}."
+            f"{lines.damage_text} of the run cannot be used (line {worst.number}: {worst.why}): what they "
+            f"held is measured again; the old file is {aside.name}."
         )
 
-    def _replay(self, found: RunLines) -> None:
+    def _replay(self, lines: RunLines) -> None:
         """Apply all lines of the file. Limits: the run of another machine or stack -> BadInputError"""
-        there, wanted = found.header, self.header
+        there, wanted = lines.header, self.header
         if (there.fingerprint, there.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
                 f"{self.path} is the run of {there.machine}, stack {there.fingerprint[:8]}; "
@@ -204,7 +191,7 @@ class Journal:
                 "give another folder with --out.",
             )
         self.header = there
-        for _, line in found.good:
+        for _, line in lines.good:
             self._apply(line)
 
     def _apply(self, line: PointLine | Visit | Finish) -> None:
@@ -233,12 +220,14 @@ class Journal:
         data = line.model_dump_json(exclude_none=True).encode() + b"\n"
         self._require_in_place()
         try:
-            _write(self._file, data)
+            rest = memoryview(data)
+            while rest:  # the system may accept it in parts
+                rest = rest[os.write(self._file, rest) :]
             _sync(self._file)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._good_bytes)
-            raise _cannot_write(self.path, error) from None
+            raise _refuse(self.path, error) from None
         self._good_bytes += len(data)
 
     def _cut(self, length: int) -> None:
@@ -246,21 +235,18 @@ class Journal:
             os.ftruncate(self._file, length)
             _sync(self._file)
         except OSError as error:
-            raise _cannot_write(self.path, error) from None
+            raise _refuse(self.path, error) from None
         self.notes.append(f"the last line of {self.path} was cut short: its visit is measured again.")
 
     def _require_in_place(self) -> None:
         """Raise an error if the file was removed, moved or replaced, because further lines would be lost."""
-        own = os.fstat(self._file)
-        try:
-            seen = os.lstat(self.path)
-        except OSError:
-            seen = None
-        if seen is None or (own.st_dev, own.st_ino) != (seen.st_dev, seen.st_ino):
-            raise BadInputError(
-                f"{self.path} was removed or replaced while the run was going on.",
-                "nothing more is measured for it; run the same command again.",
-            )
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
+                return
+        raise BadInputError(
+            f"{self.path} was removed or replaced while the run was going on.",
+            "nothing more is measured for it; run the same command again.",
+        )
 
     def _take_lock(self) -> None:
         try:
@@ -273,14 +259,8 @@ class Journal:
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
-                raise _cannot_write(self.folder / LOCK, error) from None
-            self.notes.append(
-                f"{self.folder} is on a file system without locks: run one calibration at a time."
-            )
-        if not _OF_A_LOCK.fullmatch(os.pread(self._lock, 64, 0)):
-            raise BadInputError(
-                f"{self.folder / LOCK} is not the lock of a run.", "give another folder with --out."
-            )
+                raise _refuse(self.folder / LOCK, error) from None
+            self.notes.append(f"{self.folder} has no locks: run one calibration at a time.")
         with contextlib.suppress(OSError):  # only for the message to a second run
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -295,50 +275,37 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def _open_own(path: Path, how: int) -> int:
+def _open_file(path: Path, how: int) -> int:
     """Open a file of the run, which is created if missing; ``how`` are the flags of ``os.open``.
 
-    Limits: a link, a pipe, a device, a folder, no permission -> BadInputError
+    Limits: a link (also a folder that is one), a pipe, a device, a folder, no permission -> BadInputError
     """
     try:
+        if path.parent.is_symlink():
+            raise OSError(errno.ELOOP, "")
         number = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) == errno.ELOOP:
-            raise _is_a_link(path) from None
-        raise _cannot_write(path, error) from None
+        raise _refuse(path, error) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise BadInputError(f"{path} is a device, a pipe or a folder.", "give another folder with --out.")
     return number
 
 
-def _is_a_link(path: Path) -> BadInputError:
-    return BadInputError(
-        f"{path} is a link: the files of a run are not written through links.",
-        "remove it, or give another folder with --out.",
-    )
-
-
-def _content(file: int, path: Path) -> bytes:
-    with os.fdopen(os.dup(file), "rb") as stream:
-        stream.seek(0)
-        raw = stream.read(MOST_RUN_BYTES + 1)
-    if len(raw) > MOST_RUN_BYTES:
-        raise over(f"run {path}", "bytes", MOST_RUN_BYTES)
-    return raw
-
-
-def _write(file: int, data: bytes) -> None:
-    """Write all of ``data``; the system may accept it in parts."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+def _read_all(file: int, path: Path) -> bytes:
+    raw = bytearray()
+    try:
+        while chunk := os.pread(file, 2**20, len(raw)):
+            raw += chunk
+            if len(raw) > MOST_RUN_BYTES:
+                raise over(f"run {path}", "bytes", MOST_RUN_BYTES)
+    except OSError as error:
+        raise _refuse(path, error) from None
+    return bytes(raw)
 
 
 def _sync(file: int) -> None:
@@ -349,20 +316,16 @@ def _sync(file: int) -> None:
             raise
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new file's name as durable as its lines, if the file system can."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-def _cannot_write(path: Path, error: OSError | ValueError) -> BadInputError:
+def _refuse(path: Path, error: OSError | ValueError) -> BadInputError:
+    """The error for a file that cannot be written, in words."""
+    number = getattr(error, "errno", None)
+    if number == errno.ELOOP:
+        return BadInputError(
+            f"{path} is a link: the files of a run are not written through links.",
+            "remove it, or give another folder with --out.",
+        )
     reason = (getattr(error, "strerror", None) or str(error)).lower()
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    step = "check the folder and its permissions, or give another one with --out."
+    if number in _FULL:
         step = "free some space, then rerun the command to resume; what was written stays."
-    else:
-        step = "check the folder and its permissions, or give another one with --out."
     return BadInputError(f"{path} cannot be written: {reason}.", step)

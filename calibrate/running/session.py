@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -55,20 +55,17 @@ def calibrate(
         environ=options.environment,
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
-    folder = run_folder(options.runs_folder, header)
+    folder = name_folder(options.runs_folder, header)
     with Journal.open(folder, header) as journal:
-        session = _Session(options, plan, team, listener, journal, clock)
-        return session.run()
+        return _Session(options, plan, team, listener, journal, clock).run()
 
 
-def run_folder(runs_folder: Path, header: RunHeader) -> Path:
+def name_folder(runs_folder: Path, header: RunHeader) -> Path:
     """Folder of a run: the machine's name, ``-``, and 8 digits of the fingerprint, in ``runs_folder``."""
     return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
 
 
-def still_open(
-    plan: MeasurementPlan, states: Mapping[str, PointState], *, fresh: bool = False
-) -> list[Point]:
+def list_open(plan: MeasurementPlan, states: Mapping[str, PointState], *, fresh: bool = False) -> list[Point]:
     """Points that a start would measure, in the plan's order.
 
     states   states of the run's points;  fresh  whether to ignore them
@@ -105,32 +102,31 @@ class _Progress:
     dropped: int = 0
 
 
+@dataclass
 class _Session:
-    """One start of a run: from opening its folder until the plan is done or the run is stopped."""
+    """One start of a run: from opening its folder until the plan is done or the run is stopped.
 
-    def __init__(
-        self,
-        options: RunOptions,
-        plan: MeasurementPlan,
-        team: Team,
-        listener: Listener,
-        journal: Journal,
-        clock: Callable[[], float],
-    ) -> None:
-        self.options, self.plan, self.team = options, plan, team
-        self.listener, self.journal, self.clock = listener, journal, clock
-        self.world, self.target = plan.world, plan.target
-        self.open: dict[str, Point] = {}
-        self.failed_before: set[str] = set()  # may lose ranks again: they come last
-        self.progress: dict[str, _Progress] = {}
-        self.warned: dict[str, None] = {}
-        self.salt = 0
-        self.far = 0.0  # points, unfinished ones by their share; never decreasing
-        self.started_s = clock()
-        self.interrupted = False
+    failed_before  points that may lose ranks again: they come last
+    done           points that have ended, unfinished ones by their share; never decreasing
+    """
+
+    options: RunOptions
+    plan: MeasurementPlan
+    team: Team
+    listener: Listener
+    journal: Journal
+    clock: Callable[[], float]
+    open: dict[str, Point] = field(default_factory=dict)
+    failed_before: set[str] = field(default_factory=set)
+    progress: dict[str, _Progress] = field(default_factory=dict)
+    warned: dict[str, None] = field(default_factory=dict)
+    salt: int = 0
+    done: float = 0.0
+    interrupted: bool = False
 
     def run(self) -> RunOutcome:
         """Run all rounds; returns the outcome, or raises an error once the listener knows it."""
+        self.started_s = self.clock()
         self._find_open()
         done = len(self.plan.points) - len(self.open)
         left_s = estimate_points_s(self.open.values(), self.plan)
@@ -155,7 +151,7 @@ class _Session:
 
     def _find_open(self) -> None:
         """Determine the points to measure. Points that failed in an earlier start are restarted last."""
-        for point in still_open(self.plan, self.journal.states, fresh=self.options.fresh):
+        for point in list_open(self.plan, self.journal.states, fresh=self.options.fresh):
             state = self.journal.states.get(point.key)
             if state is not None and (self.options.fresh or state.failed):
                 if state.failed:
@@ -187,7 +183,7 @@ class _Session:
         if total_s is None or self._since() < total_s or state is None:
             return False
         summary = estimate_median(state.medians_s)
-        status = judge(summary, math.inf, state.visits, self.target)
+        status = judge(summary, math.inf, state.visits, self.plan.target)
         if status is not None:
             self._end_well(point, status, summary)
         return status is not None
@@ -196,7 +192,7 @@ class _Session:
         """Make one visit: time calls, combine the ranks' times, write them, decide if the point ends."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
-        progress = self.progress.setdefault(point.key, _Progress(1.5 * self.target.min_visits))
+        progress = self.progress.setdefault(point.key, _Progress(1.5 * self.plan.target.min_visits))
         try:
             visit = self._piloted(point, number, progress)
         except RankLostError as error:
@@ -218,19 +214,19 @@ class _Session:
         medians_s = self.journal.states[point.key].medians_s
         call_s = medians_s[-1] if medians_s else progress.call_s
         if call_s:
-            return self._timed(point, number, call_s, choose_calls(self.target, call_s), progress)
-        guess_s = guess_call_s(point, self.world.device)
-        calls = min(choose_calls(self.target, guess_s), PILOT_CALLS)
+            return self._timed(point, number, call_s, choose_calls(self.plan.target, call_s), progress)
+        guess_s = guess_call_s(point, self.plan.world.device)
+        calls = min(choose_calls(self.plan.target, guess_s), PILOT_CALLS)
         pilot = self._timed(point, number, guess_s, calls, progress)
         if problem_of(point, pilot):
             return pilot
         progress.call_s = visit_median_s(pilot) or guess_s
-        calls = choose_calls(self.target, progress.call_s)
+        calls = choose_calls(self.plan.target, progress.call_s)
         return self._timed(point, number, progress.call_s, calls, progress)
 
     def _timed(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
         """One batch of ``calls`` calls of about ``call_s`` each, on the ranks of the point."""
-        ranks = group_ranks(point, self.world)
+        ranks = group_ranks(point, self.plan.world)
         self.salt += 1
         began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
         seen = self.team.visit(
@@ -250,19 +246,19 @@ class _Session:
         summary = estimate_median(state.medians_s)
         progress.dropped += bool(visit.note)
         if summary is not None:  # an interval narrows with the root of the visits
-            narrower = summary.relative_halfwidth / self.target.relative
+            narrower = summary.relative_halfwidth / self.plan.target.relative
             progress.wanted_visits = summary.visits * narrower**2
         if state.problem:
             self._finish(point, Status.FAILED, state.problem)
         elif progress.dropped >= MOST_DROPPED:
             self._finish(point, Status.FAILED, f"{progress.dropped} visits {visit.note}")
         else:
-            status = judge(summary, progress.spent_s, state.visits, self.target)
+            status = judge(summary, progress.spent_s, state.visits, self.plan.target)
             if status is not None:
                 self._end_well(point, status, summary)
-        far, left_s = self._estimate()
-        self.far = max(self.far, far)
-        self.listener.progress(self.far, len(self.plan.points), point, summary, left_s)
+        done, left_s = self._estimate()
+        self.done = max(self.done, done)
+        self.listener.progress(self.done, len(self.plan.points), point, summary, left_s)
 
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
         """End a point that did not fail with ``status``, or as throttled if half of its visits were."""
@@ -296,7 +292,7 @@ class _Session:
                 high_s=summary.high_s if summary else None,
                 visits=state.visits,
                 calls=state.calls,
-                target=self.target.relative,
+                target=self.plan.target.relative,
             )
         )
         self.open.pop(point.key, None)
@@ -314,18 +310,17 @@ class _Session:
 
     def _estimate(self) -> tuple[float, float]:
         """(points done, where an unfinished one counts as visits made / visits expected; seconds left)."""
-        far, left_s = float(len(self.plan.points) - len(self.open)), 0.0
-        fresh = [point for key, point in self.open.items() if key not in self.progress]
+        done = float(len(self.plan.points) - len(self.open))
+        left_s = estimate_points_s((p for key, p in self.open.items() if key not in self.progress), self.plan)
         for key in self.open.keys() & self.progress.keys():
             visits, progress = self.journal.states[key].visits, self.progress[key]
             wanted = max(progress.wanted_visits, visits + 1.0)
-            budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
-            far += visits / wanted
+            budget_s = max(self.plan.target.max_time_s - progress.spent_s, progress.visit_s)
+            done += visits / wanted
             left_s += min((wanted - visits) * progress.visit_s, budget_s)
-        left_s += estimate_points_s(fresh, self.plan)
         if self.options.time_limit_s is not None:
             left_s = min(left_s, max(self.options.time_limit_s - self._since(), 0.0))
-        return far, left_s
+        return done, left_s
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:

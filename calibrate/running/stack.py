@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
-from calibrate.machine.node import said_by
+from calibrate.machine.libraries import find_version
+from calibrate.machine.node import get_output
 from calibrate.planning.world import World, describe_turns
-from calibrate.running.versions import package_version
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
 _ALLOWED = re.compile(
@@ -41,7 +41,6 @@ _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
 TURNS = "turns"
 """Key in the stack of a functional check: how many ranks took turns on how many cores."""
 
-_CODE = ("calibrate", "perfmodel", "kernels")
 _GIT_SECONDS = 5.0
 
 
@@ -91,7 +90,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
     """
     host = host or identify()
     found = {
-        "perfmodel": package_version(("perfmodel",)),
+        "perfmodel": find_version(("perfmodel",)),
         "git": git_revision(Path(__file__).resolve().parents[2]),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
@@ -142,21 +141,12 @@ def hash_hosts(world: World) -> str:
 
 
 def git_revision(folder: Path) -> str:
-    """Revision of the program: ``4f1c2ab`` or, with changes, ``4f1c2ab-dirty-9d3c``; "" outside a checkout.
+    """Revision of the program: ``4f1c2ab9d3c1``, with changes ``-dirty``; "" outside a checkout.
 
     Never fails: without git, or if git fails or is slow, it is "".
     """
     if not (folder / ".git").exists():
         return ""
-    revision = _git(folder, "rev-parse", "--short=12", "HEAD")
-    if not revision:
-        return ""
-    changes = _git(folder, "diff", "HEAD", "--", *_CODE) + _git(
-        folder, "ls-files", "--others", "--exclude-standard", "--", *_CODE
-    )
-    return f"{revision}-dirty-{hashlib.sha256(changes.encode()).hexdigest()[:4]}" if changes else revision
-
-
-def _git(folder: Path, *words: str) -> str:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
-    return (said_by("git", "-C", str(folder), *words, timeout_s=_GIT_SECONDS, environ=environ) or "").strip()
+    line = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    return (get_output(*line, timeout_s=_GIT_SECONDS, environ=environ) or "").strip()

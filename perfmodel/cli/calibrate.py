@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from calibrate.planning.measurement_plan import Request
-from calibrate.providers.collectives import CLOCKS
+from calibrate.providers import CLOCKS
 from perfmodel.cli import measuring
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine

@@ -19,7 +19,7 @@ from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import RunOptions, RunOutcome, Team
 from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate as measure
-from calibrate.running.session import run_folder, still_open
+from calibrate.running.session import list_open, name_folder
 from calibrate.running.stack import make_header
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, note
@@ -125,7 +125,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 def open_team(request: TeamRequest) -> Team | None:
     """Start ranks, or join a launcher's ranks; None on ranks other than 0. Tests replace this function."""
-    return ranks.open_team(request, os.environ, say=note)
+    return ranks.open_team(request, os.environ)
 
 
 def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgress) -> RunOutcome:
@@ -153,9 +153,9 @@ def show_plan(asked: Asked, host: Host, team: Team, *, as_json: bool) -> None:
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0)
-    folder = run_folder(asked.folder, header)
+    folder = name_folder(asked.folder, header)
     held = Journal.peek(folder, header).states
-    left = still_open(plan, held, fresh=asked.fresh)
+    left = list_open(plan, held, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
     if as_json:
         emit_json(

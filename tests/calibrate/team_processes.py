@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from oracles import environment
 
-from calibrate.providers import availability
+from calibrate.providers import describe
 from calibrate.ranks.team import RankTeam
 
 HERE = Path(__file__).parent
@@ -18,7 +18,7 @@ CALLER = (sys.executable, str(HERE / "team_caller.py"))
 
 
 def usable(name: str) -> None:
-    found = availability(name)
+    found = describe(name)
     if not found.usable:
         pytest.skip(f"{name}: {found.why_not}")
 

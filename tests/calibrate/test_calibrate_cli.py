@@ -14,7 +14,7 @@ from cli_calls import Outcome, called
 from waiting import PATIENCE_S, until
 
 from calibrate.machine.identity import usable_cores
-from calibrate.providers import availability
+from calibrate.providers import describe
 from perfmodel.schema.run_files import read_run
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
@@ -23,7 +23,7 @@ LINE = (
     *("--clock", "eager", "--quick"),
 )
 pytestmark = [
-    pytest.mark.skipif(not availability("gloo").usable, reason="no gloo here"),
+    pytest.mark.skipif(not describe("gloo").usable, reason="no gloo here"),
     pytest.mark.skipif(usable_cores() < 2, reason="two ranks need two cores"),
 ]
 

@@ -11,13 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibrate import providers  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import id_sets, lookup, own_kernels, torch_kernels  # noqa: E402
+from calibrate.passes import id_sets, lookup  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import PatternTables  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
-from calibrate.providers import collectives  # noqa: E402
 from calibrate.ranks.clocks import Cpu, Timer  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
@@ -126,17 +126,17 @@ def test_calls_on_a_gpu_read_other_ids_and_other_copies_of_small_tables(
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on a CPU too, slowly: that is for tests."""
-    monkeypatch.setattr(collectives, "find_gpus", lambda: [])
-    assert "no NVIDIA GPU" in own_kernels.availability().why_not
-    monkeypatch.setattr(collectives, "find_gpus", lambda: ["a GPU"])
-    monkeypatch.setattr(collectives, "torch_version", lambda: "2.13.0")
-    monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: 1)
-    offered = own_kernels.availability()
+    monkeypatch.setattr(providers, "find_gpus", lambda: [])
+    assert "no NVIDIA GPU" in providers.describe("perfmodel").why_not
+    monkeypatch.setattr(providers, "find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(providers, "find_version", lambda names: "2.13.0")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: 1)
+    offered = providers.describe("perfmodel")
     assert offered.usable and offered.devices == ("cuda",) and offered.operations == OwnKernels.operations
-    assert offered.clocks == torch_kernels.CLOCKS
-    for package, name in (("cuda", "cuda-core"), ("cupy", "CuPy")):
+    assert offered.version == f"perfmodel {providers.hash_kernels()}"
+    for package in ("cuda.core", "cupy"):
         monkeypatch.setattr(
-            own_kernels.importlib.util, "find_spec", lambda name, lost=package: None if lost in name else 1
+            "importlib.util.find_spec", lambda name, lost=package: None if lost in name else 1
         )
-        offered = own_kernels.availability()
-        assert not offered.usable and name in offered.why_not and "cupy-cuda13x" in offered.install
+        offered = providers.describe("perfmodel")
+        assert not offered.usable and package in offered.why_not and "cupy-cuda13x" in offered.install

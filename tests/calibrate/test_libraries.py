@@ -12,7 +12,6 @@ import pytest
 from calibrate import providers
 from calibrate.machine import libraries
 from calibrate.machine.local_gpus import LocalGpu
-from calibrate.providers import collectives
 
 Hide = Callable[..., None]
 
@@ -29,7 +28,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for module in (libraries, collectives):
+    for module in (libraries, providers):
         monkeypatch.setattr(
             module, "find_gpus", lambda: tuple(LocalGpu(i, "NVIDIA H200") for i in range(count))
         )
@@ -38,20 +37,20 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 @pytest.mark.usefixtures("pip")
 def test_torchrec_comes_after_its_torch_and_without_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus(monkeypatch, 0)
-    assert libraries.install_torchrec().split(" && ") == [
+    assert libraries.format_torchrec_command().split(" && ") == [
         "pip install torch==2.13.0",
         "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3",
         "pip install tensordict==0.15.3 tqdm pyre-extensions lightning-utilities",
     ]
-    assert libraries.install_torch() == "pip install torch==2.13.0"
+    assert libraries.format_torch_command() == "pip install torch==2.13.0"
     with_gpus(monkeypatch, 1)
-    assert libraries.install_torchrec().split(" && ") == [
+    assert libraries.format_torchrec_command().split(" && ") == [
         "pip uninstall -y fbgemm-gpu-cpu",
         "pip install torch==2.13.0",
         "pip install --no-deps --force-reinstall torchrec==1.8.0 fbgemm-gpu==1.8.0 torchmetrics==1.0.3",
         "pip install tensordict==0.15.3 tqdm pyre-extensions lightning-utilities",
     ]
-    assert libraries.install_torch() == "pip uninstall -y torch && pip install torch==2.13.0"
+    assert libraries.format_torch_command() == "pip uninstall -y torch && pip install torch==2.13.0"
 
 
 @pytest.fixture
@@ -82,6 +81,6 @@ def test_what_is_missing_is_named_with_its_line(
     name: str, module: str, what: str, line: str, hide: Hide
 ) -> None:
     hide(module)
-    found = providers.availability(name)
+    found = providers.describe(name)
     assert (found.usable, found.why_not) == (False, what)
     assert line in found.install

@@ -23,7 +23,7 @@ from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
 from calibrate.planning.measurement_plan import Request, make_plan  # noqa: E402
-from calibrate.providers import availability  # noqa: E402
+from calibrate.providers import describe  # noqa: E402
 from calibrate.ranks.launch import LOCALHOST, listen, serve_store  # noqa: E402
 from calibrate.ranks.team import RankTeam, TeamRequest, start_ranks  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -42,8 +42,8 @@ STAGES = {
 @pytest.fixture(scope="module", autouse=True)
 def home(kernel_home: Path) -> Iterator[None]:
     """Where the kernels are built to, before the ranks that load them start."""
-    if not availability("one_sided").usable:
-        pytest.skip(f"one-sided look-ups: {availability('one_sided').why_not}")
+    if not describe("one_sided").usable:
+        pytest.skip(f"one-sided look-ups: {describe('one_sided').why_not}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
@@ -63,7 +63,7 @@ def team(home: None) -> Iterator[RankTeam]:
 @pytest.mark.parametrize("implementation", list(STAGES))
 def test_every_implementation_on_1_2_and_4_ranks(implementation: str, team: RankTeam) -> None:
     """The points of the plan whose works are smallest, as a calibration visits them."""
-    if not team.world().providers.get(implementation, availability("one_sided")).usable:
+    if not team.world().providers.get(implementation, describe("one_sided")).usable:
         pytest.skip(f"{implementation} is not installed")
     request = Request("quick", only=[f"passes:{implementation}"], grid="paper", oversubscribe=True)
     points = make_plan(request, team.world()).points

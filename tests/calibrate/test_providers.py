@@ -23,7 +23,7 @@ def free_port() -> str:
 
 
 def needs(name: str) -> None:
-    found = providers.availability(name)
+    found = providers.describe(name)
     if not found.usable:
         pytest.skip(f"{name}: {found.why_not}")
 

@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 from cli_calls import called
 
+from calibrate import providers
 from calibrate.importers import import_logs
-from calibrate.operations import Place
+from calibrate.machine import libraries
 from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.world import World
-from calibrate.providers import collectives, torch_world
-from calibrate.running import versions
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
 from perfmodel.fit.shipped import fit_entry, load_plan
@@ -195,27 +194,23 @@ def test_calibrating_rccl_without_rocm_is_exit_4(cli: Any) -> None:
 
 
 def test_a_torch_for_rocm_calls_rccl_and_not_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (torch_world, collectives):
-        monkeypatch.setattr(module, "torch_version", lambda: "2.8.0+rocm6.4")
-        monkeypatch.setattr(module, "find_gpus", lambda: ("an MI355X",))
-    amd, nvidia = torch_world.describe_rccl(), torch_world.describe_nccl()
+    monkeypatch.setattr(providers, "find_version", lambda names: "2.8.0+rocm6.4")
+    monkeypatch.setattr(providers, "find_gpus", lambda: ("an MI355X",))
+    amd, nvidia = providers.describe("rccl"), providers.describe("nccl")
     assert amd.usable and amd.version == "torch 2.8.0+rocm6.4" and "all_to_all" in amd.operations
     assert not nvidia.usable and nvidia.why_not == "torch 2.8.0+rocm6.4 is built for ROCm: use rccl"
     world = World(device="cuda", ranks=8, ranks_per_node=8, memory_bytes=2**38,
                   providers={"rccl": amd, "nccl": nvidia})  # fmt: skip
     plan = make_plan(Request(preset="quick"), world)
     assert {point.backend for point in plan.points} == {"rccl"}
-    monkeypatch.setattr(torch_world, "find_gpus", tuple)
-    assert torch_world.describe_rccl().why_not == "there is no GPU of AMD here"
+    monkeypatch.setattr(providers, "find_gpus", tuple)
+    assert providers.describe("rccl").why_not == "there is no GPU of AMD here"
 
 
 def test_the_version_of_a_rocm_build_is_rccls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        versions, "package_version", lambda names: "2.8.0+rocm6.4" if "torch" in names else ""
-    )
-    monkeypatch.setattr(versions, "nccl_version", lambda: "2.27.7")
-    found = versions.library_versions(Place(rank=0, ranks=2, local_rank=0, local_ranks=2, device="cuda"))
-    assert found == {"rccl": "2.27.7", "torch": "2.8.0+rocm6.4"}
+    monkeypatch.setattr(libraries, "find_version", lambda names: "2.8.0+rocm6.4" if "torch" in names else "")
+    monkeypatch.setattr(libraries, "read_nccl_version", lambda: "2.27.7")
+    assert libraries.list_versions("cuda") == {"rccl": "2.27.7", "torch": "2.8.0+rocm6.4"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def run_two(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["nccl", "nvshmem"])
 def test_two_ranks(name: str) -> None:
-    found = providers.availability(name)
+    found = providers.describe(name)
     if not found.usable:
         pytest.skip(f"NOT TESTED on a GPU, {name}: {found.why_not}")
     if GPUS < 2:
