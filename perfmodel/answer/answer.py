@@ -12,8 +12,8 @@ from perfmodel.answer.inputs import GpuCount, count_gpus, explain_too_much, shar
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.grid import Configs, CostedGrid, compare_with_local, cost_grid
+from perfmodel.engine.cost import Evaluator, compare_with_local
+from perfmodel.engine.grid import Configs, CostedGrid, cost_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import STEPS, StepRow, Times, evidence_shares, sum_causes

@@ -5,7 +5,7 @@ Every pass is costed here: row-wise passes of many configurations, the plans of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -152,6 +152,37 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     code = constant(0, shape)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))
+
+
+def compare_with_local(
+    causes: Mapping[str, Times], local: Mapping[str, Times], floor: Any, gpus: Any
+) -> dict[str, Any]:
+    """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
+
+    causes, local  times of the pass and of the local look-up, by cause of error [s]
+    floor  latency of the pass [s];  gpus  G [-]
+    Source of the band: ``bands.compute_slowdown_band``
+    Limits: G = 1 -> slowdown and throughput_ratio 1
+    """
+    low, time, high = bands.sum_band(*causes.values())
+    alone = bands.sum_band(*local.values())[1]
+    nothing = tuple(0.0 * end for end in next(iter(local.values())))
+    apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
+    shared = ((causes.get(cause, nothing), of_local) for cause, of_local in local.items())
+    slowdown_low, slowdown_high = bands.compute_slowdown_band(apart, *shared)
+    return {
+        "low_s": low,
+        "high_s": high,
+        "slowdown_low": slowdown_low,
+        "slowdown_high": slowdown_high,
+        "time_s": time,
+        "baseline_time_s": alone,
+        "floor_time_s": floor,
+        "slowdown": time / alone,
+        "slowdown_floor_part": floor / alone,
+        "slowdown_bytes_part": (time - floor) / alone,
+        "throughput_ratio": gpus * alone / time,
+    }
 
 
 class Evaluator:

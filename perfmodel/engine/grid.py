@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, TypeVar
@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.cost import PassCost, cost_passes
+from perfmodel.engine.cost import PassCost, compare_with_local, cost_passes
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import FLAT
-from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import SHAPE, Array, Ints, TableShapes, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
@@ -104,13 +103,14 @@ class Configs:
 
     def select(self, span: Any) -> Configs:
         """Some of the configurations."""
-        columns = self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes
-        table_bytes, gpus, needed, batch, id_bytes = (column[span] for column in columns)
-        of_tables = {"count": self.tables.count, **self.tables.columns}
-        chosen = {name: x[:, span] if x.shape[1] > 1 else x for name, x in of_tables.items()}
-        kinds = TableKinds(**chosen, laws=self.tables.laws, law=self.tables.law)
-        options = self.given_gpus, self.filled, self.usable_bytes
-        return Configs(table_bytes, gpus, needed, batch, id_bytes, kinds, *options)
+        kinds = {"count": self.tables.count, **self.tables.columns}
+        chosen = {name: x[:, span] if x.shape[1] > 1 else x for name, x in kinds.items()}
+        columns = {name: getattr(self, name)[span] for name in _COLUMNS}
+        return replace(self, tables=replace(self.tables, **chosen), **columns)
+
+
+_COLUMNS = "table_bytes", "gpus", "needed", "batch", "id_bytes"
+"""Fields of ``Configs`` with a value for each of them."""
 
 
 def count_loads(
@@ -121,11 +121,14 @@ def count_loads(
     kind  exchange of the bags of each configuration (``choose_exchanges``)
     works, exchanges  whether look-ups and updates of rows, and whether all else counts
     """
-    stack, loads = max(STACK // work.gpus.size, 1), []
-    for start in range(0, work.tables.rows.shape[0], stack):
-        cut = cut_tables(basis, work, kind, slice(start, start + stack))
-        loads.append(sum_even_loads(*cut, works=works, exchanges=exchanges))
-    return reduce(np.add, loads)
+    cuts = (cut_tables(basis, work, kind, some) for some in _list_stacks(work))
+    return reduce(np.add, (sum_even_loads(*cut, works=works, exchanges=exchanges) for cut in cuts))
+
+
+def _list_stacks(work: Configs) -> list[slice]:
+    """Kinds of tables, as many at a time as fit the CPU's caches in all configurations."""
+    size = max(STACK // work.gpus.size, 1)
+    return [slice(start, start + size) for start in range(0, len(work.tables), size)]
 
 
 def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tuple[TableCut, Array]:
@@ -193,9 +196,13 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
     loads  of the pass, if computed before;  Limits: one GPU, or every table on every GPU -> no buffers
     """
     (per_element, per_row), t = basis.state, work.tables
-    count = t.count * t.rows / ex.count_even_parts(np.where(t.rows >= work.gpus, work.gpus, 1.0), t.buckets)
-    rows = (count * row_bytes(t.dtype, t.dim, training=basis.training)).sum(axis=0)
-    state = (count * (t.dim * per_element + per_row)).sum(axis=0)
+    rows, state = np.zeros(work.gpus.size), np.zeros(work.gpus.size)
+    for some in _list_stacks(work):
+        parts = np.where(t.rows[some] >= work.gpus, work.gpus, 1.0)
+        held = t.count[some] * t.rows[some] / ex.count_even_parts(parts, t.buckets[some])
+        row = row_bytes(t.dtype[some], t.dim[some], training=basis.training)
+        rows += (held * row).sum(axis=0)
+        state += (held * (t.dim[some] * per_element + per_row)).sum(axis=0)
     passes = [] if loads is None or len(basis.exchanges) > 1 else [loads]
     for kind in [] if passes else basis.exchanges:
         passes.append(count_loads(basis, work, np.asarray(int(kind)), works=False))
@@ -269,8 +276,9 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         taken = taken if work.given_gpus else capacity.round_to_nodes(taken, np.float64(node))
         memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
-        tables = unfinished.tables
-        cut = (tables.count * (tables.rows >= taken)).sum(axis=0)
+        t, cut = unfinished.tables, np.zeros(taken.size)
+        for some in _list_stacks(unfinished):
+            cut += (t.count[some] * (t.rows[some] >= taken)).sum(axis=0)
         places, taken, cut = places[unfit], taken[unfit], cut[unfit]
         room = work.usable_bytes - memory.buffer_bytes[unfit]
         over = memory.total_bytes[unfit] - work.usable_bytes
@@ -367,34 +375,3 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
                 "a value given with --set, or in the machine file, is too large or too small.",
             )
     return CostedGrid(columns, base, cost, memory)
-
-
-def compare_with_local(
-    causes: Mapping[str, Times], local: Mapping[str, Times], floor: Any, gpus: Any
-) -> dict[str, Any]:
-    """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
-
-    causes, local  times of the pass and of the local look-up, by cause of error [s]
-    floor  latency of the pass [s];  gpus  G [-]
-    Source of the band: ``bands.compute_slowdown_band``
-    Limits: G = 1 -> slowdown and throughput_ratio 1
-    """
-    low, time, high = bands.sum_band(*causes.values())
-    alone = bands.sum_band(*local.values())[1]
-    nothing = tuple(0.0 * end for end in next(iter(local.values())))
-    apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
-    shared = ((causes.get(cause, nothing), of_local) for cause, of_local in local.items())
-    slowdown_low, slowdown_high = bands.compute_slowdown_band(apart, *shared)
-    return {
-        "low_s": low,
-        "high_s": high,
-        "slowdown_low": slowdown_low,
-        "slowdown_high": slowdown_high,
-        "time_s": time,
-        "baseline_time_s": alone,
-        "floor_time_s": floor,
-        "slowdown": time / alone,
-        "slowdown_floor_part": floor / alone,
-        "slowdown_bytes_part": (time - floor) / alone,
-        "throughput_ratio": gpus * alone / time,
-    }
