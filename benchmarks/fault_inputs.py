@@ -80,8 +80,7 @@ def list_tables() -> list[Reader]:
 def list_plans() -> list[Reader]:
     from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.choices.constraints import parse_rules
-    from perfmodel.plan.files import read_made_for, read_plan
-    from perfmodel.plan.for_torchrec.files import read_any_plan
+    from perfmodel.plan.files import read_any_plan, read_made_for, read_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
     from perfmodel.schema.workload import Table, TableSet
 

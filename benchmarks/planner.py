@@ -28,7 +28,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,8 +66,9 @@ from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.searching.search import Restriction, Search
+from perfmodel.plan import torchrec
+from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.searching.search import Search
 
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SHORT = {Exchange.TWO_LEVEL: "2-level"}
@@ -131,8 +132,7 @@ class Case:
     def _others(self, seconds: float) -> None:
         """What our plan is compared with."""
         if not self.question.many:
-            restricted = partial(self._search, RESTRICTED, self.asked.ours_s, torchrec.runnable)
-            self._tried(RESTRICTED, restricted)
+            self._tried(RESTRICTED, partial(self._search, RESTRICTED, self.asked.ours_s))
         self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
         self._planned(PER_BYTE, lambda: per_byte(self.evaluator, self.limit))
         self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
@@ -150,10 +150,15 @@ class Case:
         except BadInputError as error:
             self.rows.append(Row(name, why=error.message))
 
-    def _search(self, name: str, effort_s: float, restrict: Restriction | None = None) -> None:
-        better = Better()
-        keywords = {"effort_s": effort_s, "restrict": restrict, "watch": better.watch}
-        result = Search(self._model(name), self.limit, **keywords).run()
+    def _search(self, name: str, effort_s: float) -> None:
+        better, evaluator, restricted = Better(), self._model(name), name == RESTRICTED
+
+        def list_allowed(more: Sequence[set[Scheme]]) -> Options:
+            options = list_options(evaluator, self.limit, more)
+            return torchrec.restrict_to_torchrec(options, evaluator) if restricted else options
+
+        keywords = {"effort_s": effort_s, "options": list_allowed, "ruled": restricted, "watch": better.watch}
+        result = Search(evaluator, self.limit, **keywords).run()
         self._add(Row(name, better.took_s, tuple(better.found), gap=result.gap), result.plan)
 
     def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan.choices.listing import schemes
+from perfmodel.plan.choices.listing import list_possible_schemes
 
 Array = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
     random, until = np.random.default_rng(seed), process_time() + seconds
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     shapes = list(zip(tables.rows.astype(int), tables.dim.astype(int), strict=True))
-    listed = {shape: list(schemes(*shape, gpus, domain)) for shape in set(shapes)}
+    listed = {shape: list(list_possible_schemes(*shape, gpus, domain)) for shape in set(shapes)}
     best, best_s = None, np.inf
     while True:
         kinds = {Exchange.DP, *random.choice(np.array(Exchange), size=random.integers(1, 4)).tolist()}

@@ -36,25 +36,33 @@ from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_n
 from torchrec.optim import RowWiseAdagrad  # noqa: E402
 
 from calibrate import torchrec_plan  # noqa: E402
-from perfmodel.schema.torchrec_plan import TorchRecPlan  # noqa: E402
+from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable  # noqa: E402
 
 _TYPES = {2: torchrec.types.DataType.FP16, 4: torchrec.types.DataType.FP32}
 
 
-def module_of(plan: TorchRecPlan, training: bool) -> Any:
-    """The tables as an EmbeddingBagCollection without memory; in training with row-wise Adagrad."""
+def list_features(entry: TorchRecTable) -> list[str]:
+    """Names of the features that look rows of a table up."""
+    return [f"f{at or ''}_{entry.table}" for at in range(entry.features)]
+
+
+def module_of(
+    plan: TorchRecPlan, training: bool = False, device: str = "meta", *, weighted: bool = False
+) -> Any:
+    """The tables as an EmbeddingBagCollection, in training with row-wise Adagrad."""
     module = torchrec.EmbeddingBagCollection(
-        device=torch.device("meta"),
+        device=torch.device(device),
         tables=[
             torchrec.EmbeddingBagConfig(
                 name=entry.table,
                 embedding_dim=entry.dim,
                 num_embeddings=entry.rows,
-                feature_names=[f"f_{entry.table}"],
+                feature_names=list_features(entry),
                 data_type=_TYPES[entry.element_bytes],
             )
             for entry in plan.tables
         ],
+        is_weighted=weighted,
     )
     if training:
         for weight in module.parameters():

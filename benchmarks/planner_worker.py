@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan
-from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan import torchrec
 
 WORKER = Path(__file__).with_name("planner_torchrec.py")
 _START_S = 60  # to import TorchRec and to enumerate
@@ -50,7 +50,7 @@ class Worker:
 
     def _file(self, plan: Plan, name: str) -> str:
         path = Path(self.folder.name) / f"{name}.json"
-        torchrec.write(self.evaluator, plan, path, self.limit)
+        torchrec.write_for_torchrec(self.evaluator, plan, path, self.limit)
         return str(path)
 
     def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -42,8 +42,8 @@ MOST_WORKERS = 8
 RANKS = {
     "test_calibrate_cli", "test_calibrate_kill", "test_exchange", "test_gpu_rehearsal", "test_in_torchrec",
     "test_one_sided_exchange", "test_planner_benchmark", "test_providers",
-    "test_leader", "test_look_ups", "test_team", "test_team_launchers", "test_torchrec",
-    "test_torchrec_counts", "test_torchrec_plan",
+    "test_leader", "test_look_ups", "test_team", "test_team_launchers",
+    "test_torchrec_counts", "test_torchrec_ranks",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own, or import TorchRec, which takes seconds."""
 SEARCHED: dict[Any, Any] = {}

@@ -76,9 +76,8 @@ def serve() -> None:
     import torch  # noqa: F401
 
     with contextlib.suppress(ImportError):
-        import torchrec.distributed.embeddingbag  # noqa: F401
-
-        import calibrate.torchrec_plan  # noqa: F401
+        sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+        import planner_torchrec  # noqa: F401
 
     for line in sys.stdin:
         child = os.fork()

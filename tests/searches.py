@@ -13,10 +13,12 @@ import pytest
 
 from perfmodel.answer.question import Question
 from perfmodel.effort import EFFORTS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import Table, TableSet
 
 _OF_PLAN = ("most_bytes", "for_torchrec", "sets", "effort_s")
 
@@ -62,10 +64,31 @@ def _question(search: Search) -> str:
     loads = 10.0 ** np.arange(0, 13, 3)[:, np.newaxis] * np.ones(o.average.shape[1])
     settings = (
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
-        (search.limit_bytes, search.budget.effort_s, search.restricted),
+        (search.limit_bytes, search.budget.effort_s),
         str(search.random.bit_generator.state),
     )
     digest = sha256(repr(settings).encode())  # arrays of many options would fill the memory of a worker
     for array in (*arrays, search.evaluator.estimate_times(loads)):
         digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
+    """Tables of (rows, dim, pooling), named t0, t1 ..."""
+    return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
+
+
+def equal_tables(*shapes: tuple[int, int, int, float]) -> PlanTables:
+    """So many tables of each shape: (count, rows, dim, pooling)."""
+    return tables_of(*(shape for count, *shape in shapes for _ in range(count)))  # type: ignore[arg-type]
+
+
+def draw_tables(
+    count: int, seed: int = 0, equal: int = 1, rows_log10: tuple[float, float] = (3, 6.5)
+) -> PlanTables:
+    """Tables of rows, widths and pooling drawn at random; ``equal`` of each."""
+    random = np.random.default_rng(seed)
+    rows = np.rint(10 ** random.uniform(*rows_log10, count)).astype(int)
+    dim, pooling = random.choice([16, 32, 64, 128], count), np.round(10 ** random.uniform(0, 1.7, count), 2)
+    shapes = [(int(E), int(D), float(L)) for E, D, L in zip(rows, dim, pooling, strict=True)]
+    return tables_of(*(shape for shape in shapes for _ in range(equal)))

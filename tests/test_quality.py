@@ -128,16 +128,8 @@ def test_names_of_schemes_are_in_their_table() -> None:
 
 
 NAMED = (
-    "engine",
-    "question",
-    "answer",
-    "schema",
-    "chip",
-    "in_torchrec",
-    "explore",
-    "collectives",
-    "fit",
-    "model",
+    *("engine", "question", "answer", "plan", "schema", "chip", "in_torchrec", "explore", "collectives"),
+    *("fit", "model"),
 )
 """Rooms whose names are counted."""
 FILLERS = """
@@ -187,7 +179,6 @@ _TIMED = {
     "fake_gpu.py": "its events are a GPU's clock, which the product reads",
     "stand_in_torch.py": "its events are a GPU's clock, which the product reads",
     "team_rank.py": "a call that takes a millisecond at least",
-    "test_effort.py": "its clock is a list of numbers",
     "test_waiting_line.py": "its clock of work is a counter",
     Path(__file__).name: "it looks for clocks",
 }

@@ -1,4 +1,4 @@
-"""``perfmodel plan``: the fastest sharding of each table, and its cost."""
+"""``perfmodel plan``: the fastest sharding of each table, and its cost; or several plans side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,8 +25,7 @@ from perfmodel.cli.output import (
     warn,
     warn_stopped,
 )
-from perfmodel.cli.plan_question import read_counts, read_question, take_options
-from perfmodel.cli.plan_scaling import PlanProgress, print_replicas, print_scaling
+from perfmodel.cli.plan_question import complete_options, read_counts, read_question
 from perfmodel.cli.question import advised
 from perfmodel.cli.signals import ctrl_c
 from perfmodel.cli.typed_line import TypedLine
@@ -34,26 +33,26 @@ from perfmodel.effort import tell
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.errors import BadInputError
 from perfmodel.plan.files import write_plan
-from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.torchrec import write_for_torchrec
 from perfmodel.question.plans import FORMATS, PlanOptions
 from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
 from perfmodel.schema.files import unknown_name
+from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:
     from perfmodel.answer.what_would_help import Sensitivity
     from perfmodel.engine.placement import Plan
-    from perfmodel.engine.training import WholeStep
 
 _WEIGHTED = (
     "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "
     "of 1. To leave those out, plan weighted and other tables apart"
 )
-_KEPT = "plan.json"
+_FILE = "plan.json"
 """The file of a plan in printed commands, if none was typed."""
 
 
@@ -61,60 +60,27 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     """Search a plan (which table is sharded how, on which GPUs), or price a given plan, and print it."""
     check_explained(options.explain, out=options.out)
     check_out(options.out, options.file_format)
-    page = options.out if options.out is not None and options.out.suffix == ".html" else None
-    saved = (None if page else options.out) or options.plan_file
     typed = TypedLine.of(context)
-    values, made_for = take_options(context, options.plan_file)
+    values, made_for = complete_options(context, options.plan_file)
     of_one = {"plan": options.plan_file, "out": options.out, "dense": values["dense"]}
     of_one["explain"] = options.explain
     counts = read_counts(values, replicas=options.replicas, **of_one)
     apart("--replicas", options.replicas, "plan one copy, on fewer --gpus.", **of_one)
     question, given = read_question(values, made_for, counts)
-    dense = values["dense"]
-    layers = None if dense is None else parse_dense(dense, question.question.machine.name)
-    file = calibration_file(question.question.calibration)
     with advised(question.question):
         try:
-            if len(counts) > 1:
-                print_scaling(question, counts, typed, file, as_json=options.as_json)
-                return
-            if options.replicas is not None:
-                copies = count_values([options.replicas], "--replicas")
-                print_replicas(question, copies, typed, as_json=options.as_json)
-                return
-            answer, changes = _answer(question, given, None if options.explain else str(saved or _KEPT))
+            if len(counts) > 1 or options.replicas is not None:
+                copies = [1] if options.replicas is None else count_values([options.replicas], "--replicas")
+                _print_scaling(question, counts, copies, typed, as_json=options.as_json)
+            elif options.explain is not None:
+                planned, _ = _find_plan(question, given, None)
+                explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
+                emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
+            else:
+                _print_plan(question, given, options, values["dense"], typed)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
             raise SaidError(STOPPED) from None
-    if options.explain is not None:
-        explained = ExplainedPass.from_plan(answer.evaluator, answer.plan, answer.found.cost.rows)
-        emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
-        return
-    whole = whole_of(answer, layers)
-    if page is not None:
-        _write_page(answer, whole, page, typed, question.question.calibration)
-    elif options.out is not None and options.file_format == FORMATS[1]:
-        torchrec.write(answer.evaluator, answer.plan, options.out, answer.found.limit_bytes)
-    elif options.out is not None:
-        write_plan(answer.plan, options.out, answer.made_for)
-    if options.as_json:
-        samples = answer.evaluator.batch * answer.evaluator.gpus
-        step = whole.to_dict(samples) if whole else None
-        told = [vars(change) for change in changes]
-        emit_json("plan", **answer.to_dict(), dense_step=step, changes=told, calibration_file=file)
-    else:
-        keep = "" if saved is not None else typed.text(without=["out"], more=["--out", _KEPT])
-        equation = _explaining_line(typed, answer.found.cost.limiting.name, saved)
-        emit(plan_text(answer, file, keep, whole, changes, equation))
-        for line in answer.evaluator.setting.notes:
-            warn(line)
-    if options.out is not None:
-        note(f"wrote {options.out}")
-    if answer.evaluator.model.sets is not None and question.tables.partly_weighted:
-        warn(_WEIGHTED)
-    if answer.found.stopped == "interrupt":
-        warn_stopped()
-        raise SaidError(STOPPED)
 
 
 def check_out(out: Path | None, file_format: str) -> None:
@@ -128,22 +94,64 @@ def check_out(out: Path | None, file_format: str) -> None:
     if out is None and file_format != FORMATS[0]:
         raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
     if out is not None:
-        page = out.suffix == ".html" and file_format == FORMATS[0]
-        if out.suffix.lower() != ".json" and not page:
+        if out.suffix.lower() != ".json" and (out.suffix != ".html" or file_format != FORMATS[0]):
             raise not_json(out, "a plan")
         check_target(out)
 
 
-def _explaining_line(typed: TypedLine, step: str, saved: Path | None) -> str:
-    """The command that explains a step of the plan: of the file that it is saved in, else of a new search."""
-    more, without = ["--explain", step.replace("_", "-")], ["dense", "out", "as_json"]
-    if saved is not None:
-        more += ["--plan", str(saved)]
-        without += ["plan_file", "file_format", "only", "effort"]
-    return typed.text(without=without, more=more)
+def _print_plan(
+    question: PlanQuestion, given: Plan | None, options: PlanOptions, dense: str | None, typed: TypedLine
+) -> None:
+    """Print one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
+    machine, out = question.question.machine.name, options.out
+    layers = None if dense is None else parse_dense(dense, machine)
+    page = out is not None and out.suffix == ".html"
+    saved = (None if page else out) or options.plan_file
+    planned, changes = _find_plan(question, given, str(saved or _FILE))
+    answer, whole, calibration = (
+        question.build_answer(planned.result),
+        whole_of(planned, layers),
+        question.question.calibration,
+    )
+    if out is not None and page:
+        command = typed.text(without=["out", "as_json"], more=["--out", out.name])
+        write_page(plan_page(planned, answer, command, whole, alerts=list_alerts(None, calibration)), out)
+    elif out is not None and options.file_format == FORMATS[1]:
+        write_for_torchrec(planned.evaluator, planned.plan, out, planned.result.limit_bytes)
+    elif out is not None:
+        write_plan(planned.plan, out, planned.made_for)
+    file = calibration_file(calibration)
+    if options.as_json:
+        step = whole.to_dict(planned.evaluator.batch * planned.evaluator.gpus) if whole else None
+        told = [vars(change) for change in changes]
+        emit_json("plan", **planned.to_dict(), dense_step=step, changes=told, calibration_file=file)
+    else:
+        commands = _list_commands(typed, planned.result.cost.limiting.name, saved)
+        emit(plan_text(planned, answer, file, whole, changes, commands))
+        for line in planned.evaluator.setting.notes:
+            warn(line)
+    if out is not None:
+        note(f"wrote {out}")
+    if planned.evaluator.model.sets is not None and question.tables.partly_weighted:
+        warn(_WEIGHTED)
+    _end_stopped(stopped=planned.result.stopped == "interrupt")
 
 
-def _answer(
+def _list_commands(typed: TypedLine, step: str, saved: Path | None) -> dict[str, str]:
+    """Commands to go on with: to save the plan, and to explain a step of it.
+
+    saved  the file of the plan: the step is of this very plan, not of a new search
+    """
+    explain, without = ["--explain", step.replace("_", "-")], ["dense", "out"]
+    if saved is None:
+        save = {"To keep the plan": typed.text(without=["out"], more=["--out", _FILE])}
+        return {**save, "The equation behind its longest step": typed.text(without=without, more=explain)}
+    without += ["plan_file", "file_format", "only", "effort"]
+    line = typed.text(without=without, more=[*explain, "--plan", str(saved)])
+    return {"The equation behind its longest step": line}
+
+
+def _find_plan(
     question: PlanQuestion, plan: Plan | None, saved: str | None
 ) -> tuple[Planned, tuple[Sensitivity, ...]]:
     """The plan of a search, and changes that would help; for a given plan its cost alone.
@@ -152,28 +160,52 @@ def _answer(
     """
     if plan is not None:
         return question.price(plan), ()
-    progress = PlanProgress()
     changes: tuple[Sensitivity, ...] = ()
-    try:
-        with ctrl_c() as stopped:
-            answer = question.answer(progress)
-            if saved and not stopped() and answer.found.stopped != "interrupt":
-                tell("what would help")
-                with suppress(KeyboardInterrupt):  # the plan itself is complete
-                    changes = question.list_changes(answer, saved)
-        if stopped():
-            answer = replace(answer, found=replace(answer.found, stopped="interrupt"))
-        return answer, changes
-    except KeyboardInterrupt:
-        if not math.isfinite(progress.best_s):
-            raise
-        note("\nstopped while the answer was being written.")
-        raise SaidError(STOPPED) from None
+    with ctrl_c() as stopped:
+        planned = question.plan(tell_best)
+        if saved and not stopped() and planned.result.stopped != "interrupt":
+            tell("what would help")
+            with suppress(KeyboardInterrupt):  # the plan itself is complete
+                changes = question.list_changes(planned, saved)
+    if stopped():
+        planned = replace(planned, result=replace(planned.result, stopped="interrupt"))
+    return planned, changes
 
 
-def _write_page(
-    answer: Planned, whole: WholeStep | None, path: Path, typed: TypedLine, calibration: Any
+def tell_best(best_s: float, what: str = "") -> None:
+    """Tell the line of a command how far a search is: the time of the best plan so far."""
+    if math.isfinite(best_s):
+        tell(f"{what}best {format_time(best_s)}")
+
+
+def _print_scaling(
+    question: PlanQuestion, gpus: list[int], replicas: list[int], typed: TypedLine, *, as_json: bool
 ) -> None:
-    """Write the page of a plan, which names the command that makes it again in any folder."""
-    command = typed.text(without=["out", "as_json"], more=["--out", path.name])
-    write_page(plan_page(answer, command, whole, alerts=list_alerts(None, calibration)), path)
+    """Search plans for several numbers of GPUs, or of copies, and print them side by side.
+
+    Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
+    """
+    from perfmodel.plan.scaling import compare_plans
+    from perfmodel.report.scaling_text import scaling_text
+
+    def tell_gpus(gpus: int, best_s: float) -> None:
+        tell_best(best_s, f"{counted(gpus, 'GPU')}: ")
+
+    with ctrl_c() as stopped:
+        scaling = compare_plans(question, gpus or [question.gpus], replicas, tell_gpus)
+    if as_json:
+        file = calibration_file(question.question.calibration)
+        emit_json("plan", **scaling.to_dict(), calibration_file=file)
+    else:
+        count = scaling.best.gpus // scaling.best.replicas
+        emit(scaling_text(scaling, typed.text(without=["gpus", "replicas"], more=["--gpus", str(count)])))
+        answer = scaling.planned[-1].answer
+        for line in answer.evaluator.setting.notes if answer else ():
+            warn(line)
+    _end_stopped(stopped=scaling.stopped or stopped())
+
+
+def _end_stopped(*, stopped: bool) -> None:
+    if stopped:
+        warn_stopped()
+        raise SaidError(STOPPED)

@@ -13,17 +13,13 @@ from perfmodel.cli.options import apart, count_values, settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.question import question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import EFFORTS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.constraints import parse_rules
-from perfmodel.plan.files import OF_QUESTION, MadeFor, read_made_for
-from perfmodel.plan.for_torchrec.files import read_any_plan
-from perfmodel.plan.for_torchrec.runnable import check_tables
+from perfmodel.plan.files import OF_QUESTION, MadeFor, read_any_plan, read_made_for
 from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.torchrec import check_names_and_types
 from perfmodel.question.groups import RESERVE, QuestionOptions
 from perfmodel.question.plans import FORMATS, PlanOptions
-from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +33,7 @@ _OF_CALIBRATION = ("machine", "backend", "clock")
 """Options that a named calibration implies."""
 
 
-def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[str, Any], MadeFor]:
+def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[str, Any], MadeFor]:
     """(the options by name, those of the question as typed), each completed by the file of the plan.
 
     A line says which were taken. A file that is not there is looked for beside the plan.
@@ -48,20 +44,20 @@ def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[s
     }
     if plan_file is None:
         return values, repeated
-    said, left = read_made_for(plan_file), typed - {"settings"}
+    said, ignored = read_made_for(plan_file), typed - {"settings"}
     if "calibration" in typed:
-        left.update(_OF_CALIBRATION)
+        ignored.update(_OF_CALIBRATION)
     elif "machine" in typed and values["machine"] != said.get("machine"):
-        left.add("calibration")
+        ignored.add("calibration")
     words: list[str] = []
     declared = {option.name: option for option in PlanOptions.declared()}
     for name in OF_QUESTION:
-        if name in left or not said.get(name):
+        if name in ignored or not said.get(name):
             continue
         text = said[name]
         if name == "settings":
             given = settings_of(values["settings"])
-            text = [item for item in text if item.partition("=")[0] not in given]
+            text = [setting for setting in text if setting.partition("=")[0] not in given]
             values[name] = [*text, *(values[name] or [])]
         else:
             beside = plan_file.parent / str(text)
@@ -69,12 +65,10 @@ def take_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[s
             values[name] = text = str(beside) if moved else text
         repeated[name] = values[name]
         texts = [text] if isinstance(text, str) else text
-        words += [word for item in texts for word in declared[name].to_words(item)]
+        words += [word for value in texts for word in declared[name].to_words(value)]
     if words:
         note(f"taken from {plan_file}: {shlex.join(words)}")
-    return {name: values[name] for name in context.params}, {
-        name: repeated[name] for name in OF_QUESTION if name in repeated
-    }
+    return values, {name: repeated[name] for name in OF_QUESTION if name in repeated}
 
 
 def read_question(
@@ -98,44 +92,31 @@ def read_question(
             "the fewest GPUs that hold them:\n"
             f"  perfmodel project --model {shlex.quote(model)}",
         )
-    if values["effort"] not in EFFORTS:
-        raise unknown_name("--effort", values["effort"], EFFORTS)
     apart("--set global_batch", values["global_batch"], "give --batch, of each GPU.", plan=plan_file)
     unset = {option.name: None for option in QuestionOptions.declared()}
     reserve = values["reserve"] or (RESERVE if max_hbm is None else "0")
-    question = question_of(
-        {**unset, **values, "gpus": str(counts[0]) if counts else None, "reserve": reserve}
-    )
-    for count in counts:
-        if question.total is not None:
-            share_equally(question.total, count)
-    room_bytes = question.machine.value("hbm_bytes")
-    most_bytes = None if max_hbm is None else parse_bytes(max_hbm, "--set max_hbm", least=_LEAST_HBM)
-    if most_bytes is not None and most_bytes > room_bytes:
-        size = format_bytes(room_bytes, binary=False)
-        raise BadInputError(
-            f"max_hbm={max_hbm} is more than the {size} of {question.machine.name}.",
-            f"give less, or change the machine: --set hbm_bytes={max_hbm}",
-        )
+    gpus = str(counts[0]) if counts else None
+    question = question_of({**unset, **values, "gpus": gpus, "reserve": reserve})
+    for count in counts if question.total is not None else ():
+        share_equally(question.total, count)
     for_torchrec = values["file_format"] == FORMATS[1]
-    planned = PlanQuestion(
-        question=question,
-        most_bytes=most_bytes,
-        rules=parse_rules(values["only"] or []),
+    planned = PlanQuestion.build(
+        question,
+        only=values["only"] or [],
+        effort=values["effort"],
+        most_bytes=None if max_hbm is None else parse_bytes(max_hbm, "--set max_hbm", least=_LEAST_HBM),
         for_torchrec=for_torchrec,
-        effort_s=EFFORTS[values["effort"]],
         made_for=made_for | ({"batch": str(question.batch)} if question.total is not None else {}),
     )
     if for_torchrec:
-        check_tables(planned.tables)
+        check_names_and_types(planned.tables)
     if plan_file is None:
         return planned, None
-    machine = question.machine
-    domain = machine.domain_gpus_of(machine.gpus_per_node)
+    domain = question.machine.domain_gpus_of(question.machine.gpus_per_node)
     plan, sets = read_any_plan(
         plan_file, planned.tables, counts[0] if counts else None, lambda gpus: min(gpus, domain)
     )
-    return replace(planned if counts else planned.on(plan.gpus), sets=sets), plan
+    return replace(planned if counts else planned.use_gpus(plan.gpus), sets=sets), plan
 
 
 def read_counts(values: dict[str, Any], **of_one: object) -> list[int]:

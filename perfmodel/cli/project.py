@@ -160,7 +160,7 @@ def _plan(ranking: Ranking) -> Answer | None:
     """The answer with a sharding of its own for each table, if it is faster than one for all."""
     if ranking.base.question.sharding is not None or len(ranking.base.work.tables) < 2:
         return None
-    from perfmodel.plan.quick import plan_quickly  # the planner's modules are not loaded in vain
+    from perfmodel.plan.question import plan_quickly  # the planner's modules are not loaded in vain
 
     return plan_quickly(ranking)
 

@@ -13,8 +13,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
-from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torchrec
-from perfmodel.plan.in_python import question_of
+from perfmodel.plan.in_python import build_question
+from perfmodel.plan.torchrec import build_torchrec_plan
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.table_files import read_config
@@ -54,7 +54,7 @@ def plan_module(
         gpus_per_node = gpus_per_node or get_local_size(gpus)
     several = len(collections) > 1
     tables = TableSet("module", tuple(_list_tables(collections, pooling, several=several)))
-    question = question_of(
+    question = build_question(
         *(tables, gpus, machine, objective),
         batch=batch,
         gpus_per_node=gpus_per_node,
@@ -63,8 +63,8 @@ def plan_module(
     )
 
     def plan() -> TorchRecPlan:
-        answer = question.answer()
-        return plan_for_torchrec(answer.evaluator, answer.plan, question.limit_bytes)
+        planned = question.plan()
+        return build_torchrec_plan(planned.evaluator, planned.plan, question.limit_bytes)
 
     file = _share_plan(plan) if dist.is_initialized() and dist.get_world_size() == gpus else plan()
     plans = {path: _select_tables(file, path, bags, several=several) for path, bags in collections.items()}

@@ -1,26 +1,36 @@
-"""Plans in files: JSON that a later run, or another program, reads back."""
+"""Plans in files: JSON that a later run, or another program, reads back; ours, and TorchRec's."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationInfo
 
-from perfmodel.engine.placement import Placement, Plan, Scheme
-from perfmodel.engine.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
+from perfmodel.engine.schemes import (
+    DATA_PARALLEL,
+    EXCHANGED,
+    OF_TORCHREC,
+    Exchange,
+    by_domain,
+    copied,
+    exchange_named,
+)
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown, write_whole_text
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
+from perfmodel.schema.torchrec_plan import ShardingType, TorchRecPlan, torchrec_plan_from
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
-
-
 MadeFor = dict[str, str | list[str]]
 """The options of the question that a plan answers, as typed, by their names."""
 OF_QUESTION = (
@@ -28,6 +38,7 @@ OF_QUESTION = (
     *("id_dtype", "backend", "clock", "kernels", "calibration", "reserve", "max_hbm", "dense"),
 )
 """Options that a plan's file repeats, in this order."""
+Ranks = Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
 
 
 def _check_options(made_for: MadeFor) -> MadeFor:
@@ -40,13 +51,13 @@ def _check_options(made_for: MadeFor) -> MadeFor:
     return made_for
 
 
-def _exchange(name: object, info: ValidationInfo) -> Exchange:
+def _read_exchange(name: object, info: ValidationInfo) -> Exchange:
     """The kind of exchange, by any name that this or earlier versions wrote; used when an entry is read."""
-    found = exchange_named(name) if isinstance(name, str) else None
-    if found is None:
+    kind = exchange_named(name) if isinstance(name, str) else None
+    if kind is None:
         words = ", ".join((*(kind.facts.word for kind in EXCHANGED), DATA_PARALLEL))
         raise ValueError(f"of table {shown(info.data.get('table'))} is none of {words}")
-    return found
+    return kind
 
 
 class _Entry(Exact):
@@ -58,11 +69,11 @@ class _Entry(Exact):
 
     table: str
     sharding: str = ""
-    exchange: Annotated[Exchange, BeforeValidator(_exchange)]
+    exchange: Annotated[Exchange, BeforeValidator(_read_exchange)]
     row_parts: int = Field(ge=1)
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
-    ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
+    ranks: Ranks
 
 
 class _File(Exact):
@@ -77,11 +88,20 @@ class _File(Exact):
     placements: Annotated[list[_Entry], FailFast()] = Field(max_length=MOST_TABLES)
 
 
-class _Said(BaseModel):
+class _OfQuestion(BaseModel):
     """What a plan file says of its question; other fields are not read."""
 
     model_config = ConfigDict(frozen=True, strict=True)
     made_for: Annotated[MadeFor, AfterValidator(_check_options)] = {}
+
+
+class _Parameter(BaseModel):
+    """TorchRec's ParameterSharding of a table: the fields that say what it costs; others are not read."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+    sharding_type: ShardingType
+    compute_kernel: Literal["dense", "fused"]
+    ranks: Ranks
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
@@ -97,7 +117,7 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
             {
                 "table": name,
                 "sharding": placement.sharding(plan.gpus, plan.domain),
-                **scheme_record(placement.scheme),
+                **record_scheme(placement.scheme),
                 "ranks": placement.ranks.tolist(),
             }
             for name, placement in zip(plan.tables.names, plan.placements, strict=True)
@@ -105,17 +125,14 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
     }
 
 
-def scheme_record(scheme: Scheme) -> dict[str, Any]:
+def record_scheme(scheme: Scheme) -> dict[str, Any]:
     """A scheme as plain data."""
     parts = {"row_parts": scheme.row_parts, "col_parts": scheme.col_parts, "hot_rows": scheme.hot_rows}
     return {"exchange": scheme.kind.key, **parts}
 
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
-    """Write a plan as JSON; if that fails, the old file stays.
-
-    Limits: it cannot be written -> BadInputError
-    """
+    """Write a plan as JSON; if that fails, the old file stays. Limits: no such folder -> BadInputError"""
     write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
 
@@ -128,21 +145,43 @@ def read_made_for(path: Path) -> MadeFor:
     _check_kind(document, str(path))
     if not isinstance(document, dict) or not isinstance(document.get("model"), str):
         raise BadInputError(f"{_WHAT} {path} does not say of which tables it is.", "give --model.")
-    return {"model": document["model"], **validated(_Said, document, _WHAT, str(path)).made_for}
+    return {"model": document["model"], **validated(_OfQuestion, document, _WHAT, str(path)).made_for}
 
 
 def read_plan(path: Path, tables: PlanTables) -> Plan:
-    """A plan of these tables from a JSON file.
-
-    Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
-    """
+    """A plan of these tables from a JSON file of this program. Limits: as ``plan_from``"""
     return plan_from(read_json(path, _WHAT), tables, str(path))
 
 
-def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
-    """Reads a plan from data as ``plan_record`` returns. Limits: as ``read_plan``
+def read_any_plan(
+    path: Path, tables: PlanTables, gpus: int | None, domain_of: Callable[[int], int]
+) -> tuple[Plan, ExchangeSets | None]:
+    """Reads a plan of these tables from a file of any kind: ours, for TorchRec, or TorchRec's ShardingPlan.
 
-    where  the name of the data in errors
+    Returns (plan, the sets of exchanges that TorchRec runs for it); None for a file of this program.
+    gpus  of the job, which a ShardingPlan does not say;  domain_of  GPUs of a scale-up domain, by ``gpus``
+    Limits: as ``plan_from``
+    """
+    document = read_json(path, _WHAT)
+    if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
+        file = torchrec_plan_from(document, str(path))
+        types = {entry.table: entry.sharding_type for entry in file.tables}
+        return convert_torchrec_plan(file, tables, str(path)), ExchangeSets(
+            tuple(types[name] for name in tables.names)
+        )
+    modules = list(document.values()) if isinstance(document, dict) else []
+    entries = [entry for module in modules if isinstance(module, dict) for entry in module.values()]
+    if not entries or not all(isinstance(entry, dict) and "sharding_type" in entry for entry in entries):
+        return plan_from(document, tables, str(path)), None
+    if gpus is None:
+        raise BadInputError(f"{_WHAT} {path} does not say on how many GPUs it is.", "give --gpus.")
+    return _plan_modules(modules, tables, gpus, domain_of(gpus), str(path))
+
+
+def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
+    """Reads a plan from data as ``plan_record`` returns. where  the name of the data in errors
+
+    Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
     """
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         raise BadInputError(
@@ -151,59 +190,109 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         )
     _check_kind(document, where)
     file = validated(_File, document, _WHAT, where)
-    check_tables(file.tables_fingerprint, file.model, tables, f"{_WHAT} {where}")
-    by_name = {entry.table: entry for entry in file.placements}
-    missing = [name for name in tables.names if name not in by_name]
-    if missing:
-        raise BadInputError(
-            f"{_WHAT} {where} does not place table {missing[0]!r}.", "the file may have been cut short."
-        )
-    if len(file.placements) != len(tables):
-        name, times = Counter(entry.table for entry in file.placements).most_common(1)[0]
-        other = next((entry.table for entry in file.placements if entry.table not in tables.names), "")
-        what = f"table {shown(name)} twice" if times > 1 else f"a table {shown(other)} that is not there"
-        raise BadInputError(f"{_WHAT} {where} places {what}.", "leave out what is too much.")
-    placements = tuple(_placement(by_name[name]) for name in tables.names)
+    _check_tables(file.tables_fingerprint, file.model, tables, where)
+    entries = _sort_entries(file.placements, tables, where)
+    placements = tuple(
+        Placement.of(Scheme(entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows), entry.ranks)
+        for entry in entries
+    )
     plan = Plan(tables, placements, file.gpus, file.domain_gpus)
-    for name, placement in zip(tables.names, placements, strict=True):
-        said, found = by_name[name].sharding, placement.sharding(plan.gpus, plan.domain)
-        if said not in ("", found):
+    for entry, placement in zip(entries, placements, strict=True):
+        name = placement.sharding(plan.gpus, plan.domain)
+        if entry.sharding not in ("", name):
             raise BadInputError(
-                f"{_WHAT} {where}: table {name!r} is called {said}, "
-                f"but its exchange, parts and ranks are {found}.",
-                f'write "sharding": "{found}", or leave it out.',
+                f"{_WHAT} {where}: table {entry.table!r} is called {entry.sharding}, "
+                f"but its exchange, parts and ranks are {name}.",
+                f'write "sharding": "{name}", or leave it out.',
             )
     return plan
 
 
-def check_tables(fingerprint: str, model: str, tables: PlanTables, plan_name: str) -> None:
+def convert_torchrec_plan(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Plan:
+    """A plan for TorchRec as one of our plans.
+
+    Limits: other tables, or shards that no plan has (two on one rank) -> BadInputError that names the table
+    """
+    _check_tables(file.tables_fingerprint, file.model, tables, where)
+    placements = tuple(
+        place_shards(entry.table, entry.sharding_type, entry.ranks, file.gpus, file.domain_gpus)
+        for entry in _sort_entries(file.tables, tables, where)
+    )
+    return Plan(tables, placements, file.gpus, file.domain_gpus)
+
+
+def _plan_modules(
+    modules: Sequence[dict[str, Any]], tables: PlanTables, gpus: int, domain: int, where: str
+) -> tuple[Plan, ExchangeSets]:
+    """TorchRec's ShardingPlan as our plan, and its sets of exchanges; tables of all modules together.
+
+    Limits: other tables, rows outside GPU memory, shards that no plan has -> BadInputError
+    """
+    entries = {name: entry for module in modules for name, entry in module.items()}
+    if wrong := sorted(entries.keys() ^ set(tables.names)):
+        raise BadInputError(
+            f"table {shown(wrong[0])} is not both in {_WHAT} {where} and in {tables.model}.",
+            "give the tables of the plan (--model).",
+        )
+    parameters = [
+        validated(_Parameter, entries[name], "ShardingPlan", f"{where}: {name}") for name in tables.names
+    ]
+    placements = tuple(
+        place_shards(name, entry.sharding_type, entry.ranks, gpus, domain)
+        for name, entry in zip(tables.names, parameters, strict=True)
+    )
+    return Plan(tables, placements, gpus, domain), ExchangeSets(tuple(e.sharding_type for e in parameters))
+
+
+def place_shards(name: str, kind: ShardingType, ranks: Sequence[int], gpus: int, domain: int) -> Placement:
+    """The placement of a table of TorchRec. Limits: row parts that do not fill domains -> BadInputError"""
+    cut = OF_TORCHREC[kind]
+    if copied(cut.exchange):
+        return Placement.of(COPY)
+    if not by_domain(cut.exchange):
+        return Placement.of(Scheme.from_name(cut.name, gpus, domain, col_parts=len(ranks)), ranks)
+    columns, left = divmod(len(ranks), domain)
+    if left or not columns:
+        raise BadInputError(
+            f"table {shown(name)} is {kind} on {len(ranks)} ranks, in domains of {domain}.",
+            "its row parts must fill whole domains: write the plan anew.",
+        )
+    by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
+    return Placement.of(Scheme(cut.exchange, domain, columns), by_row)
+
+
+def _sort_entries(entries: Sequence[Any], tables: PlanTables, where: str) -> list[Any]:
+    """The entries of a file in the order of the tables. Limits: not one for each table -> BadInputError"""
+    counts = Counter(entry.table for entry in entries)
+    wrong = [name for name in (*tables.names, *counts) if counts[name] != (name in tables.names)]
+    if wrong:
+        times = f"{counts[wrong[0]]} times" if counts[wrong[0]] else "nowhere"
+        raise BadInputError(
+            f"{_WHAT} {where} places table {shown(wrong[0])} {times}.",
+            f"it must place every table of {tables.model} once, and no other: write the plan anew.",
+        )
+    by_name = {entry.table: entry for entry in entries}
+    return [by_name[name] for name in tables.names]
+
+
+def _check_tables(fingerprint: str, model: str, tables: PlanTables, where: str) -> None:
     """Refuses a plan of other tables. fingerprint, model  of the tables that the plan was made for"""
     if fingerprint != tables.fingerprint:
         raise BadInputError(
-            f"{plan_name} is for other tables: for {shown(model)} as it was, not for {tables.model}.",
+            f"{_WHAT} {where} is for other tables: for {shown(model)} as it was, not for {tables.model}.",
             f"use it with {shown(model)} as it was, or plan {tables.model} anew.",
         )
 
 
 def _check_kind(document: object, where: str) -> None:
-    """Check that a document is a plan.
-
-    Limits: a calibration, or anything else -> BadInputError that says so
-    """
-    if not isinstance(document, dict):
-        return
-    if "calibration_id" in document:
+    """Check that a document is a plan. Limits: a calibration, or anything else -> BadInputError"""
+    if isinstance(document, dict) and "calibration_id" in document:
         raise BadInputError(
             f"{where} is a calibration, not a plan.",
             "give it with --calibration; `perfmodel plan --out FILE` writes a plan.",
         )
-    if not {"placements", "tables_fingerprint", "domain_gpus"} & set(document):
+    if isinstance(document, dict) and not {"placements", "tables_fingerprint", "domain_gpus"} & set(document):
         raise BadInputError(
             f"{where} is not a plan.",
             "`perfmodel plan --out FILE` writes one; for a ShardingPlan of TorchRec give --model and --gpus.",
         )
-
-
-def _placement(entry: _Entry) -> Placement:
-    scheme = Scheme(entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows)
-    return Placement.of(scheme, entry.ranks)

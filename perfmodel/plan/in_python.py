@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.answer.question import Question
-from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.engine.placement import Plan
 from perfmodel.errors import BadInputError, naming_arguments
-from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.question.groups import DEFAULT_MACHINE
-from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.workload import TableSet
@@ -36,7 +34,7 @@ _TYPED = ("batch", "optimizer", "payload", "kernels", "backend", "clock", "calib
 class TablePlan:
     """A plan and its cost, as frames.
 
-    question  the question;  answer  the plan, its cost and its bound (``answer.found``)
+    question  the question;  answer  the plan, its cost and its bound (``answer.result``)
     """
 
     question: PlanQuestion
@@ -44,14 +42,14 @@ class TablePlan:
 
     def __repr__(self) -> str:
         """One line: the question and the time."""
-        of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
+        size = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
         stopped = f", {STOPPED}" if self.stopped else ""
-        return f"<TablePlan of {of}: {format_time(self.time_s)}{stopped}>"
+        return f"<TablePlan of {size}: {format_time(self.time_s)}{stopped}>"
 
     @property
     def stopped(self) -> bool:
         """Whether Ctrl-C ended the search early: this is the best plan up to then."""
-        return self.answer.found.stopped == "interrupt"
+        return self.answer.result.stopped == "interrupt"
 
     @property
     def plan(self) -> Plan:
@@ -61,12 +59,12 @@ class TablePlan:
     @property
     def time_s(self) -> float:
         """Time of a pass [s]."""
-        return self.answer.found.cost.time_s
+        return self.answer.result.cost.time_s
 
     @property
     def bound_s(self) -> float:
         """Lower bound: no plan of the shardings that were looked at takes less [s]."""
-        return self.answer.found.bound_s
+        return self.answer.result.bound_s
 
     @property
     def tables(self) -> pd.DataFrame:
@@ -77,14 +75,15 @@ class TablePlan:
         """
         import pandas as pd
 
-        return pd.DataFrame(self.answer.table_records())
+        return pd.DataFrame(self.answer.list_tables())
 
     @property
     def steps(self) -> pd.DataFrame:
         """One row a step of the pass: the ``steps`` of ``--json``.
 
-        name, collective, time_s, low_s, high_s, floor_s [s], evidence, limit, library, bytes and mean_bytes
-        [bytes, of the busiest GPU and of the mean GPU], rank (the busiest), imbalance [-]
+        name, label, collective, library, payload_bytes [bytes of the busiest GPU], time_s [s], share [-],
+        low_s, high_s, floor_s [s], clock, evidence, limit, mean_bytes [bytes of the mean GPU], rank (the
+        busiest), imbalance [-]
         """
         import pandas as pd
 
@@ -98,7 +97,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        memory = self.answer.found.memory
+        memory = self.answer.result.memory
         columns = {"rank": range(self.plan.gpus), "rows_bytes": memory.rows_bytes}
         columns |= {"optimizer_bytes": memory.optimizer_bytes, "buffer_bytes": memory.buffer_bytes}
         return pd.DataFrame({**columns, "memory_bytes": memory.total_bytes})
@@ -149,15 +148,15 @@ def plan_tables(
                so that a loop can end; before there is a plan, KeyboardInterrupt
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
-    question = question_of(tables, gpus, machine, objective, **options)
-    plan = TablePlan(question, question.answer())
+    question = build_question(tables, gpus, machine, objective, **options)
+    plan = TablePlan(question, question.plan())
     if plan.stopped:
-        of = f"{format_time(plan.time_s)} on {counted(plan.plan.gpus, 'GPU')}"
-        warnings.warn(f"{STOPPED}: the best plan so far takes {of}.", UserWarning, stacklevel=3)
+        size = f"{format_time(plan.time_s)} on {counted(plan.plan.gpus, 'GPU')}"
+        warnings.warn(f"{STOPPED}: the best plan so far takes {size}.", UserWarning, stacklevel=3)
     return plan
 
 
-def question_of(
+def build_question(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,
     machine: str | Path | Machine = DEFAULT_MACHINE,
@@ -170,39 +169,39 @@ def question_of(
     effort: str = DEFAULT_EFFORT,
     **options: Any,
 ) -> PlanQuestion:
-    """The question of ``plan_tables``, whose arguments these are; it is answered by ``answer``."""
-    if effort not in EFFORTS:
-        raise unknown_name("effort", effort, EFFORTS)
-    least_reserve = 0.15 if max_hbm_bytes is None else 0.0
+    """The question of ``plan_tables``, whose arguments these are; ``PlanQuestion.plan`` answers it."""
+    if reserve is None:
+        reserve = 0.15 if max_hbm_bytes is None else 0.0
+    _check_number("reserve", reserve, 0.0, 0.999)
+    if max_hbm_bytes is not None:
+        _check_number("max_hbm_bytes", max_hbm_bytes, 1.0, 1e18)
     question = Question.of(
         _read_table_set(tables),
         machine if isinstance(machine, Machine) else str(machine),
         gpus=gpus,
         objective=objective,
-        reserve=_read_number("reserve", least_reserve if reserve is None else reserve, 0.0, 0.999),
+        reserve=float(reserve),
         **options,
     )
-    hbm_bytes = question.machine.value("hbm_bytes")
     made_for: MadeFor = {"machine": question.machine.name, "objective": objective}
     made_for |= {name: str(options[name]) for name in _TYPED if options.get(name) is not None}
     if values := options.get("overrides"):
         settings = [f"{key}={value}" for key, value in values.items()]
         made_for["settings"] = [*settings, f"accepted={','.join(values)}"]
-    return PlanQuestion(
-        question=question,
-        most_bytes=max_hbm_bytes and _read_number("max_hbm_bytes", max_hbm_bytes, 1.0, hbm_bytes),
-        rules=parse_rules([only] if isinstance(only, str) else only),
+    return PlanQuestion.build(
+        question,
+        only=[only] if isinstance(only, str) else only,
+        effort=effort,
+        most_bytes=max_hbm_bytes,
         for_torchrec=for_torchrec,
-        effort_s=EFFORTS[effort],
         made_for=made_for,
     )
 
 
-def _read_number(name: str, value: Any, least: float, most: float) -> float:
-    """The argument as a float. Limits: no number, below ``least`` or above ``most`` -> BadInputError"""
+def _check_number(name: str, value: Any, least: float, most: float) -> None:
+    """Check an argument. Limits: no number, below ``least`` or above ``most`` -> BadInputError"""
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise BadInputError(f"{name} {value!r} cannot be used.", f"a number from {least:g} to {most:g}.")
-    return float(value)
 
 
 def _read_table_set(tables: Any) -> TableSet:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_plan, answer_row_wise
 from perfmodel.answer.inputs import DEFAULTS, share_equally
 from perfmodel.answer.question import Question, check_ids
-from perfmodel.answer.uniform_plans import UniformPlan
+from perfmodel.answer.ranking import Ranking
+from perfmodel.answer.uniform_plans import MOST_COMPARED, UniformPlan
 from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY, Plan, Scheme
-from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
-from perfmodel.plan.choices.constraints import Constraints, TableRule
-from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.files import MadeFor
-from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.for_torchrec.files import plan_of
-from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
-from perfmodel.plan.searching.search import Search, Watch
+from perfmodel.plan.choices.constraints import Constraints, TableRule, parse_rules
+from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.files import MadeFor, convert_torchrec_plan
+from perfmodel.plan.outcome import Planned, build_outcome, cost_plan, price_plan, release_types
+from perfmodel.plan.searching.search import Search, SearchResult, Watch
+from perfmodel.plan.torchrec import build_torchrec_plan, restrict_to_torchrec
 from perfmodel.question.groups import choose_optimizer
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.schema.workload import ID_DTYPE_BYTES, UNIFORM
-from perfmodel.units import format_count
+from perfmodel.units import format_bytes, format_count
 
 PLANNED = "planned"
 """The ``sharding`` of an answer in which each table has its own."""
@@ -68,6 +68,33 @@ class PlanQuestion:
                 f"at most {format_count(MOST_PLANNED_GPUS)}.",
             )
 
+    @staticmethod
+    def build(
+        question: Question,
+        *,
+        only: Iterable[str] = (),
+        effort: str = DEFAULT_EFFORT,
+        most_bytes: float | None = None,
+        **fields: Any,
+    ) -> PlanQuestion:
+        """A question from texts. only, effort  as ``--only``, ``--effort``;  fields  by name, as they are
+
+        Limits: an unknown effort or rule, or more memory than a GPU has -> BadInputError
+        """
+        if effort not in EFFORTS:
+            raise unknown_name("--effort", effort, EFFORTS)
+        room_bytes = question.machine.value("hbm_bytes")
+        if most_bytes is not None and most_bytes > room_bytes:
+            size, most = (format_bytes(value, binary=False) for value in (room_bytes, most_bytes))
+            raise BadInputError(
+                f"--set max_hbm={most} is more than the {size} of {question.machine.name}.",
+                f"give less, or change the machine: --set hbm_bytes={most.replace(' ', '')}",
+            )
+        rules, effort_s = parse_rules(only), EFFORTS[effort]
+        return PlanQuestion(
+            question=question, rules=rules, effort_s=effort_s, most_bytes=most_bytes, **fields
+        )
+
     @property
     def gpus(self) -> int:
         """GPUs that the tables are spread over."""
@@ -78,12 +105,7 @@ class PlanQuestion:
         """Samples of each GPU."""
         return int(self.question.batch or DEFAULTS["batch"])
 
-    @property
-    def training(self) -> bool:
-        """Whether a pass is forward and backward."""
-        return self.question.training
-
-    def on(self, gpus: int) -> PlanQuestion:
+    def use_gpus(self, gpus: int) -> PlanQuestion:
         """The same question on another number of GPUs."""
         total = self.question.total
         batch = self.question.batch if total is None else share_equally(total, gpus)
@@ -92,8 +114,8 @@ class PlanQuestion:
     @property
     def limit_bytes(self) -> float:
         """Memory of each GPU that tables may use [bytes]."""
-        whole = self.question.machine.value("hbm_bytes")
-        left = float(capacity.usable_bytes(whole, self.question.reserve))
+        hbm_bytes = self.question.machine.value("hbm_bytes")
+        left = float(capacity.usable_bytes(hbm_bytes, self.question.reserve))
         return left if self.most_bytes is None else min(self.most_bytes, left)
 
     @cached_property
@@ -120,7 +142,7 @@ class PlanQuestion:
         if not self.rules:
             return None
         domain = int(self.basis.domain(np.asarray(float(self.gpus))))
-        return Constraints.of(self.rules, self.tables, self.gpus, domain)
+        return Constraints.build(self.rules, self.tables, self.gpus, domain)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -130,38 +152,40 @@ class PlanQuestion:
         id_dtype = _ID_DTYPES[int(self.question.id_bytes or DEFAULTS["id_bytes"])]
         return Evaluator(self.basis, tables, self.batch, self.gpus, id_dtype=id_dtype, sets=sets)
 
-    def options(self, *, more: Sequence[Collection[Scheme]] = ()) -> Options:
-        """Options of the tables: the schemes that fit and that the rules allow.
+    def list_options(self, *, more: Sequence[set[Scheme]] = ()) -> Options:
+        """Options of the tables: the schemes that fit, and that the rules and TorchRec allow.
 
         more  for each kind of equal tables, further schemes, which are listed where they are allowed
         Sharding types of a TorchRec file are ignored.
         Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
-        listed = options_of(of_other_plans(self.evaluator), self.limit_bytes, more)
-        return listed if self.constraints is None else self.constraints.restrict(listed, self.limit_bytes)
+        evaluator = release_types(self.evaluator)
+        options = list_options(evaluator, self.limit_bytes, more)
+        if self.constraints is not None:
+            options = self.constraints.restrict(options, self.limit_bytes)
+        return restrict_to_torchrec(options, evaluator) if self.for_torchrec else options
 
     def search(self, watch: Watch = lambda best_s: None) -> Search:
-        """A search that is not yet started. Limits: as ``options``
+        """A search that is not yet started. watch  is called with the best time [s]
 
-        watch  is called with the best time [s]
+        Limits: as ``list_options``
         """
         return Search(
             self.evaluator,
             self.limit_bytes,
             effort_s=self.effort_s,
-            restrict=torchrec.runnable if self.for_torchrec else None,
-            options=self.options,
-            ruled=self.constraints is not None,
+            options=self.list_options,
+            ruled=self.constraints is not None or self.for_torchrec,
             watch=watch,
         )
 
-    def answer(self, watch: Watch = lambda best_s: None) -> Planned:
+    def plan(self, watch: Watch = lambda best_s: None) -> Planned:
         """The best plan of a search. watch  is called with the best time [s]
 
         Limits: none fits -> BadInputError
         """
         search = self.search(watch)
-        return replace(outcome_of(search, search.run()), made_for=self.made_for)
+        return replace(build_outcome(search, search.run()), made_for=self.made_for)
 
     def price(self, plan: Plan) -> Planned:
         """The outcome of a given plan.
@@ -169,14 +193,15 @@ class PlanQuestion:
         Limits: a plan for other tables or GPUs, too large, or against the rules -> BadInputError
         """
         if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
-            plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
-        outcome = given_outcome(self.evaluator, plan, self.limit_bytes, self.constraints)
+            plan = convert_torchrec_plan(build_torchrec_plan(self.evaluator, plan), self.tables)
+        outcome = price_plan(self.evaluator, plan, self.limit_bytes, self.constraints)
         return replace(outcome, made_for=self.made_for)
 
-    def build_answer(self, plan: Plan, cost: StepCost, memory: GpuMemory) -> Answer:
+    def build_answer(self, result: SearchResult) -> Answer:
         """The answer of a plan, as ``project`` has answers, beside the local look-up."""
         base = answer_row_wise(replace(self.question, batch=self.batch))
-        return answer_plan(base, self.evaluator, UniformPlan(PLANNED, COPY, plan, cost, memory))
+        plan = UniformPlan(PLANNED, COPY, result.plan, result.cost, result.memory)
+        return answer_plan(base, self.evaluator, plan)
 
     def list_changes(self, planned: Planned, file: str) -> tuple[Sensitivity, ...]:
         """What would make the pass faster, as ``project`` lists it.
@@ -191,27 +216,24 @@ class PlanQuestion:
         def ask(changed: Question) -> Answer:
             if changed.rows:
                 raise BadInputError("plans have rows in GPU memory.", "")
-            asked = replace(self, question=changed)
-            found = asked.recost(planned.plan)
-            if found is None:
-                ran = asked.search().run()
-                if ran.stopped == "interrupt":
-                    raise KeyboardInterrupt
-                found = ran.plan, ran.cost, ran.memory
-            else:
+            question = replace(self, question=changed)
+            result = question.price_again(planned.plan)
+            if result is not None:
                 priced.add(changed.machine.name)
-            return asked.build_answer(*found)
+            else:
+                result = question.search().run()
+                if result.stopped == "interrupt":
+                    raise KeyboardInterrupt
+            return question.build_answer(result)
 
-        now = self.build_answer(planned.plan, planned.found.cost, planned.found.memory)
-        effects = list_helping(now, ask)
         return tuple(
             replace(effect, option=f"--plan {file} {effect.option}")
             if effect.group == SETTINGS or (effect.group == MACHINES and effect.option.split()[-1] in priced)
             else effect
-            for effect in effects
+            for effect in list_helping(self.build_answer(planned.result), ask)
         )
 
-    def recost(self, plan: Plan) -> tuple[Plan, StepCost, GpuMemory] | None:
+    def price_again(self, plan: Plan) -> SearchResult | None:
         """A plan with its cost and memory on this question's machine.
 
         Limits: it does not fit, or is for another number or other domains of GPUs -> None
@@ -219,7 +241,29 @@ class PlanQuestion:
         evaluator = self.evaluator
         if (plan.gpus, plan.domain) != (evaluator.gpus, evaluator.domain):
             return None
-        loads = evaluator.loads(plan)
-        memory = evaluator.memory(plan, loads)
-        fits = float(memory.total_bytes.max()) <= self.limit_bytes
-        return (plan, evaluator.step(loads), memory) if fits else None
+        result = cost_plan(evaluator, plan, self.limit_bytes)
+        return result if float(result.memory.total_bytes.max()) <= self.limit_bytes else None
+
+
+def plan_quickly(ranking: Ranking) -> Answer | None:
+    """The answer of a quick search, in which each of several tables may have its own sharding.
+
+    The plan is one that TorchRec can run: ``perfmodel plan --format torchrec`` searches longer for it.
+    Limits: no plan is faster than the best of the ranking, equal tables, too many tables, nothing fits, rows
+    in host memory or unpooled rows, which plans do not have -> None;  Ctrl-C -> KeyboardInterrupt
+    """
+    base = ranking.base
+    unplanned = base.basis.rows or base.basis.unpooled or base.question.table_set is None
+    if unplanned or base.table_count > MOST_COMPARED or len(base.work.tables) < 2:
+        return None
+    simple = replace(base.question, gpus=base.gpus, batch=int(base.work.batch[0]))
+    question = PlanQuestion.build(simple, effort="quick", for_torchrec=True)
+    try:
+        result = question.search().run()
+    except BadInputError:
+        return None
+    if result.stopped == "interrupt":
+        raise KeyboardInterrupt  # the search returns its best plan, but the user wants to stop
+    if ranking.best and result.cost.time_s >= ranking.answer.time_s:
+        return None
+    return replace(question.build_answer(result), question=base.question)

@@ -13,7 +13,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.quick import plan_quickly
+from perfmodel.plan.question import plan_quickly
 
 TRAINING = {"objective": "training"}
 BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"

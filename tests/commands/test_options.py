@@ -11,7 +11,7 @@ import perfmodel
 from perfmodel.cli.app import COMMANDS
 from perfmodel.cli.lazy import Command, place
 from perfmodel.errors import BadInputError
-from perfmodel.plan.in_python import question_of
+from perfmodel.plan.in_python import build_question
 from perfmodel.question.groups import LARGEST, QuestionOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, name_flag
@@ -48,7 +48,7 @@ def test_plan_tables_has_the_defaults_of_the_command() -> None:
     known = {each.name: each for each in PlanOptions.declared()}
     python = {
         name: each.default
-        for name, each in inspect.signature(question_of).parameters.items()
+        for name, each in inspect.signature(build_question).parameters.items()
         if name in known and each.kind is inspect.Parameter.KEYWORD_ONLY
     }
     said = {name: known[name].value(known[name].default) for name in python}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense
-from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan import torchrec
+from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -122,7 +124,11 @@ def test_no_plan_for_torchrec_is_below_the_bound() -> None:
         for placed in product(range(len(PLACED)), repeat=3)
     ]
     best = float(evaluator.time_passes(np.array(loads)).min())
-    found = Search(evaluator, 80e9, effort_s=0.4, restrict=torchrec.runnable).run()
+
+    def list_for_torchrec(more: Any) -> Options:
+        return torchrec.restrict_to_torchrec(list_options(evaluator, 80e9, more), evaluator)
+
+    found = Search(evaluator, 80e9, effort_s=0.4, options=list_for_torchrec, ruled=True).run()
     assert found.bound_s <= best * (1 + 1e-3)
     assert found.cost.time_s <= best * (1 + 1e-3)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.searching.packing import Packing, in_domains, on_all
+from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.searching.packing import Packing, list_all_ranks, list_ranks
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,11 +22,11 @@ _CHUNK = 1 << 15
 
 
 def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
-    """The plan of ``options_of``'s schemes that takes least time and fits.
+    """The plan of ``list_options``'s schemes that takes least time and fits.
 
     Limits: more than ``MOST_PLANS`` plans, or none that fits -> BadInputError
     """
-    options = options_of(evaluator, limit_bytes)
+    options = list_options(evaluator, limit_bytes)
     ways = [list(placements(options, table)) for table in range(options.kind_of.size)]
     sizes = [len(way) for way in ways]
     if np.prod(np.array(sizes, dtype=np.float64)) > MOST_PLANS:
@@ -62,13 +62,13 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
 
 def placements(o: Options, table: int) -> Iterator[tuple[int, Ints]]:
     """Every scheme of a table on every choice of ranks."""
-    options = o.of(table)
+    options = o.find_range(table)
     for option in range(options.start, options.stop):
         if o.everywhere_held[option]:
-            yield option, on_all(o, option)
+            yield option, list_all_ranks(o, option)
         elif o.exchange[option] == Exchange.TWO_LEVEL:
             for domains in combinations(range(o.gpus // o.domain), int(o.parts[option]) // o.domain):
-                yield option, in_domains(np.array(domains), o, option)
+                yield option, list_ranks(o, option, np.array(domains))
         else:
             for ranks in combinations(range(o.gpus), int(o.parts[option])):
                 yield option, np.array(ranks)
@@ -77,5 +77,5 @@ def placements(o: Options, table: int) -> Iterator[tuple[int, Ints]]:
 def _loads(o: Options, option: int, ranks: Ints) -> Array:
     """Loads and memory [G, K + 1] of a table on its ranks."""
     loads = np.tile(np.append(o.everywhere[option], o.everywhere_memory[option]), (o.gpus, 1))
-    loads[ranks] += np.append(o.own[option], o.own_memory[option])
+    loads[ranks] += np.append(o.shard[option], o.shard_memory[option])
     return loads

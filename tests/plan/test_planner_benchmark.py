@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan import torchrec
 from perfmodel.schema.workload import Table, TableSet
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -59,7 +59,10 @@ def test_quick_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         """TorchRec's side in this process, which has imported it."""
 
         def __init__(self, evaluator: Evaluator, base: Plan, limit: float, training: bool) -> None:
-            self.evaluator, self.rating = evaluator, Rating(torchrec.torchrec_plan(evaluator, base), training)
+            self.evaluator, self.rating = (
+                evaluator,
+                Rating(torchrec.build_torchrec_plan(evaluator, base), training),
+            )
             self.planned = self.rating.planned
 
         def __enter__(self) -> Worker:
@@ -68,7 +71,7 @@ def test_quick_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         def __exit__(self, *error: object) -> None: ...
 
         def score(self, plan: Plan) -> dict[str, float]:
-            return self.rating.score(torchrec.torchrec_plan(self.evaluator, plan))
+            return self.rating.score(torchrec.build_torchrec_plan(self.evaluator, plan))
 
     monkeypatch.setattr(planner, "Worker", Worker)
     monkeypatch.setattr(sys, "argv", ["planner.py", "--quick"])
@@ -137,30 +140,6 @@ def test_random_search_is_valid_and_repeatable() -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_plans_come_back_from_torchrec() -> None:
-    """Every kind of sharding: what is written for TorchRec is the same placement when it is read back."""
-    from planner import Loose, placement_of
-
-    tables = tables_of(*[(1000, 64, 2.0)] * 6)
-    evaluator = Evaluator.on("h100-sxm-ib", tables, 16, 4, gpus_per_node=2)
-    placements = (
-        Placement.of(Scheme(Exchange.DP)),
-        Placement.of(Scheme(Exchange.RB), [2]),
-        Placement.of(Scheme(Exchange.RB, 1, 2), [3, 0]),
-        Placement.of(Scheme(Exchange.RS, 4), range(4)),
-        Placement.of(Scheme(Exchange.TWO_LEVEL, 2), [2, 3]),
-        Placement.of(Scheme(Exchange.TWO_LEVEL, 2, 2), [2, 0, 3, 1]),
-    )
-    plan = Plan(tables, placements, 4, 2)
-    file = torchrec.torchrec_plan(evaluator, plan)
-    back = [placement_of({"type": entry.sharding_type, "ranks": entry.ranks}, 4, 2) for entry in file.tables]
-    for mine, theirs in zip(placements, back, strict=True):
-        assert mine.scheme == theirs.scheme and mine.ranks.tolist() == theirs.ranks.tolist()
-    loose = Loose(tables, tuple(back), 4, 2)
-    assert np.array_equal(evaluator.model.sum_shards(loose).values, evaluator.loads(plan).values)
-
-
-@pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize("training", [False, True])
 def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
     """TorchRec rates its plan as we have it rated after it went through our placements and our file."""
@@ -170,11 +149,11 @@ def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
 
     tables = tables_of((100_000, 256, 20.0), (50_000_000, 64, 3.0), (1000, 16, 1.0), (2_000_000, 128, 50.0))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 4, gpus_per_node=2, training=training)
-    file = torchrec.torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 2))
+    file = torchrec.build_torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 2))
     rating = Rating(file, training)
     found = rating.planned(10.0)
     placements = tuple(placement_of(found["tables"][name], 4, 2) for name in tables.names)
-    theirs = rating.score(torchrec.torchrec_plan(evaluator, Plan(tables, placements, 4, 2)))
+    theirs = rating.score(torchrec.build_torchrec_plan(evaluator, Plan(tables, placements, 4, 2)))
     assert theirs["ms"] == pytest.approx(found["ms"], rel=1e-9)
     assert theirs["bytes"] == pytest.approx(found["bytes"], rel=1e-9)
     assert found["ms"] < rating.score(file)["ms"]  # better than row-wise

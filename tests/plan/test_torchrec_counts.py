@@ -16,7 +16,7 @@ from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan import torchrec
 from perfmodel.schema.workload import Table, TableSet
 
 forked_ranks.require_torchrec()
@@ -176,4 +176,4 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
 
 
 def _file(evaluator: Evaluator, plan: Plan) -> Any:
-    return torchrec.torchrec_plan(evaluator, plan)
+    return torchrec.build_torchrec_plan(evaluator, plan)

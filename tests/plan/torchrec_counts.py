@@ -26,7 +26,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibrate import torchrec_plan
-from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable
+from perfmodel.schema.torchrec_plan import TorchRecPlan
 
 NAMES = {
     "alltoall_base_": "all_to_all",
@@ -35,7 +35,6 @@ NAMES = {
     "allreduce_": "all_reduce",
 }
 WEIGHTED, LAUNCHED = "--weighted", "--launched"
-HALF = 2  # bytes of an element
 LOOK_UPS = ("split_embedding_codegen_forward", "dense_embedding_codegen_lookup", "split_embedding_backward")
 """Operations of FBGEMM, by the start of their names, each of which is one kernel over all of its tables."""
 SENT_FIRST = ("allreduce_",)
@@ -97,33 +96,13 @@ class Counts(TorchDispatchMode):
             received.zero_()
 
 
-def list_features(entry: TorchRecTable) -> list[str]:
-    """Names of the features that look rows of a table up."""
-    return [f"f{i}_{entry.table}" for i in range(entry.features)]
-
-
 def sharded(plan: TorchRecPlan) -> Any:
     """The tables of a plan as TorchRec shards them, without any real weights of other ranks."""
-    import torchrec
+    from planner_torchrec import module_of
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.types import ShardingEnv
 
-    module = torchrec.EmbeddingBagCollection(
-        device=torch.device("meta"),
-        tables=[
-            torchrec.EmbeddingBagConfig(
-                name=entry.table,
-                embedding_dim=entry.dim,
-                num_embeddings=entry.rows,
-                feature_names=list_features(entry),
-                data_type=torchrec.types.DataType.FP16
-                if entry.element_bytes == HALF
-                else torchrec.types.DataType.FP32,
-            )
-            for entry in plan.tables
-        ],
-        is_weighted=WEIGHTED in sys.argv,
-    )
+    module = module_of(plan, weighted=WEIGHTED in sys.argv)
     return EmbeddingBagCollectionSharder().shard(
         module,
         torchrec_plan.sharding_plan(plan, module, device="cpu").plan[""],
@@ -135,6 +114,7 @@ def sharded(plan: TorchRecPlan) -> Any:
 def batch_of(plan: TorchRecPlan) -> Any:
     """Ids spread evenly over the rows of their tables, as many in each bag."""
     import torchrec
+    from planner_torchrec import list_features
 
     ids, lengths, keys = [], [], []
     for entry in plan.tables:

@@ -19,29 +19,10 @@ import torch.distributed as dist
 from forked_ranks import forked
 
 from calibrate import torchrec_plan
-from perfmodel.schema.torchrec_plan import TorchRecPlan
 
 BATCH = 5
 SINGLE = 2.0**-24
 """Largest relative error of rounding one number to fp32."""
-
-
-def module_of(plan: TorchRecPlan, device: str) -> Any:
-    """The unsharded EmbeddingBagCollection of a plan's tables; feature f_NAME looks up table NAME."""
-    import torchrec
-
-    return torchrec.EmbeddingBagCollection(
-        device=torch.device(device),
-        tables=[
-            torchrec.EmbeddingBagConfig(
-                name=entry.table,
-                embedding_dim=entry.dim,
-                num_embeddings=entry.rows,
-                feature_names=[f"f_{entry.table}"],
-            )
-            for entry in plan.tables
-        ],
-    )
 
 
 def fill(sharded: Any, whole: dict[str, Any]) -> dict[str, list[list[int]]]:
@@ -65,6 +46,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     import torchrec
+    from planner_torchrec import module_of
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.types import ShardingEnv
 
@@ -76,10 +58,10 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.manual_seed(1)
-    module = module_of(plan, "cpu")
+    module = module_of(plan, device="cpu")
     whole = {name.split(".")[1]: weight.clone() for name, weight in module.state_dict().items()}
     sharded = EmbeddingBagCollectionSharder().shard(
-        module_of(plan, "meta"),
+        module_of(plan),
         torchrec_plan.sharding_plan(plan, module, device="cpu").plan[""],
         ShardingEnv.from_process_group(dist.group.WORLD),
         device=torch.device("cpu"),

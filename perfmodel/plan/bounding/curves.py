@@ -21,20 +21,6 @@ _FIRST_LOG2, _LAST_LOG2 = 8, 48
 _HEAD = _FIRST_LOG2 + 1  # index of the size 2^8
 
 
-def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """Weight of a byte of a step's resource ``at``: bytes of the step's first resource that take as long."""
-    if step.collective or at == 0:
-        return 1.0
-    slopes = evaluator.times.find_slopes(step)
-    return slopes[0] / slopes[at] if slopes[at] else 1.0  # the slope is 0 for a step that never runs here
-
-
-def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
-    """(indices of the resources that a step waits for, whether it is a gather: DRAM and L2 bytes)."""
-    resources = tuple(int(resource) for resource in step.resources)
-    return tuple(sorted(resources)) if step.collective else resources, step.gathers
-
-
 @dataclass(frozen=True)
 class StepCurves:
     """Times of P steps, each an increasing function of u, the largest resource that the step waits for.
@@ -59,54 +45,44 @@ class StepCurves:
     work: Work
 
     @staticmethod
-    def of(evaluator: Evaluator) -> StepCurves:
+    def build(evaluator: Evaluator) -> StepCurves:
         """The curves of a pass; a step that never runs here takes no time."""
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
-        step, resource, scale = [], [], []
         steps = (*evaluator.steps, *evaluator.times.apart)
-        where = {_waited(found): found for found in reversed(steps)}
-        waits = list(dict.fromkeys(_waited(found) for found in steps))
-        for p, (resources, gathers) in enumerate(waits):
-            for at, name in enumerate(resources):
-                step.append(p)
-                resource.append(int(name))
-                scale.append(scale_of(evaluator, where[resources, gathers], at))
-        width = max(resource) + 1
+        groups: dict[tuple[tuple[int, ...], bool], list[Step]] = {}
+        for step in steps:
+            groups.setdefault(_find_waited(step), []).append(step)
+        pairs = [
+            (p, resource, _find_scale(evaluator, alike[0], place))
+            for p, ((resources, _), alike) in enumerate(groups.items())
+            for place, resource in enumerate(resources)
+        ]
+        width = max(resource for _, resource, _ in pairs) + 1
         loads = np.zeros((sizes.size, width))
-        for k, factor in zip(resource, scale, strict=True):
-            loads[:, k] = sizes * factor
+        for _, resource, scale in pairs:
+            loads[:, resource] = sizes * scale
         taken = evaluator.times.estimate_steps(loads)
-        none = evaluator.times.estimate_steps(np.zeros((1, width)))
-        times = np.zeros((len(waits), sizes.size + 1))
-        for found in steps:
-            if found.name in taken:
-                p = waits.index(_waited(found))
-                at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
-                times[p, 0] += none[found.name][0]
-                times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
-        waited = np.array(step), np.array(resource), np.array(scale)
-        return StepCurves(np.concatenate([[0.0], sizes]), round_off(times), *waited, evaluator.work)
+        idle = evaluator.times.estimate_steps(np.zeros((1, width)))
+        times = np.zeros((len(groups), sizes.size + 1))
+        for p, alike in enumerate(groups.values()):
+            for step in alike:
+                if step.name in taken:
+                    least = np.minimum.accumulate(taken[step.name][::-1])[::-1]
+                    times[p, 0] += idle[step.name][0]
+                    times[p, 1:] += np.concatenate([least[:1], least[:-1]])
+        columns = (np.array(column) for column in zip(*pairs, strict=True))
+        return StepCurves(np.concatenate([[0.0], sizes]), round_off(times), *columns, evaluator.work)
 
-    def units(self, loads: Array) -> Array:
-        """Converts loads [..., K] of all K resources to loads [..., J] of the J pairs of step and resource.
+    def convert(self, loads: Array) -> Array:
+        """Loads [..., J] of the pairs of a step and a resource, from loads [..., K] of all resources.
 
         The result is in the units of the curves: bytes of the first resource of each step.
         """
         return np.asarray(loads[..., self.resource] / self.scale)
 
-    def least(self, slope: Array, first: Ints, last: Ints) -> Array:
-        """The minimum over u of (time - slope u) for each of P steps [s].
-
-        slope  [P] seconds per byte;  first, last  [P] u is between the sizes with these indices
-        """
-        value = self.times - slope[:, np.newaxis] * self.sizes
-        at = np.arange(self.sizes.size)
-        value[(at < first[:, np.newaxis]) | (at > last[:, np.newaxis])] = np.inf
-        return np.asarray(value.min(axis=1))
-
-    def between(self, step: Ints, u: Array) -> Array:
+    def interpolate(self, step: Ints, u: Array) -> Array:
         """Times of some steps at given sizes u, interpolated linearly between the listed sizes [s].
 
         step  [n] indices of the steps;  u  [..., n] their sizes; the result has the shape of u
@@ -117,8 +93,23 @@ class StepCurves:
         half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # u = half 2^exponent, half < 1
         place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
-        part = place - low
-        at = low + _HEAD + 1
-        line = self.times[step, at] * (1 - part) + self.times[step, at + 1] * part
+        fraction, index = place - low, low + _HEAD + 1
+        line = self.times[step, index] * (1 - fraction) + self.times[step, index + 1] * fraction
         small = np.minimum(np.searchsorted(self.sizes, u), _HEAD)
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
+
+
+def _find_waited(step: Step) -> tuple[tuple[int, ...], bool]:
+    """(indices of the resources that a step waits for, whether it is a gather: DRAM and L2 bytes)."""
+    resources = tuple(int(resource) for resource in step.resources)
+    return tuple(sorted(resources)) if step.collective else resources, step.gathers
+
+
+def _find_scale(evaluator: Evaluator, step: Step, place: int) -> float:
+    """Bytes of a step's resource ``place`` that take as long as a byte of its first resource."""
+    if step.collective or place == 0:
+        return 1.0
+    slopes = evaluator.times.find_slopes(step)
+    return (
+        slopes[0] / slopes[place] if slopes[place] else 1.0
+    )  # the slope is 0 for a step that never runs here

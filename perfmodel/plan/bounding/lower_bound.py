@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from perfmodel import effort
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.choices.options import Options, least_of
+from perfmodel.plan.choices.options import Options, find_least
 
 Array = NDArray[np.float64]
 
@@ -36,23 +36,23 @@ _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 """Sizes, as powers of two, between which and twice of which chords have the slopes of the lines."""
 
 
-def lower_bound(
-    options: Options, curves: StepCurves, limit_bytes: float, loads: Array, most_s: float
+def compute_lower_bound(
+    options: Options, curves: StepCurves, limit_bytes: float, loads: Array, limit_s: float
 ) -> float:
-    """A time [s] that no plan goes below, unless it takes ``most_s`` or more.
+    """A time [s] that no plan goes below, unless it takes ``limit_s`` or more.
 
-    limit_bytes  memory of a rank;  most_s  time of a known plan: in a faster plan no step takes longer
+    limit_bytes  memory of a rank;  limit_s  time of a known plan: in a faster plan no step takes longer
     loads        [J] loads of the busiest rank of this plan, for each pair of a step and its resource
     Limits: tables without loads -> the latency of the steps that always run
     """
-    prices = _Prices(options, curves, limit_bytes, most_s)
-    best_s, room_s, first_s = -np.inf, 0.0, 0.0
+    prices = _Prices(options, curves, limit_bytes, limit_s)
+    best_s, memory_s, usual_s = -np.inf, 0.0, 0.0
     for turn in range(_ROUNDS):
-        first_s = first_s or prices.steps_s(loads)
-        value, room, cheapest = prices.with_memory(prices.slopes(loads), room_s or first_s)
+        usual_s = usual_s or float(prices.evaluate_lines(loads).max(axis=1).sum())
+        value, price, cheapest = prices.bound(prices.find_slopes(loads), memory_s or usual_s)
         rose = value > best_s + _RISE * abs(best_s)
         if value > best_s:
-            best_s, room_s = value, room
+            best_s, memory_s = value, price
         if not rose:
             break
         loads = loads + (cheapest - loads) * 2 / (turn + 3)
@@ -62,91 +62,89 @@ def lower_bound(
 class _Prices:
     """Computes prices of loads, and the bound that they give.
 
-    last        [P] largest index in ``StepCurves.sizes`` that a step may reach within ``most_s``
+    reach       [P] largest index in ``StepCurves.sizes`` that a step may reach within ``limit_s``
     slope, cut  [P, I] lines below the curve of each step: time >= slope u + cut [s]
     """
 
-    def __init__(self, options: Options, curves: StepCurves, limit_bytes: float, most_s: float) -> None:
+    def __init__(self, options: Options, curves: StepCurves, limit_bytes: float, limit_s: float) -> None:
         self.options, self.curves, self.limit_bytes = options, curves, limit_bytes
         self.count = options.count.astype(np.float64)
-        self.average = curves.units(options.average)
+        self.average = curves.convert(options.average)
         self.active = self.average.any(axis=0)
-        least = curves.times.min(axis=1)
-        rest = np.maximum(most_s - (least.sum() - least), 0)
-        within = [np.searchsorted(line, most, "right") for line, most in zip(curves.times, rest, strict=True)]
-        self.last = np.minimum(np.array(within), curves.sizes.size - 1)
-        self.slope, self.cut = self._lines()
+        idle = curves.times.min(axis=1)
+        left = np.maximum(limit_s - (idle.sum() - idle), 0)
+        within = [np.searchsorted(line, room, "right") for line, room in zip(curves.times, left, strict=True)]
+        self.reach = np.minimum(np.array(within), curves.sizes.size - 1)
+        self.slope, self.cut = self._draw_lines()
 
-    def _lines(self) -> tuple[Array, Array]:
-        """(slopes [P, I], cuts [P, I]) of lines below the steps' curves, up to ``last``."""
+    def _draw_lines(self) -> tuple[Array, Array]:
+        """(slopes [P, I], cuts [P, I]) of lines below the steps' curves, up to ``reach``."""
         curves = self.curves
         curves.work.add(effort.LINES, len(curves.times))
         size = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([size, 2 * size]))
         chords = np.maximum((curves.times[:, place[1]] - curves.times[:, place[0]]) / size, 0)
         slopes, cuts = [], []
-        for step, last in enumerate(self.last):
-            line, sizes = curves.times[step, : last + 1], curves.sizes[: last + 1]
-            ends = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
+        for step, end in enumerate(self.reach):
+            line, sizes = curves.times[step, : end + 1], curves.sizes[: end + 1]
+            edges = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
             if sizes.size > 1:
-                ends[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
-                ends[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
-            slope = np.concatenate([ends, chords[step]])
+                edges[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
+                edges[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
+            slope = np.concatenate([edges, chords[step]])
             slopes.append(slope)
             cuts.append(np.min(line - slope[:, np.newaxis] * sizes, axis=1))
         return np.stack(slopes), np.stack(cuts)
 
-    def _values(self, loads: Array) -> Array:
-        """[P, I] values of the lines at the largest load of each step."""
+    def evaluate_lines(self, loads: Array) -> Array:
+        """[P, I] values of the lines at the largest load of each step, from loads [J] of the busiest rank."""
         size = np.zeros(len(self.slope))
         np.maximum.at(size, self.curves.step, loads)
         return np.asarray(self.slope * size[:, np.newaxis] + self.cut)
 
-    def steps_s(self, loads: Array) -> float:
-        """Estimated time of all steps at these loads [J] of the busiest rank [s]."""
-        return float(self._values(loads).max(axis=1).sum())
-
-    def slopes(self, loads: Array) -> Array:
+    def find_slopes(self, loads: Array) -> Array:
         """Prices of loads [J]: the slope of each step's hull, for the resource that limits the step.
 
         Limits: a step that does not run -> the steepest line from 0, so that its loads are not free
         """
-        step, lines = self.curves.step, self._values(loads)
-        most = lines.max(axis=1, keepdims=True)
-        touch = lines >= most - _ROUNDING * (1e-6 + np.abs(most))
+        step, lines = self.curves.step, self.evaluate_lines(loads)
+        top = lines.max(axis=1, keepdims=True)
+        touch = lines >= top - _ROUNDING * (1e-6 + np.abs(top))
         slope = np.where(touch, self.slope, 0).max(axis=1)
-        mean = np.zeros(step.size)
+        price = np.zeros(step.size)
         for p in range(slope.size):
             waits = np.flatnonzero(step == p)
-            mean[waits[np.argmax(loads[waits])]] = slope[p]
-        return np.where(self.active, mean, 0.0)
+            price[waits[np.argmax(loads[waits])]] = slope[p]
+        return np.where(self.active, price, 0.0)
 
-    def with_memory(self, mean: Array, usual_s: float) -> tuple[float, float, Array]:
+    def bound(self, price: Array, usual_s: float) -> tuple[float, float, Array]:
         """(best bound over a few prices of memory [s], its price [s], mean loads of the cheapest options).
 
-        mean  [J] prices of mean loads;  usual_s  a typical time of a pass, from which the tried prices follow
+        price  [J] of mean loads;  usual_s  a typical time of a pass, from which the tried prices follow
         """
         o, curves = self.options, self.curves
         curves.work.add(effort.PRICED, self.average.size)
-        price = round_off(self.average @ mean * self.count[o.group])
+        cost = round_off(self.average @ price * self.count[o.group])
         memory = o.average_memory / self.limit_bytes * self.count[o.group]
-        of_step = np.bincount(curves.step, mean, len(self.slope)).astype(np.float64)
-        steps_s = float(curves.least(of_step, np.zeros_like(self.last), self.last).sum())
-        best, loads = (-np.inf, 0.0), mean
-        low, high, room = 0.0, np.inf, 0.0
+        of_step = np.bincount(curves.step, price, len(self.slope)).astype(np.float64)
+        value = curves.times - of_step[:, np.newaxis] * curves.sizes
+        value[np.arange(curves.sizes.size) > self.reach[:, np.newaxis]] = np.inf
+        steps_s = float(value.min(axis=1).sum())
+        best, loads = (-np.inf, 0.0), price
+        low, high, memory_s = 0.0, np.inf, 0.0
         for _ in range(_TRIALS):
-            least, column = least_of(price + room * memory, o.first)
-            value = float(least.sum()) + steps_s - room
-            if value > best[0]:
-                best, loads = (value, room), round_off(self.count @ self.average[column])
-            if float(memory[column].sum()) > 1:
-                low = room
+            least, option = find_least(cost + memory_s * memory, o.begin)
+            bound_s = float(least.sum()) + steps_s - memory_s
+            if bound_s > best[0]:
+                best, loads = (bound_s, memory_s), round_off(self.count @ self.average[option])
+            if float(memory[option].sum()) > 1:
+                low = memory_s
             else:
-                high = room
+                high = memory_s
             if high == 0 or (low > 0 and high < low * _NEAR):
                 break
             if np.isinf(high):
-                room = room * _SPREAD or usual_s
+                memory_s = memory_s * _SPREAD or usual_s
             else:
-                room = float(np.sqrt(low * high)) if low > 0 else high / _SPREAD
+                memory_s = float(np.sqrt(low * high)) if low > 0 else high / _SPREAD
         return *best, loads

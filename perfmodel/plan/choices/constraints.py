@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from perfmodel.engine.placement import Plan, Scheme
@@ -32,8 +31,6 @@ from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.gate import MOST_TABLES, read_json
 from perfmodel.schema.torchrec_plan import ShardingType
-
-Mask = NDArray[np.bool_]
 
 _MOST_RULES = 3  # that a message names
 _IN_HBM = {"dense", "fused"}
@@ -83,15 +80,16 @@ def parse_rules(only: Iterable[str]) -> tuple[TableRule, ...]:
     """
     rules: list[TableRule] = []
     for text in only:
-        where = f"--only {text}"
         if text.endswith(".json"):
             rules += _read_rules(Path(text))
             continue
         pattern, equals, listed = text.rpartition("=")
         names = tuple(name.strip() for name in listed.split(",") if name.strip())
         if not names or (equals and not pattern.strip()):
-            raise BadInputError(f"{where} names nothing.", "for example --only 'user_*=row-wise,table-wise'")
-        rules.append(TableRule(where, pattern.strip() or "*", names))
+            raise BadInputError(
+                f"--only {text} names nothing.", "for example --only 'user_*=row-wise,table-wise'"
+            )
+        rules.append(TableRule(f"--only {text}", pattern.strip() or "*", names))
     return tuple(rules)
 
 
@@ -112,8 +110,7 @@ def _read_rules(path: Path) -> list[TableRule]:
                 f"{where}: compute_kernels {shown(kernels)} keep rows outside GPU memory.",
                 f"a plan has rows in GPU memory alone: {', '.join(sorted(_IN_HBM))}.",
             )
-        types = limits.sharding_types or []
-        names = {OF_TORCHREC[name].name for name in types}
+        names = {OF_TORCHREC[name].name for name in limits.sharding_types or []}
         if COLUMN_WISE in names:
             names -= {TABLE_COLUMN_WISE}  # it is a case of it
         rules.append(TableRule(where, glob.escape(table), tuple(sorted(names)), limits.min_partition or 0))
@@ -135,7 +132,7 @@ class Allowed:
     narrowest: int = 0
     rules: tuple[str, ...] = ()
 
-    def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
+    def explain_refusal(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         """Why a table of ``dim`` columns may not have this scheme; "" if it may.
 
         gpus, domain  GPUs of the job, and of a scale-up domain
@@ -150,6 +147,20 @@ class Allowed:
         if scheme.col_parts > 1 and dim / scheme.col_parts < self.narrowest:
             return f"may not have column parts of less than {self.narrowest} columns"
         return ""
+
+    def add_rule(self, rule: TableRule) -> Allowed:
+        """The limits after one more rule. Limits: a name that is unknown -> BadInputError"""
+        names = {_read_name(name, rule) for name in rule.names}
+        kinds = frozenset(kind for kind in EXCHANGED if kind.key in names)
+        cuts = frozenset(names & set(SHARDINGS))
+        shardings, exchanges = self.shardings, self.exchanges
+        if cuts and (cuts != {DATA_PARALLEL} or not kinds):
+            shardings = cuts if shardings is None else cuts & shardings
+        if kinds:
+            exchanges = kinds if exchanges is None else kinds & exchanges
+        copies = self.copies and (not names or DATA_PARALLEL in names)
+        narrowest = max(self.narrowest, rule.narrowest)
+        return Allowed(shardings, exchanges, copies, narrowest, (*self.rules, rule.where))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +177,21 @@ class Constraints:
     domain: int
 
     @staticmethod
-    def of(rules: Sequence[TableRule], tables: PlanTables, gpus: int, domain: int) -> Constraints:
+    def build(rules: Sequence[TableRule], tables: PlanTables, gpus: int, domain: int) -> Constraints:
         """Applies rules to tables on ``gpus`` GPUs in scale-up domains of ``domain`` GPUs.
 
         If several rules name a table, all of them apply to it.
         Limits: unknown names, a pattern that matches no table -> BadInputError that names the rule
         """
-        allowed = [Allowed() for _ in range(len(tables))]
+        allowed = [Allowed()] * len(tables)
         for rule in rules:
-            named = [at for at, name in enumerate(tables.names) if fnmatch.fnmatchcase(name, rule.pattern)]
+            named = [t for t, name in enumerate(tables.names) if fnmatch.fnmatchcase(name, rule.pattern)]
             if not named:
                 error = unknown_name("table", rule.pattern, tables.names)
                 raise BadInputError(f"{rule.where}: {error.message}", error.next_step[:400])
-            names = {_spell(name, rule) for name in rule.names}
-            for at in named:
-                allowed[at] = _limit(allowed[at], rule, names)
-        classes = {limits: at for at, limits in enumerate(dict.fromkeys(allowed))}
+            for t in named:
+                allowed[t] = allowed[t].add_rule(rule)
+        classes = {limits: number for number, limits in enumerate(dict.fromkeys(allowed))}
         apart = np.array([classes[limits] for limits in allowed], dtype=np.float64)
         return Constraints(replace(tables, apart=apart), tuple(allowed), gpus, domain)
 
@@ -191,37 +201,35 @@ class Constraints:
         Limits: a table has no option left, or all do not fit -> BadInputError that names rules
         """
         sample, _, _ = self.tables.kinds
-        mask = np.array(
-            [
-                not self._why_not(int(sample[kind]), options.scheme(at))
-                for at, kind in enumerate(options.group)
-            ],
-            dtype=bool,
-        )
-        left = np.bincount(options.group[mask], minlength=options.count.size)
-        for kind in np.flatnonzero(left == 0):
-            table, span = int(sample[kind]), range(options.first[kind], options.first[kind + 1])
-            could = {options.scheme(option).sharding(self.gpus, self.domain) for option in span}
+        kinds = enumerate(options.group.tolist())
+        refused = [self._explain_refusal(int(sample[q]), options.build_scheme(o)) for o, q in kinds]
+        mask = np.array([not why for why in refused], dtype=bool)
+        for kind in np.flatnonzero(options.count_left(mask) == 0):
+            table = int(sample[kind])
+            schemes = map(options.build_scheme, np.flatnonzero(options.group == kind).tolist())
+            could = {scheme.sharding(self.gpus, self.domain) for scheme in schemes}
             raise BadInputError(
                 f"table {self.tables.names[table]!r}: of what fits ({', '.join(sorted(could))}) "
                 "none is allowed.",
                 f"{'; '.join(self.allowed[table].rules)} leaves nothing: allow more, or give it other GPUs "
                 "(--gpus).",
             )
-        allowed = options.kept(mask)
+        allowed = options.keep(mask)
         rules = list(dict.fromkeys(rule for limits in self.allowed for rule in limits.rules))
         more = "; …" if len(rules) > _MOST_RULES else ""
         words = f"allow more than {'; '.join(rules[:_MOST_RULES])}{more}, "
         check_room(allowed, self.tables.model, limit_bytes, words)
         return allowed
 
-    def _why_not(self, table: int, scheme: Scheme) -> str:
-        return self.allowed[table].why_not(scheme, int(self.tables.dim[table]), self.gpus, self.domain)
+    def _explain_refusal(self, table: int, scheme: Scheme) -> str:
+        return self.allowed[table].explain_refusal(
+            scheme, int(self.tables.dim[table]), self.gpus, self.domain
+        )
 
     def check(self, plan: Plan) -> None:
         """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""
         for table, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
-            why = self._why_not(table, placement.scheme)
+            why = self._explain_refusal(table, placement.scheme)
             if why:
                 raise BadInputError(
                     f"the plan breaks a constraint: table {name!r} {why}.",
@@ -229,22 +237,8 @@ class Constraints:
                 )
 
 
-def _limit(before: Allowed, rule: TableRule, names: set[str]) -> Allowed:
-    """The limits of a table after one more rule. names  of the rule, as ``_spell`` returns them"""
-    shardings, exchanges = before.shardings, before.exchanges
-    kinds = {kind for kind in EXCHANGED if kind.key in names}
-    cuts = names & set(SHARDINGS)
-    if cuts and (cuts != {DATA_PARALLEL} or not kinds):
-        shardings = frozenset(cuts) & (frozenset(SHARDINGS) if shardings is None else shardings)
-    if kinds:
-        exchanges = frozenset(kinds) & (frozenset(Exchange) if exchanges is None else exchanges)
-    copies = before.copies and (not names or DATA_PARALLEL in names)
-    narrowest = max(before.narrowest, rule.narrowest)
-    return Allowed(shardings, exchanges, copies, narrowest, (*before.rules, rule.where))
-
-
-def _spell(name: str, rule: TableRule) -> str:
-    """A name as the rules' sets have it. Limits: unknown, or table-column-wise -> BadInputError"""
+def _read_name(name: str, rule: TableRule) -> str:
+    """A name as ``Allowed.add_rule`` has it. Limits: unknown, or table-column-wise -> BadInputError"""
     plain = name.strip().lower()
     if plain == TABLE_COLUMN_WISE:
         raise BadInputError(

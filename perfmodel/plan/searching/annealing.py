@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.searching.coordinate_descent import least_few
-from perfmodel.plan.searching.local_search import others, put_back
-from perfmodel.plan.searching.packing import Packing, in_domains, on_all
+from perfmodel.plan.choices.options import find_least_few
+from perfmodel.plan.searching.packing import Packing, list_all_ranks, list_ranks
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,6 +29,7 @@ _SWAPS = 0.5  # of the moves
 _BUSY, _COOL_BUSY = 0.5, 0.9  # of the moves: of shards on ranks that a step waits for
 _EVERY = 4  # rounds: one of them recuts tables
 _PRICED = 64  # rounds between two updates of the prices of schemes
+_FEW = 6  # cheapest schemes of each kind of table and exchange that are tried
 _LESS = 1e-9
 _SLOPE = 0.05  # of a load: step of the difference quotient
 _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
@@ -42,8 +42,9 @@ class Annealing:
 
     curves   times of the steps;  mask  options that tables may change to
     domains  True: only tables whose row parts fill domains move, by whole domains; False: all other shards
-             move, rank by rank. A *place* in this class is a domain, or a rank
+             move, rank by rank. A *place* in this class is a domain, or a rank; ``width`` is its ranks
     cool     whether there are many tables: more moves are evaluated together, most of them of busy ranks
+    Loads are those of the J pairs of a step and a resource that these options use, as ``StepCurves``.
     """
 
     def __init__(
@@ -57,57 +58,41 @@ class Annealing:
         cool: bool = False,
     ) -> None:
         o = self.options = state.options
-        self.each = o.domain if domains else 1  # ranks of a place
-        self.domains = domains
+        self.domains, self.width = domains, o.domain if domains else 1
         self.moves, self.busy = (_COOL_MOVES, _COOL_BUSY) if cool else (_MOVES, _BUSY)
-        self.state, self.curves, self.random = state, curves, random
-        self.mask = mask
+        self.state, self.curves, self.random, self.mask = state, curves, random, mask
         self.option = state.option.copy()
-        self.ranks = [np.asarray(of) for of in state.ranks]
-        some = np.concatenate([np.flatnonzero(self.mask), self.option])
-        used = (o.own[some] + o.everywhere[some]).any(axis=0)[curves.resource]
-        used &= curves.times[curves.step, -1] > 0
-        order = np.flatnonzero(used)
-        self.resource, self.scale = curves.resource[order], curves.scale[order]
+        self.ranks = [np.asarray(ranks) for ranks in state.ranks]
+        possible = np.concatenate([np.flatnonzero(mask), self.option])
+        used = (o.shard[possible] + o.everywhere[possible]).any(axis=0)[curves.resource]
+        order = np.flatnonzero(used & (curves.times[curves.step, -1] > 0))
+        resource, scale = curves.resource[order], curves.scale[order]
         self.steps, self.starts = np.unique(curves.step[order], return_index=True)
-        self.own = o.own[:, self.resource] / self.scale
-        self.everywhere = o.everywhere[:, self.resource] / self.scale
-        self.average = o.average[:, self.resource] / self.scale
-        self.base = state.base[self.resource] / self.scale
-        self.held = state.held[:, self.resource] / self.scale
+        self.shard, self.everywhere, self.average = (
+            loads[:, resource] / scale for loads in (o.shard, o.everywhere, o.average)
+        )
+        self.base, self.held = state.base[resource] / scale, state.held[:, resource] / scale
         self.memory = state.memory.copy()
-        self.room = state.limit_bytes - float((state.needs() - state.memory).max())
+        self.room = state.limit_bytes - float((state.needs - state.memory).max())
         self.holds = np.zeros((self.option.size, o.gpus), dtype=bool)
-        self._index()
-
-    def _index(self) -> None:
-        """List the table and the place of each shard that may move, or of each table's parts in a domain."""
-        o = self.options
-        held = ~o.everywhere_held[self.option]
-        together = o.by_domain[self.option]
-        tables = np.flatnonzero(held & (together == self.domains))
-        places = [np.unique(self.ranks[table] // self.each) for table in tables]
-        self.table = np.repeat(tables, [of.size for of in places])
-        self.place = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
-        self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
-        for table in np.flatnonzero(held):
+        for table in np.flatnonzero(~o.everywhere_held[self.option]):
             self.holds[table, self.ranks[table]] = True
+        places = [self._find_places(table) for table in range(self.option.size)]
+        self._list_movable(
+            np.repeat(np.arange(self.option.size), [few.size for few in places]), np.concatenate(places)
+        )
 
-    def _cut(self, table: int, option: int, ranks: Ints) -> None:
-        """Give a table another option and other ranks, and update the lists of ``_index``."""
-        o = self.options
-        self.option[table] = option
-        self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
-        self.holds[table] = False
-        places = np.zeros(0, dtype=np.int64)
-        if not o.everywhere_held[option]:
-            self.holds[table, ranks] = True
-            if o.by_domain[option] == self.domains:
-                places = np.unique(ranks // self.each)
-        kept = self.table != table
-        self.table = np.append(self.table[kept], np.full(places.size, table))
-        self.place = np.append(self.place[kept], places)
-        self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
+    def _find_places(self, table: int) -> Ints:
+        """Places of a table's parts that may move."""
+        option = self.option[table]
+        movable = not self.options.everywhere_held[option] and self.options.by_domain[option] == self.domains
+        return np.unique(self.ranks[table] // self.width) if movable else np.zeros(0, dtype=np.int64)
+
+    def _list_movable(self, table: Ints, place: Ints) -> None:
+        """Set the table, the place, the loads and the memory of each shard that may move."""
+        self.table, self.place = table, place
+        option = self.option[table]
+        self.size, self.weight = self.shard[option], self.options.shard_memory[option]
 
     def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
         """Anneal in so many rounds; returns whether the plan became faster. If not, it is restored.
@@ -115,152 +100,142 @@ class Annealing:
         heat  slowdown that is allowed at first, as a share of the time; it falls to 0;  until  whether to
               stop
         """
-        now = self.time()
-        first = best = now
-        kept = self._state()
-        for at in range(rounds):
-            if at % _PRICED == 0:
+        before = best = now = self.time_s
+        kept_state = self._copy_state()
+        for turn in range(rounds):
+            if turn % _PRICED == 0:
                 if until():
                     break
-                self._price()
-            warm = heat * first * (1 - at / rounds) ** 2
-            now = self._recut(now, warm) if at % _EVERY == 0 else self._move(now, warm)
+                self._price_schemes()
+            warm = heat * before * (1 - turn / rounds) ** 2
+            now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
             if now < best * (1 - _LESS):
-                best = now
-                kept = self._state()
-        return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
+                best, kept_state = now, self._copy_state()
+        return best < before * (1 - _LESS) and self._apply(kept_state[0], self.place_shards(*kept_state))
 
-    def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
+    def _copy_state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
         """A copy of the plan: (option of each table, its ranks, table and place of each movable shard)."""
         return self.option.copy(), self.ranks, self.table, self.place.copy()
 
-    def _placed(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
-        """Ranks of every table, in the order of ``Placement.ranks``; arguments as returned by ``_state``."""
+    def place_shards(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
+        """Ranks of every table, in the order of ``Placement.ranks``; arguments as of ``_copy_state``."""
         ranks, order = list(ranks), np.argsort(table, kind="stable")
-        tables, first = np.unique(table[order], return_index=True)
-        for own, at in zip(tables.tolist(), np.split(place[order], first[1:]), strict=False):
-            ranks[own] = in_domains(np.sort(at), self.options, int(option[own])) if self.domains else at
+        tables, begin = np.unique(table[order], return_index=True)
+        for t, places in zip(tables.tolist(), np.split(place[order], begin[1:]), strict=False):
+            ranks[t] = list_ranks(self.options, int(option[t]), np.sort(places)) if self.domains else places
         return ranks
 
-    def time(self) -> float:
+    @property
+    def time_s(self) -> float:
         """Time of the current state [s], only of the steps whose loads these changes affect."""
-        return float(self.times(self.base + self.held.max(axis=0)))
+        return float(self.time_loads(self.base + self.held.max(axis=0)))
 
-    def times(self, most: Array) -> Array:
-        """Times of a pass with the largest loads ``most`` on any rank (last axis: step and resource) [s]."""
-        u = np.maximum.reduceat(most, self.starts, axis=-1)
-        return round_off(self.curves.between(self.steps, u).sum(axis=-1))
+    def time_loads(self, busiest: Array) -> Array:
+        """Times of a pass with these largest loads of any rank, [..., J] [s]."""
+        u = np.maximum.reduceat(busiest, self.starts, axis=-1)
+        return round_off(self.curves.interpolate(self.steps, u).sum(axis=-1))
 
-    def _price(self) -> None:
+    def _price_schemes(self) -> None:
         """Update the present prices of loads, and so the list of cheap schemes of each kind of table."""
-        o = self.options
-        most = self.base + self.held.max(axis=0)
-        each = np.repeat(most[np.newaxis], most.size + 1, axis=0)
-        step = np.maximum(most, most.max() * 1e-6) * _SLOPE
-        each[np.arange(most.size), np.arange(most.size)] += step
-        time = self.times(each)
+        o, busiest = self.options, self.base + self.held.max(axis=0)
+        step = np.maximum(busiest, busiest.max() * 1e-6) * _SLOPE
+        time = self.time_loads(np.vstack([busiest + np.diag(step), busiest]))
         slope = (time[:-1] - time[-1]) / step
-        self.most, self.dear = np.maximum(most, 1e-9), slope * most
+        self.full, self.price = np.maximum(busiest, 1e-9), slope * busiest
         price = round_off(self.average @ slope)
         allowed = np.flatnonzero(self.mask)
         segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
-        self.few = allowed[least_few(segment, price[allowed])]
-        self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
+        self.cheap = allowed[find_least_few(segment, price[allowed], _FEW)]
+        self.begin = np.searchsorted(o.group[self.cheap], np.arange(o.count.size + 1))
 
-    def _move(self, now: float, warm: float) -> float:
+    def _move_shards(self, now: float, warm: float) -> float:
         """Try random moves of shards to other places, and swaps of two; returns the new time of the plan [s].
 
         now  the present time [s];  warm  slowdown that is allowed [s]
         """
-        random, shards, places = self.random, self.table.size, len(self.held) // self.each
+        random, shards, places = self.random, self.table.size, len(self.held) // self.width
         if not shards or places < 2:
             return now
-        one, busy = random.integers(shards, size=self.moves), self._busy(places)
+        goes, busy = random.integers(shards, size=self.moves), self._find_busy(places)
         if busy.size:
             often = busy[random.integers(busy.size, size=self.moves)]
-            one = np.where(random.random(self.moves) < self.busy, often, one)
-        other = np.where(random.random(self.moves) < _SWAPS, random.integers(shards, size=self.moves), -1)
-        source = self.place[one]
-        target = np.where(other >= 0, self.place[other], random.integers(places, size=self.moves))
-        possible = (source != target) & ~self.holds[self.table[one], target * self.each]
-        possible &= (other < 0) | ~self.holds[self.table[other], source * self.each]
-        one, other, source, target = (x[possible] for x in (one, other, source, target))
-        if not one.size:
+            goes = np.where(random.random(self.moves) < self.busy, often, goes)
+        comes = np.where(random.random(self.moves) < _SWAPS, random.integers(shards, size=self.moves), -1)
+        source = self.place[goes]
+        target = np.where(comes >= 0, self.place[comes], random.integers(places, size=self.moves))
+        possible = (source != target) & ~self.holds[self.table[goes], target * self.width]
+        possible &= (comes < 0) | ~self.holds[self.table[comes], source * self.width]
+        goes, comes, source, target = (values[possible] for values in (goes, comes, source, target))
+        if not goes.size:
             return now
-        swapped = (other >= 0)[:, np.newaxis]
-        change = self.size[one] - self.size[other] * swapped
-        held = self.held.reshape(places, self.each, -1).max(axis=1)
-        memory = self.memory.reshape(places, self.each).max(axis=1)
+        swapped = comes >= 0
+        change = self.size[goes] - self.size[comes] * swapped[:, np.newaxis]
+        weight = self.weight[goes] - self.weight[comes] * swapped
+        held = self.held.reshape(places, self.width, -1).max(axis=1)
+        memory = self.memory.reshape(places, self.width).max(axis=1)
         left, right = held[source] - change, held[target] + change
-        weight = self.weight[one] - self.weight[other] * swapped[:, 0]
         fits = (memory[target] + weight <= self.room) | (weight <= 0)
         fits &= (memory[source] - weight <= self.room) | (weight >= 0)
-        most = self.base + np.maximum(others(held, source, target), np.maximum(left, right))
-        time = np.where(fits, self.times(most), np.inf)
-        chosen = self._chosen(time, now, warm, source, target)
+        busiest = self.base + np.maximum(find_most_beside(held, source, target), np.maximum(left, right))
+        time = np.where(fits, self.time_loads(busiest), np.inf)
+        chosen = self._choose_moves(time, now, warm, source, target)
         for i in chosen:
-            self._shift(int(one[i]), int(source[i]), int(target[i]))
-            if other[i] >= 0:
-                self._shift(int(other[i]), int(target[i]), int(source[i]))
-        return float(time[chosen[0]]) if chosen.size == 1 else self.time()  # several may be faster together
+            self._shift(int(goes[i]), int(source[i]), int(target[i]))
+            if comes[i] >= 0:
+                self._shift(int(comes[i]), int(target[i]), int(source[i]))
+        return float(time[chosen[0]]) if chosen.size == 1 else self.time_s  # several may be faster together
 
-    def _busy(self, places: int) -> Ints:
-        """Indices of the shards on a place that has the largest load of some resource.
-
-        places  number of places
-        """
+    def _find_busy(self, places: int) -> Ints:
+        """Indices of the shards on one of the places that has the largest load of some resource."""
         full = np.zeros(places, dtype=bool)
-        full[self.held.argmax(axis=0) // self.each] = True
+        full[self.held.argmax(axis=0) // self.width] = True
         return np.flatnonzero(full[self.place])
 
-    def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
+    def _choose_moves(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
         """Indices of the moves to make, among the moves whose times are in ``time``.
 
-        now, warm  as in ``_move``;  source, target  place that each move leaves and reaches
+        now, warm  as in ``_move_shards``;  source, target  place that each move leaves and reaches
         """
         best = int(np.argmin(time))
         if time[best] < now * (1 - _LESS):
             return np.array([best])
-        free = self._apart(time <= now * (1 + _LESS), source, target)
+        free = np.flatnonzero(time <= now * (1 + _LESS))  # of these at most one a place
+        places = np.stack([source[free], target[free]], axis=1).reshape(-1)
+        alone = np.zeros(places.size, dtype=bool)
+        alone[np.unique(places, return_index=True)[1]] = True
+        free = free[alone.reshape(-1, 2).all(axis=1)]
         if free.size:
             return free
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
 
-    def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
-        """Indices of moves in the mask ``free``, at most one per place."""
-        at = np.flatnonzero(free)
-        places = np.stack([source[at], target[at]], axis=1).reshape(-1)
-        _, first = np.unique(places, return_index=True)
-        alone = np.zeros(places.size, dtype=bool)
-        alone[first] = True
-        return at[alone.reshape(-1, 2).all(axis=1)]
-
     def _shift(self, shard: int, source: int, target: int) -> None:
+        """Move a shard to another place."""
         table = self.table[shard]
         self.place[shard] = target
         for place, sign in ((source, -1), (target, 1)):
-            ranks = slice(place * self.each, (place + 1) * self.each)
+            ranks = slice(place * self.width, (place + 1) * self.width)
             self.holds[table, ranks] = sign > 0
             self.held[ranks] += sign * self.size[shard]
             self.memory[ranks] += sign * self.weight[shard]
 
-    def _recut(self, now: float, warm: float) -> float:
+    def _recut_table(self, now: float, warm: float) -> float:
         """Try cheap schemes for random tables, on ranks with least load; returns the new time [s].
 
-        now, warm  as in ``_move``
+        now, warm  as in ``_move_shards``
         """
-        table, option = self._cheap_schemes()
+        o = self.options
+        table, option = self._draw_schemes()
         if not table.size:
             return now
-        base, held, memory = self._without(table)
+        base, held, memory = self._take_off(table)
         base = base + self.everywhere[option]
-        memory += self.options.everywhere_memory[option][:, np.newaxis]
-        taken = self._ranks_for(option, base, held, memory)
-        whole = self.options.everywhere_held[option] & (self.options.parts[option] > 0)
-        base = base + self.own[option] * whole[:, np.newaxis]
-        held += taken[:, :, np.newaxis] * self.own[option][:, np.newaxis]
-        memory += (taken | whole[:, np.newaxis]) * self.options.own_memory[option][:, np.newaxis]
-        time = self.times(base + held.max(axis=1))
+        memory += o.everywhere_memory[option][:, np.newaxis]
+        taken = self._take_ranks(option, base, held, memory)
+        fixed = o.everywhere_held[option] & (o.parts[option] > 0)
+        base = base + self.shard[option] * fixed[:, np.newaxis]
+        held += taken[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
+        memory += (taken | fixed[:, np.newaxis]) * o.shard_memory[option][:, np.newaxis]
+        time = self.time_loads(base + held.max(axis=1))
         time[memory.max(axis=1) > np.maximum(self.room, self.memory.max())] = np.inf
         best = int(np.argmin(time))
         if time[best] >= now * (1 - _LESS):
@@ -269,20 +244,33 @@ class Annealing:
                 return now
             best = int(accepted[0])
         self.base, self.held, self.memory = base[best], held[best], memory[best]
-        ranks = self._places(int(option[best]), np.flatnonzero(taken[best]))
-        self._cut(int(table[best]), int(option[best]), ranks)
+        self._cut(int(table[best]), int(option[best]), taken[best])
         return float(time[best])
 
-    def _cheap_schemes(self) -> tuple[Ints, Ints]:
-        """(random tables, a cheap option for each), at the prices of ``_price``."""
+    def _cut(self, table: int, option: int, taken: Mask) -> None:
+        """Give a table another option. taken  whether a rank gets a shard, unless every rank has some"""
+        o = self.options
+        self.option[table], self.holds[table] = option, taken
+        if o.everywhere_held[option]:
+            ranks = list_all_ranks(o, option)
+        else:
+            ranks = np.flatnonzero(taken)
+            ranks = list_ranks(o, option, np.unique(ranks // o.domain)) if o.by_domain[option] else ranks
+        self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
+        places, others = self._find_places(table), self.table != table
+        tables = np.append(self.table[others], np.full(places.size, table))
+        self._list_movable(tables, np.append(self.place[others], places))
+
+    def _draw_schemes(self) -> tuple[Ints, Ints]:
+        """(random tables, a cheap option for each), at the prices of ``_price_schemes``."""
         recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
         table = self.random.integers(self.option.size, size=recuts)
         kind = self.options.kind_of[table]
-        many = self.begin[kind + 1] - self.begin[kind]
-        table, kind, many = (x[many > 0] for x in (table, kind, many))
-        return table, self.few[self.begin[kind] + self.random.integers(many)]
+        count = self.begin[kind + 1] - self.begin[kind]
+        table, kind, count = (values[count > 0] for values in (table, kind, count))
+        return table, self.cheap[self.begin[kind] + self.random.integers(count)]
 
-    def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
+    def _take_ranks(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
         """Mask [n, G] of the ranks that get the shards in each of n trials: mostly the least loaded ranks.
 
         option  [n] option to place;  base [n, J], held [n, G, J], memory [n, G]  loads and memory without the
@@ -290,59 +278,64 @@ class Annealing:
         Limits: a replica, or a shard on every rank -> none;  row parts that fill domains -> whole domains
         """
         o = self.options
-        loads = held + (base + self.own[option])[:, np.newaxis]
-        score = loads / self.most
+        score = (held + (base + self.shard[option])[:, np.newaxis]) / self.full
         for _ in range(_SHARP):
             score = score * score
-        score = round_off(score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
-        score[memory + o.own_memory[option][:, np.newaxis] > self.room] = np.inf
+        score = round_off(score @ self.price) * (1 + _NOISE * self.random.random(held.shape[:2]))
+        score[memory + o.shard_memory[option][:, np.newaxis] > self.room] = np.inf
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
-        taken = _least(score, parts)
-        two = o.by_domain[option]
-        if two.any():
-            domains = score[two].reshape(int(two.sum()), -1, o.domain).sum(axis=2)
-            taken[two] = np.repeat(_least(domains, parts[two] // o.domain), o.domain, axis=1)
+        taken, inside = _find_smallest(score, parts), o.by_domain[option]
+        if inside.any():
+            domains = score[inside].reshape(int(inside.sum()), -1, o.domain).sum(axis=2)
+            taken[inside] = np.repeat(_find_smallest(domains, parts[inside] // o.domain), o.domain, axis=1)
         return taken
 
-    def _places(self, option: int, ranks: Ints) -> Ints:
-        """Ranks of the parts of a table, in the order of a placement."""
-        o = self.options
-        if o.everywhere_held[option]:
-            return on_all(o, option)
-        if o.by_domain[option]:
-            return in_domains(np.unique(ranks // o.domain), o, option)
-        return ranks
-
-    def _without(self, table: Ints) -> tuple[Array, Array, Array]:
+    def _take_off(self, table: Ints) -> tuple[Array, Array, Array]:
         """Loads and memory in n trials, each without one of the tables.
 
         Returns (loads that every rank has [n, J], other loads of each rank [n, G, J], memory [n, G]).
         """
-        o, option = self.options, self.option[table]
-        whole = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
-        at, own = self.holds[table], o.own_memory[option][:, np.newaxis]
-        base = self.base - self.everywhere[option] - self.own[option] * whole
-        held = self.held - at[:, :, np.newaxis] * self.own[option][:, np.newaxis]
-        memory = self.memory - o.everywhere_memory[option][:, np.newaxis] - own * (at | whole)
+        o, option, holds = self.options, self.option[table], self.holds[table]
+        fixed = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
+        base = self.base - self.everywhere[option] - self.shard[option] * fixed
+        held = self.held - holds[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
+        shard_bytes = o.shard_memory[option][:, np.newaxis] * (holds | fixed)
+        memory = self.memory - o.everywhere_memory[option][:, np.newaxis] - shard_bytes
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
-    def _made(self, option: Ints, ranks: list[Ints]) -> bool:
+    def _apply(self, option: Ints, ranks: list[Ints]) -> bool:
         """Give all tables these options and ranks if the plan fits and is faster; returns whether it is."""
         state, before = self.state, self.state.time_s
-        old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]
-        changed = [x for x in old if x[1] != option[x[0]] or not np.array_equal(x[2], ranks[x[0]])]
+        changed = [
+            (t, int(state.option[t]), np.asarray(state.ranks[t]))
+            for t in range(option.size)
+            if state.option[t] != option[t] or not np.array_equal(np.asarray(state.ranks[t]), ranks[t])
+        ]
         for t, _, _ in changed:
             state.clear(t)
-            put_back(state, t, int(option[t]), ranks[t])
+            state.put_back(t, int(option[t]), ranks[t])
         if state.fits and state.time_s < before * (1 - _LESS):
             return True
-        for t, own, at in changed:
+        for t, old_option, old_ranks in changed:
             state.clear(t)
-            put_back(state, t, own, at)
+            state.put_back(t, old_option, old_ranks)
         return False
 
 
-def _least(score: Array, count: Ints) -> Mask:
+def find_most_beside(held: Array, source: Ints, target: Ints) -> Array:
+    """For n pairs of places, the largest load of each resource over all places except the pair, [n, J].
+
+    held  [places, J] loads, of which at most the three largest matter;  source, target  [n] the pair
+    Limits: no other place -> 0
+    """
+    count = min(3, len(held))
+    top = np.argpartition(-held, count - 1, axis=0)[:count]
+    values = np.take_along_axis(held, top, axis=0)
+    taken = (top == source[:, np.newaxis, np.newaxis]) | (top == target[:, np.newaxis, np.newaxis])
+    return np.asarray(np.where(taken, 0, values).max(axis=1))
+
+
+def _find_smallest(score: Array, count: Ints) -> Mask:
     """Mask over ``score`` [n, m]: in row i, the count[i] smallest entries."""
     place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(place < count[:, np.newaxis])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.choices.options import Options, least_of
+from perfmodel.plan.choices.options import Options, find_least
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,13 +47,10 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class _Few:
-    """Some options, and the number of tables that have each option.
+class _Mix:
+    """Some of the allowed options by their places among them, and the number of tables that have each."""
 
-    at  their indices among the allowed options;  tables  number of tables of each
-    """
-
-    at: Ints
+    places: Ints
     tables: Array
 
 
@@ -61,23 +58,23 @@ class Choosing:
     """Chooses an option for every table by prices, among allowed options.
 
     mask  the allowed options; each kind of table must have at least one
+    Arrays of loads have the J resources that these options use; those of the evaluator have all K.
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
         self.evaluator, self.options = evaluator, options
-        o, at = options, np.flatnonzero(mask)
-        self.option, self.group = at, o.group[at]
-        self.first = np.searchsorted(self.group, np.arange(o.count.size + 1))
-        self.used = np.flatnonzero([(load[at] > 0).any() for load in o.average.T])
-        self.own, self.everywhere, self.average = (
-            np.array([values[at, k] for k in self.used]).reshape(-1, at.size).T
-            for values in (o.own, o.everywhere, o.average)
+        allowed = np.flatnonzero(mask)
+        self.option, self.group = allowed, options.group[allowed]
+        self.begin = np.searchsorted(self.group, np.arange(options.count.size + 1))
+        self.used = np.flatnonzero([(load[allowed] > 0).any() for load in options.average.T])
+        self.shard, self.everywhere, self.average = (
+            np.array([values[allowed, k] for k in self.used]).reshape(-1, allowed.size).T
+            for values in (options.shard, options.everywhere, options.average)
         )
-        self.memory, self.own_memory = o.average_memory[at], o.own_memory[at]
-        self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
-        self.count = o.count.astype(np.float64)
+        self.memory, self.shard_memory = options.average_memory[allowed], options.shard_memory[allowed]
+        self.spread = np.where(options.everywhere_held[allowed], 0, options.parts[allowed] / options.gpus)
+        self.count = options.count.astype(np.float64)
         self.memory_s = 0.0  # the last price of a byte
-        self.leanest = _Few(least_of(self.memory, self.first)[1], self.count)
 
     def run(
         self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
@@ -90,70 +87,69 @@ class Choosing:
         Limits: even the choice of least memory does not fit -> None
         """
         best: Choice | None = None
-        loads = self._loads(self.leanest) if start is None else start[:, self.used]
+        leanest = _Mix(find_least(self.memory, self.begin)[1], self.count)
+        loads = self._sum_loads(leanest) if start is None else start[:, self.used]
         held = np.inf
-        for at in range(_ROUNDS):
-            slope = self._slopes(loads)
+        for turn in range(_ROUNDS):
+            slope = self._price_loads(loads)
             self.evaluator.work.add(effort.PRICED, 2 * self.average.size)
-            price, each = round_off(self.average @ slope), round_off(self.own @ slope)
-            room = room_bytes - self._buffers(loads)
-            small = self._small(each, shard * held, shard * room * _OF_MEMORY)
-            chosen = self._within(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
-            if chosen is None:
+            price, shard_s = round_off(self.average @ slope), round_off(self.shard @ slope)
+            buffers = self.evaluator.times.count_buffers(self._widen(loads.sum(axis=0))[:, np.newaxis])
+            room = room_bytes - float(buffers[0])
+            small = self._find_small(shard_s, shard * held, shard * room * _OF_MEMORY)
+            mix = self._fit_memory(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
+            if mix is None:
                 return best
-            now = self._loads(chosen)
-            found = self._choice(chosen, now)
-            if (best is None or found.time_s < best.time_s) and (at or not np.isfinite(shard)):
-                best = found
-            balance = float((each * self.spread)[chosen.at] @ chosen.tables)
+            now = self._sum_loads(mix)
+            choice = self._build_choice(mix, now)
+            if (best is None or choice.time_s < best.time_s) and (turn or not np.isfinite(shard)):
+                best = choice
+            balance = float((shard_s * self.spread)[mix.places] @ mix.tables)
             held = balance if np.isinf(held) else (held + balance) / 2
-            loads = loads + (now - loads) * (1.0 if at == 0 else 2 / (at + 2))
+            loads = loads + (now - loads) * (1.0 if turn == 0 else 2 / (turn + 2))
             if best is not None and until():
                 break
         return best
 
-    def _loads(self, chosen: _Few) -> Array:
-        """Loads of a choice [2, J] by resource in use: loads that every rank has, mean load of shards."""
-        everywhere = chosen.tables @ self.everywhere[chosen.at]
-        return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
+    def _sum_loads(self, mix: _Mix) -> Array:
+        """Loads of a choice [2, J]: loads that every rank has, mean load of shards."""
+        everywhere = mix.tables @ self.everywhere[mix.places]
+        return np.stack([everywhere, mix.tables @ self.average[mix.places] - everywhere])
 
-    def _all(self, loads: Array) -> Array:
-        """Loads of all K resources [..., K] from the J resources in use [..., J]; others are 0."""
-        whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
-        whole[..., self.used] = loads
-        return whole
+    def _widen(self, loads: Array) -> Array:
+        """Loads of all resources [..., K] from those in use [..., J]; others are 0."""
+        wide = np.zeros((*loads.shape[:-1], self.options.shard.shape[1]))
+        wide[..., self.used] = loads
+        return wide
 
-    def _slopes(self, loads: Array) -> Array:
+    def _price_loads(self, loads: Array) -> Array:
         """Seconds per byte of each resource in use, at these loads [2, J]."""
-        most = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
-        most = np.maximum(most, _LEAST * most.max())
-        more = _SLOPE * most
-        time = self.evaluator.estimate_times(self._all(np.vstack([most + np.diag(more), most])))
-        return np.asarray((time[:-1] - time[-1]) / more)
+        busiest = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
+        busiest = np.maximum(busiest, _LEAST * busiest.max())
+        step = _SLOPE * busiest
+        time = self.evaluator.estimate_times(self._widen(np.vstack([busiest + np.diag(step), busiest])))
+        return np.asarray((time[:-1] - time[-1]) / step)
 
-    def _buffers(self, loads: Array) -> float:
-        most = self._all(loads.sum(axis=0))
-        return float(self.evaluator.times.count_buffers(most[:, np.newaxis])[0])
-
-    def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
+    def _find_small(self, shard_s: Array, limit_s: float, limit_bytes: float) -> Mask:
         """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.
 
-        each  time of a shard of each option [s];  most, most_bytes  limits of its time and memory
+        shard_s  time of a shard of each option [s];  limit_s, limit_bytes  limits of its time and memory
         """
-        if not np.isfinite(most) or most <= 0:
-            return np.ones(each.size, dtype=bool)
-        size = np.where(self.spread > 0, np.maximum(each / most, self.own_memory / most_bytes), np.inf)
-        least = np.minimum.reduceat(size, self.first[:-1]) * _EXCEPT
+        if not np.isfinite(limit_s) or limit_s <= 0:
+            return np.ones(shard_s.size, dtype=bool)
+        size = np.maximum(shard_s / limit_s, self.shard_memory / limit_bytes)
+        size = np.where(self.spread > 0, size, np.inf)
+        least = np.minimum.reduceat(size, self.begin[:-1]) * _EXCEPT
         return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
 
-    def _within(self, price: Array, memory: Array, room: float) -> _Few | None:
+    def _fit_memory(self, price: Array, memory: Array, room: float) -> _Mix | None:
         """The cheapest options that fit together in ``room``: the price of memory is raised until they fit.
 
         price, memory  of each allowed option. Limits: nothing fits -> None
         """
-        free, dear = least_of(price, self.first)[1], least_of(memory, self.first)[1]
+        free, dear = find_least(price, self.begin)[1], find_least(memory, self.begin)[1]
         if float(memory[free] @ self.count) <= room:
-            return _Few(free, self.count)
+            return _Mix(free, self.count)
         if float(memory[dear] @ self.count) > room:
             return None
         finite = np.where(np.isfinite(price), self.memory, 0)
@@ -162,53 +158,47 @@ class Choosing:
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
             self.evaluator.work.add(effort.PRICED, price.size)
-            _, now = least_of(price + middle * finite, self.first)
+            _, now = find_least(price + middle * finite, self.begin)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now
             else:
                 high, dear = middle, now
             if low > 0 and high < np.inf and high < low * _NEAR:
                 break
-            if np.isinf(high):
-                middle, step = low * step, step * step
-            elif not low:
-                middle, step = high / step, step * step
-            else:
+            if low > 0 and high < np.inf:
                 middle = np.sqrt(low * high)
+            else:
+                middle, step = (low * step if low > 0 else high / step), step * step
         self.memory_s = middle
-        return self._filled(price, free, dear, room - float(self.memory[dear] @ self.count))
+        return self._fill_memory(price, free, dear, room - float(self.memory[dear] @ self.count))
 
-    def _filled(self, price: Array, free: Ints, dear: Ints, left: float) -> _Few:
+    def _fill_memory(self, price: Array, free: Ints, dear: Ints, left: float) -> _Mix:
         """Uses the memory that is left: as many tables as fit get faster options.
 
         dear, free  option of each kind of table at a price of memory that is too high, and too low
         left  memory [bytes]. Tables with the largest gain in time per byte change first
         """
         differ = np.flatnonzero(free != dear)
-        more = self.memory[free[differ]] - self.memory[dear[differ]]
+        growth = self.memory[free[differ]] - self.memory[dear[differ]]
         gain = price[dear[differ]] - price[free[differ]]
-        good = (more > 0) & (gain > 0)
-        order = differ[good][np.argsort(-(gain[good] / more[good]), kind="stable")]
+        good = (growth > 0) & (gain > 0)
+        order = differ[good][np.argsort(-(gain[good] / growth[good]), kind="stable")]
         tables = np.zeros(self.count.size)
         for q in order:
-            each = self.memory[free[q]] - self.memory[dear[q]]
-            tables[q] = min(self.count[q], left // each)
-            left -= tables[q] * each
-        return _Few(np.concatenate([dear, free[order]]), np.concatenate([self.count - tables, tables[order]]))
+            table_bytes = self.memory[free[q]] - self.memory[dear[q]]
+            tables[q] = min(self.count[q], left // table_bytes)
+            left -= tables[q] * table_bytes
+        return _Mix(np.concatenate([dear, free[order]]), np.concatenate([self.count - tables, tables[order]]))
 
-    def _choice(self, chosen: _Few, loads: Array) -> Choice:
-        some = chosen.tables > 0
-        at = chosen.at[some]
-        apart = self.own[at] * (self.spread[at] > 0)[:, np.newaxis]
-        most = loads[0] + np.maximum(loads[1], apart.max(axis=0))
-        time = float(self.evaluator.estimate_times(self._all(most)))
-        return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
-
-    def _option(self, at: Ints, tables: Array) -> Ints:
-        """The option of every table if ``tables`` tables have the options ``at``; equal tables in order."""
-        o = self.options
-        order = np.argsort(self.group[at], kind="stable")
-        each = np.repeat(self.option[at[order]], tables[order].astype(np.int64))
-        option = np.empty(o.kind_of.size, dtype=np.int64)
-        option[np.argsort(o.kind_of, kind="stable")] = each
-        return option
+    def _build_choice(self, mix: _Mix, loads: Array) -> Choice:
+        """The option of every table, equal tables in order. loads  of the mix [2, J]"""
+        places, tables = mix.places[mix.tables > 0], mix.tables[mix.tables > 0]
+        apart = self.shard[places] * (self.spread[places] > 0)[:, np.newaxis]
+        busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
+        time = float(self.evaluator.estimate_times(self._widen(busiest)))
+        order, kind_of = np.argsort(self.group[places], kind="stable"), self.options.kind_of
+        option = np.empty(kind_of.size, dtype=np.int64)
+        option[np.argsort(kind_of, kind="stable")] = np.repeat(
+            self.option[places[order]], tables[order].astype(np.int64)
+        )
+        return Choice(option, time, self._widen(loads))

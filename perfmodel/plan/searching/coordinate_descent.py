@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.options import Options, find_least_few
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,26 +33,25 @@ class Descent:
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
         self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
-        self.average, self.everywhere, self.own = options.beside_memory
+        o = options
+        loads = (o.average, o.average_memory), (o.everywhere, o.everywhere_memory), (o.shard, o.shard_memory)
+        self.average, self.everywhere, self.shard = (np.column_stack(pair) for pair in loads)
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
         """(time of a pass [s], memory beyond ``room_bytes`` as a share of it), from arrays [..., K + 1].
 
         average  of a rank;  everywhere  the part that every rank has;  largest  of a shard
         """
-        most = np.maximum(average, everywhere + largest)
+        busiest = np.maximum(average, everywhere + largest)
         columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
         buffers = self.evaluator.times.count_buffers(columns).reshape(average.shape[:-1])
-        over = np.maximum(most[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
-        return self.evaluator.estimate_times(most[..., :-1]), np.asarray(over)
+        over = np.maximum(busiest[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
+        return self.evaluator.estimate_times(busiest[..., :-1]), np.asarray(over)
 
-    def value(self, option: Ints) -> float:
+    def rate(self, option: Ints) -> float:
         """Time of a pass with these options of all tables, plus a penalty for too much memory [s]."""
-        time, over = self.estimate(
-            self.average[option].sum(axis=0),
-            self.everywhere[option].sum(axis=0),
-            self.own[option].max(axis=0),
-        )
+        average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
+        time, over = self.estimate(average, everywhere, self.shard[option].max(axis=0))
         return float(time + _TOO_MUCH_S * over)
 
     def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
@@ -61,100 +60,98 @@ class Descent:
         option  index of the option of each table [tables];  mask  options that may be chosen [options]
         until   returns whether to stop early
         """
-        option, value = option.copy(), self.value(option)
+        option, best_s = option.copy(), self.rate(option)
         for _ in range(_ROUNDS):
             if until():
                 break
-            tables, better = self._best_changes(option, mask)
-            tried = self._prefixes(option, tables, better)
-            if not tried.size or tried.min() >= value * (1 - 1e-9):
+            tables, better = self._find_changes(option, mask)
+            times = self._rate_prefixes(option, tables, better)
+            if not times.size or times.min() >= best_s * (1 - 1e-9):
                 break
-            at = int(np.argmin(tried))
-            option[tables[: at + 1]] = better[: at + 1]
-            value = self.value(option)
+            last_change = int(np.argmin(times))
+            option[tables[: last_change + 1]] = better[: last_change + 1]
+            best_s = self.rate(option)
         return option
 
-    def _best_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
+    def _find_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
         """(tables whose best change helps, largest gain first; the option that each changes to).
 
         A change concerns one table or all equal tables.
         """
         o = self.options
         alike = o.kind_of * o.group.size + option  # equal tables with equal schemes
-        _, sample, of, count = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
+        _, sample, number, count = np.unique(
+            alike, return_index=True, return_inverse=True, return_counts=True
+        )
         average = self.average[option].sum(axis=0)
-        which, to = self._candidates(option[sample], o.kind_of[sample], mask, average)
-        again = np.flatnonzero(count[which] > 1)
-        tables = np.concatenate([np.ones(which.size), count[which[again]]])
-        which, to = np.concatenate([which, which[again]]), np.concatenate([to, to[again]])
-        gain, freed, over = self._gains(option, sample, count, which, to, tables)
+        place, to = self._list_candidates(option[sample], o.kind_of[sample], mask, average)
+        again = np.flatnonzero(count[place] > 1)
+        tables = np.concatenate([np.ones(place.size), count[place[again]]])
+        place, to = np.concatenate([place, place[again]]), np.concatenate([to, to[again]])
+        gain, freed, over = self._compute_gains(option, sample, count, place, to, tables)
         gain /= tables
         if over > 0:  # changes that free memory at the least cost
             good = freed > 0
             gain = np.where(gain < 0, gain / np.maximum(freed / tables, 1e-12), gain)
         else:
             good = (gain > 0) & (freed >= 0)
-        order = np.lexsort((-gain, which))
+        order = np.lexsort((-gain, place))
         order = order[good[order]]
-        best = order[np.unique(which[order], return_index=True)[1]]  # of each sample with candidates
-        place = np.full(sample.size, -1)
-        place[which[best]] = best
-        changed = np.flatnonzero(place[of] >= 0)
-        change = place[of[changed]]
-        by_gain = np.lexsort((of[changed], -gain[change]))
+        best = order[np.unique(place[order], return_index=True)[1]]  # of each sample with candidates
+        change_of = np.full(sample.size, -1)
+        change_of[place[best]] = best
+        changed = np.flatnonzero(change_of[number] >= 0)
+        change = change_of[number[changed]]
+        by_gain = np.lexsort((number[changed], -gain[change]))
         return changed[by_gain], to[change[by_gain]]
 
-    def _gains(
-        self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
+    def _compute_gains(
+        self, option: Ints, sample: Ints, count: Ints, place: Ints, to: Ints, tables: Array
     ) -> tuple[Array, Array, float]:
         """(gain of each change [s], excess memory that it frees, present excess), both of ``room_bytes`` [-].
 
         sample, count  tables that stand for equal tables with equal options, and how many there are
-        which, to, tables  for each change: index in ``sample``, new option, number of tables that change
+        place, to, tables  for each change: index in ``sample``, new option, number of tables that change
         """
-        away, own = option[sample][which], self.own[option[sample]]
+        away, shard = option[sample][place], self.shard[option[sample]]
         average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
-        now, over = self.estimate(average, everywhere, own.max(axis=0))
-        first, second = largest_two(own)
-        last = (tables == count[which])[:, np.newaxis]  # none of its kind keeps the old scheme
-        rest = np.where(last & (self.own[away] >= first), second, first)
-        many = tables[:, np.newaxis]
+        now, over = self.estimate(average, everywhere, shard.max(axis=0))
+        second, largest = np.partition(np.pad(shard, ((0, 2), (0, 0))), -2, axis=0)[-2:]
+        all_change = (tables == count[place])[:, np.newaxis]  # none of its kind keeps the old scheme
+        left = np.where(all_change & (self.shard[away] >= largest), second, largest)
+        number = tables[:, np.newaxis]
         time, still = self.estimate(
-            average + many * (self.average[to] - self.average[away]),
-            everywhere + many * (self.everywhere[to] - self.everywhere[away]),
-            np.maximum(rest, self.own[to]),
+            average + number * (self.average[to] - self.average[away]),
+            everywhere + number * (self.everywhere[to] - self.everywhere[away]),
+            np.maximum(left, self.shard[to]),
         )
         gain = np.asarray(now - time)
         return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
 
-    def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
+    def _list_candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
         """Changes to try, (index of the sample, new option): the cheapest options of every exchange.
 
         kind  kind of table of each sample;  average  loads of a rank, and memory
         """
         o = self.options
         average, memory = average[:-1], float(average[-1])
-        most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
-        most[np.arange(average.size), np.arange(average.size)] += step
-        time = self.evaluator.estimate_times(most)
+        time = self.evaluator.estimate_times(np.vstack([average + np.diag(step), average]))
         price = round_off(o.average @ ((time[:-1] - time[-1]) / step))
         allowed = np.flatnonzero(mask)
         segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
-        kept = np.union1d(
-            allowed[least_few(segment, price[allowed])],
-            allowed[least_few(segment, o.average_memory[allowed])]
-            if memory > self.room_bytes * _NEARLY
-            else allowed[:0],
-        )
-        begin, end = np.searchsorted(o.group[kept], kind), np.searchsorted(o.group[kept], kind, "right")
-        which = np.repeat(np.arange(kind.size), end - begin)
-        at = np.arange(which.size) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
-        to = kept[begin[which] + at]
-        other = to != option[which]
-        return which[other], to[other]
+        cheap = allowed[find_least_few(segment, price[allowed], _FEW)]
+        if memory > self.room_bytes * _NEARLY:
+            cheap = np.union1d(cheap, allowed[find_least_few(segment, o.average_memory[allowed], _FEW)])
+        cheap = np.sort(cheap)
+        begin, end = np.searchsorted(o.group[cheap], kind), np.searchsorted(o.group[cheap], kind, "right")
+        place = np.repeat(np.arange(kind.size), end - begin)
+        index = np.arange(place.size) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
+        to = cheap[begin[place] + index]
+        changes = to != option[place]
+        return place[changes], to[changes]
 
-    def _prefixes(self, option: Ints, tables: Ints, better: Ints) -> Array:
+    def _rate_prefixes(self, option: Ints, tables: Ints, better: Ints) -> Array:
         """Times after the first change, after the first two, and so on, with the penalty for memory [s].
 
         tables  in the order in which they change;  better  the new option of each
@@ -166,26 +163,10 @@ class Descent:
             values[option].sum(axis=0) + np.cumsum(values[better] - values[now], axis=0)
             for values in (self.average, self.everywhere)
         )
-        left = np.ones(option.size, dtype=bool)
-        left[tables] = False
-        rest = np.vstack([self.own[option[left]], np.zeros((1, self.own.shape[1]))]).max(axis=0)
-        new = np.maximum.accumulate(self.own[better], axis=0)
-        later = np.maximum.accumulate(self.own[now[::-1]], axis=0)[::-1][1:]
-        later = np.vstack([later, rest[np.newaxis]])
-        time, over = self.estimate(average, everywhere, np.maximum(np.maximum(new, later), rest))
+        unchanged = np.delete(option, tables)
+        fixed = np.pad(self.shard[unchanged], ((0, 1), (0, 0))).max(axis=0)
+        new = np.maximum.accumulate(self.shard[better], axis=0)
+        later = np.maximum.accumulate(self.shard[now[::-1]], axis=0)[::-1][1:]
+        later = np.vstack([later, fixed[np.newaxis]])
+        time, over = self.estimate(average, everywhere, np.maximum(np.maximum(new, later), fixed))
         return np.asarray(time + _TOO_MUCH_S * over)
-
-
-def largest_two(own: Array) -> tuple[Array, Array]:
-    """(largest, second largest) value in each column; 0 if there is none."""
-    padded = np.concatenate([own, np.zeros((2, own.shape[1]))])
-    top = np.partition(padded, -2, axis=0)[-2:]
-    return top[1], top[0]
-
-
-def least_few(segment: Ints, value: Array) -> Ints:
-    """Indices of the ``_FEW`` least values in each segment; ``segment`` has the segment of each value."""
-    order = np.lexsort((value, segment))
-    sorted_segment = segment[order]
-    start = np.searchsorted(sorted_segment, sorted_segment)
-    return order[np.arange(order.size) - start < _FEW]

@@ -27,13 +27,13 @@ class Packing:
 
     option  [T] index of each table's option, -1: none yet
     ranks   of each table, as in ``Placement.ranks``; None: not yet
-    base    [K] loads that every rank has [bytes];  held  [G, K] other loads, of each rank's own shards
+    base    [K] loads that every rank has [bytes];  held  [G, K] other loads, of each rank's shards
     memory  [G] rows and optimizer state [bytes]
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, limit_bytes: float) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
-        tables, resources = options.kind_of.size, options.own.shape[1]
+        tables, resources = options.kind_of.size, options.shard.shape[1]
         self.option: Ints = np.full(tables, -1, dtype=np.int64)
         self.ranks: list[Ints | None] = [None] * tables
         self.base = np.zeros(resources)
@@ -46,55 +46,62 @@ class Packing:
         self.option[tables] = option
         self.base = self.base + o.everywhere[option].sum(axis=0)
         fixed = o.everywhere_held[option]
-        self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
-        self.memory += o.everywhere_memory[option].sum() + o.own_memory[option[fixed]].sum()
-        everywhere = {int(at): on_all(o, int(at)) for at in np.unique(option[fixed])}
-        for table, at in zip(np.asarray(tables).tolist(), option.tolist(), strict=True):
-            self.ranks[table] = everywhere.get(at)
+        self.base += o.shard[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
+        self.memory += o.everywhere_memory[option].sum() + o.shard_memory[option[fixed]].sum()
+        everywhere = {int(index): list_all_ranks(o, int(index)) for index in np.unique(option[fixed])}
+        for table, index in zip(np.asarray(tables).tolist(), option.tolist(), strict=True):
+            self.ranks[table] = everywhere.get(index)
 
     def put(self, table: int, ranks: Ints) -> None:
         """Put the shards of a table on these ranks."""
         self.ranks[table] = ranks
-        at = self.option[table]
-        self.held[ranks] += self.options.own[at]
-        self.memory[ranks] += self.options.own_memory[at]
+        option = self.option[table]
+        self.held[ranks] += self.options.shard[option]
+        self.memory[ranks] += self.options.shard_memory[option]
+
+    def put_back(self, table: int, option: int, ranks: Ints) -> None:
+        """Place a table that has no ranks, with this option on these ranks."""
+        self.choose([table], np.array([option]))
+        if self.ranks[table] is None:
+            self.put(table, ranks)
 
     def clear(self, table: int) -> None:
         """Take a table off all ranks."""
-        o, at, ranks = self.options, int(self.option[table]), self.ranks[table]
-        self.base -= o.everywhere[at]
-        self.memory -= o.everywhere_memory[at]
-        if o.everywhere_held[at]:
-            self.base -= o.own[at] * (o.parts[at] > 0)
-            self.memory -= o.own_memory[at]
+        o, option, ranks = self.options, int(self.option[table]), self.ranks[table]
+        self.base -= o.everywhere[option]
+        self.memory -= o.everywhere_memory[option]
+        if o.everywhere_held[option]:
+            self.base -= o.shard[option] * (o.parts[option] > 0)
+            self.memory -= o.shard_memory[option]
         elif ranks is not None:
-            self.held[ranks] -= o.own[at]
-            self.memory[ranks] -= o.own_memory[at]
+            self.held[ranks] -= o.shard[option]
+            self.memory[ranks] -= o.shard_memory[option]
             self.held[ranks] *= self.held[ranks] > _DUST_BYTES
         self.base *= self.base > _DUST_BYTES
         self.option[table], self.ranks[table] = -1, None
 
     def move(self, table: int, source: int, target: int) -> None:
         """Move a shard of a table from a rank to a rank that holds none of it."""
-        ranks, at = self.ranks[table], self.option[table]
+        ranks, option = self.ranks[table], self.option[table]
         assert ranks is not None
         self.ranks[table] = np.where(ranks == source, target, ranks)
-        self.held[source] -= self.options.own[at]
+        self.held[source] -= self.options.shard[option]
         self.held[source] *= self.held[source] > _DUST_BYTES
-        self.held[target] += self.options.own[at]
-        self.memory[source] -= self.options.own_memory[at]
-        self.memory[target] += self.options.own_memory[at]
+        self.held[target] += self.options.shard[option]
+        self.memory[source] -= self.options.shard_memory[option]
+        self.memory[target] += self.options.shard_memory[option]
 
     @property
-    def most(self) -> Array:
+    def busiest(self) -> Array:
         """Largest load of any rank, for each resource [bytes]."""
         return np.asarray(self.base + self.held.max(axis=0))
 
     @property
     def time_s(self) -> float:
         """Time of the step by ``Evaluator.estimate_times`` [s]."""
-        return float(self.evaluator.estimate_times(self.most))
+        return float(self.evaluator.estimate_times(self.busiest))
 
+    @property
     def needs(self) -> Array:
         """Memory of every rank, including buffers of exchanges [bytes]."""
         return self.memory + self.evaluator.times.count_buffers((self.base + self.held).T)
@@ -102,25 +109,25 @@ class Packing:
     @property
     def fits(self) -> bool:
         """Whether every rank has the memory for what it holds."""
-        return bool(self.needs().max() <= self.limit_bytes)
+        return bool(self.needs.max() <= self.limit_bytes)
 
     def copy(self) -> Packing:
         """An independent copy of the state."""
-        other = Packing(self.evaluator, self.options, self.limit_bytes)
-        other.option, other.ranks = self.option.copy(), list(self.ranks)
-        other.base, other.held, other.memory = self.base.copy(), self.held.copy(), self.memory.copy()
-        return other
+        state = Packing(self.evaluator, self.options, self.limit_bytes)
+        state.option, state.ranks = self.option.copy(), list(self.ranks)
+        state.base, state.held, state.memory = self.base.copy(), self.held.copy(), self.memory.copy()
+        return state
 
-    def plan(self) -> Plan:
+    def build_plan(self) -> Plan:
         """The state as a plan; all of its tables must be placed."""
         o, placements = self.options, []
-        made: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
-        for at, ranks in zip(self.option.tolist(), self.ranks, strict=True):
+        known: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
+        for option, ranks in zip(self.option.tolist(), self.ranks, strict=True):
             assert ranks is not None
-            key = at, ranks.tobytes()
-            if key not in made:
-                made[key] = Placement(o.scheme(at), ranks)
-            placements.append(made[key])
+            key = option, ranks.tobytes()
+            if key not in known:
+                known[key] = Placement(o.build_scheme(option), ranks)
+            placements.append(known[key])
         return Plan(self.evaluator.tables, tuple(placements), o.gpus, o.domain)
 
 
@@ -136,11 +143,10 @@ class Scale:
     weight: Array
 
     @staticmethod
-    def of(evaluator: Evaluator, target: Array) -> Scale:
+    def build(evaluator: Evaluator, target: Array) -> Scale:
         """The scale whose full loads are ``target``, for each resource."""
-        most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
-        most[np.arange(target.size), np.arange(target.size)] *= 2
-        time = evaluator.estimate_times(most)
+        doubled = np.vstack([target + np.diag(target), target])
+        time = evaluator.estimate_times(doubled)
         return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
 
     def score(self, loads: Array) -> Array:
@@ -151,13 +157,13 @@ class Scale:
         return round_off(share @ self.weight)
 
 
-def balance(options: Options, option: Ints) -> Array:
+def compute_balance(options: Options, option: Ints) -> Array:
     """For each resource, the load of a rank with shards spread evenly, or if more, of the largest shard.
 
     option  of every table
     """
     everywhere = options.everywhere[option].sum(axis=0)
-    largest = everywhere + options.own[option].max(axis=0)
+    largest = everywhere + options.shard[option].max(axis=0)
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
 
 
@@ -170,8 +176,8 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     evaluator.work.add(effort.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
-    scale = Scale.of(evaluator, balance(options, option))
-    size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
+    scale = Scale.build(evaluator, compute_balance(options, option))
+    size = scale.score(options.shard[option] + state.base) + 1e-9 * options.shard_memory[option] / limit_bytes
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]
     for alike in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
@@ -187,13 +193,12 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
 def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
     """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits."""
     o, option = state.options, int(state.option[tables[0]])
-    parts = int(o.parts[option])
     order = _sort_emptiest(state, option, scale)
-    places = parts // o.domain if o.by_domain[option] else parts
-    count = min(o.gpus // (_AT_ONCE * parts), order.size // places)
+    places = count_places(o, option)
+    count = min(o.gpus // (_AT_ONCE * int(o.parts[option])), order.size // places)
     count = count if count > 1 and tables.size >= 2 * count else min(order.size // places, 1)
     for table, chosen in zip(tables.tolist(), order[: count * places].reshape(count, places), strict=False):
-        state.put(table, in_domains(np.sort(chosen), o, option) if o.by_domain[option] else np.sort(chosen))
+        state.put(table, list_ranks(o, option, np.sort(chosen)))
     return count
 
 
@@ -202,13 +207,8 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
 
     Limits: too few ranks with memory -> None
     """
-    o = state.options
-    places = int(o.parts[option]) // (o.domain if o.by_domain[option] else 1)
-    order = _sort_emptiest(state, option, scale)
-    if order.size < places:
-        return None
-    chosen = np.sort(order[:places])
-    return in_domains(chosen, o, option) if o.by_domain[option] else np.asarray(chosen)
+    order, places = _sort_emptiest(state, option, scale), count_places(state.options, option)
+    return None if order.size < places else list_ranks(state.options, option, np.sort(order[:places]))
 
 
 def _sort_emptiest(state: Packing, option: int, scale: Scale) -> Ints:
@@ -218,9 +218,9 @@ def _sort_emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     """
     o = state.options
     state.evaluator.work.add(effort.PLACED, state.held.size)
-    loads = state.base + state.held + o.own[option]
+    loads = state.base + state.held + o.shard[option]
     score = scale.score(loads)
-    needs = state.memory + o.own_memory[option] + state.evaluator.times.count_buffers(loads.T)
+    needs = state.memory + o.shard_memory[option] + state.evaluator.times.count_buffers(loads.T)
     score[needs > state.limit_bytes] = np.inf
     if o.by_domain[option]:
         score = score.reshape(-1, o.domain).sum(axis=1)
@@ -228,18 +228,20 @@ def _sort_emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     return np.asarray(order[: int(np.isfinite(score).sum())])
 
 
-def on_all(o: Options, option: int) -> Ints:
+def count_places(o: Options, option: int) -> int:
+    """Places of a table with this option: its shards, or the domains that its row parts fill."""
+    return int(o.parts[option]) // (o.domain if o.by_domain[option] else 1)
+
+
+def list_all_ranks(o: Options, option: int) -> Ints:
     """Ranks of a table's shards with this option if every rank holds some; empty for a replica."""
-    if o.by_domain[option]:
-        return in_domains(np.arange(o.gpus // o.domain), o, option)
-    return np.arange(o.parts[option])
+    return list_ranks(o, option, np.arange(count_places(o, option)))
 
 
-def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
-    """Ranks of a table's shards on these domains, in the order of ``Placement.ranks``.
-
-    chosen  the domains;  option  a cut whose row parts fill domains
-    """
-    each, columns = int(o.r[option]) // o.domain, int(o.c[option])
-    ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
+def list_ranks(o: Options, option: int, places: Ints) -> Ints:
+    """Ranks of a table's shards, in the order of ``Placement.ranks``, on these places (``count_places``)."""
+    if not o.by_domain[option]:
+        return places
+    columns = int(o.c[option])
+    ranks = places.reshape(columns, -1)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
     return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))

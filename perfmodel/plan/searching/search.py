@@ -7,26 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.loads import Loads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.steps import StepCost
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.lower_bound import lower_bound
-from perfmodel.plan.choices.options import Options, check_kinds, options_of
+from perfmodel.plan.bounding.lower_bound import compute_lower_bound
+from perfmodel.plan.choices.options import Options, check_kinds, list_options
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
 from perfmodel.plan.searching.packing import Packing
 from perfmodel.plan.searching.starts import Starts
-from perfmodel.plan.searching.uniform import packed_as, schemes_by_kind, uniform_plans
-
-Mask = NDArray[np.bool_]
+from perfmodel.plan.searching.uniform import collect_schemes, find_uniform_plans, pack_as
 
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
@@ -52,21 +48,16 @@ STOPPED = ("bound", "no improvement", "effort", "interrupt", "given")
 """Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""
 
 Watch = Callable[[float], None]
-Restriction = Callable[[Options, Evaluator], Mask]
-"""Mask [O] of the options that a plan may use; every table must keep one."""
-Until = Callable[[], bool]
-Listed = Callable[..., Options]
+ListOptions = Callable[..., Options]
 """Lists options; ``more``: for each kind of equal tables, further schemes to list."""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchResult:
     """The result of a search: a plan, its cost, and a bound on all plans.
 
-    bound_s     no plan of the listed schemes takes less (``options_of``) [s]
+    bound_s     no plan of the listed schemes takes less (``list_options``) [s]
     stopped     why the search ended, one of ``STOPPED``
-    tried       number of plans whose tables were placed on ranks
-    restricted  whether plan and bound are only for plans within a ``Restriction``
     done        share of the effort that was spent [-]
     memory  of every rank;  limit_bytes  memory of a rank that tables may use
     """
@@ -77,8 +68,6 @@ class Found:
     limit_bytes: float
     bound_s: float
     stopped: str
-    tried: int = 0
-    restricted: bool = False
     done: float = 1.0
 
     @property
@@ -90,13 +79,10 @@ class Found:
 class Search:
     """A search; ``run`` returns the best plan, or the best so far when it is interrupted.
 
-    options  that plans may use, or a function that lists them; None: all that fit (``options_of``)
-    restrict  returns a mask of the options to keep;  ruled  whether ``options`` leave out what rules forbid
+    options  lists what plans may use; None: all that fits (``list_options``)
+    ruled    whether ``options`` leaves out what rules, or TorchRec, do not allow
     effort_s counted work of the search [s]
     watch    is called with the best time [s] as it improves
-    Another ``evaluator`` needs: ``estimate_times``, ``tables``, the buffers of ``times`` (search);
-    ``times.estimate_steps``, ``steps`` (curves); ``loads``, ``step``, ``memory`` (answer); ``work``, which
-    counts.
     """
 
     def __init__(
@@ -106,40 +92,30 @@ class Search:
         *,
         effort_s: float = EFFORTS[DEFAULT_EFFORT],
         seed: int = 0,
-        restrict: Restriction | None = None,
-        options: Options | Listed | None = None,
+        options: ListOptions | None = None,
         ruled: bool = False,
         watch: Watch = lambda best_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
         check_kinds(evaluator.tables)
-        uniform = uniform_plans(evaluator, limit_bytes, ruled=ruled or restrict is not None)
+        uniform = find_uniform_plans(evaluator, limit_bytes, ruled=ruled)
         self.budget = Budget(evaluator.work, effort_s)
         self.random = np.random.default_rng(seed)
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bound_s = 0.0
-        schemes = schemes_by_kind(evaluator.tables, uniform)
-        if options is None:
-            options = partial(options_of, evaluator, limit_bytes)
-        self.options = options(more=schemes) if callable(options) else options
-        self.restricted = restrict is not None
-        if restrict is not None:
-            self.options = self.options.kept(restrict(self.options, evaluator))
+        options = options or partial(list_options, evaluator, limit_bytes)
+        self.options = options(more=collect_schemes(evaluator.tables, uniform))
         self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
-        states = (packed_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
+        states = (pack_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
         self.uniform = [state for state in states if state is not None and state.fits]
-        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
+        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.is_over)
 
-    def late(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the effort is spent."""
         return self.budget.over()
 
-    def _after(self, share: float) -> Until:
-        """A function that returns whether this share of the effort is spent."""
-        return partial(self.budget.over, share)
-
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Run the search; returns the best plan.
 
         Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far, KeyboardInterrupt
@@ -149,64 +125,60 @@ class Search:
         try:
             self._start()
             if self.best is not None:
-                curves = StepCurves.of(self.evaluator)
-                loads = curves.units(self.evaluator.loads(self.best.plan()).most)
-                self.bound_s = lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
-                if self._open():
+                curves = StepCurves.build(self.evaluator)
+                loads = curves.convert(self.evaluator.loads(self.best.build_plan()).most)
+                self.bound_s = compute_lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
+                if self._is_open:
                     self._anneal(curves)
-            if not self._open():
-                stopped = "bound"
+            stopped = stopped if self._is_open else "bound"
         except KeyboardInterrupt:
             if self.best is None:
                 raise
             stopped = "interrupt"
-        if stopped == "no improvement" and self.late():
+        if stopped == "no improvement" and self.is_over():
             stopped = "effort"
-        answer = self._answer(stopped)
-        del self.starts  # it calls this search: in a circle, the arrays of both outlive the answer
-        return answer
+        result = self._build_result(stopped)
+        del self.starts  # it calls this search: in a circle, the arrays of both outlive the result
+        return result
 
-    def _open(self) -> bool:
+    @property
+    def _is_open(self) -> bool:
         """Whether there may be a plan that is better than the best by more than the tolerance."""
         return self.bound_s < self.best_s * (1 - _TOLERANCE)
 
-    def _answer(self, stopped: str) -> Found:
+    def _build_result(self, stopped: str) -> SearchResult:
+        """The best plan by exact times. stopped  why the search ended"""
         if self.best is None:
             raise BadInputError(
                 f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
                 "use more GPUs (--gpus), more memory (--set max_hbm=…), or --effort thorough.",
             )
         near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
-        plan, loads, cost = min(map(self._costed, [self.best, *near]), key=lambda costed: costed[2].time_s)
-        return Found(
-            plan=plan,
-            cost=cost,
-            memory=self.evaluator.memory(plan, loads),
+        plans = [state.build_plan() for state in (self.best, *near)]
+        loads = [self.evaluator.loads(plan) for plan in plans]
+        costs = [self.evaluator.step(load) for load in loads]
+        best = min(range(len(plans)), key=lambda index: costs[index].time_s)
+        return SearchResult(
+            plan=plans[best],
+            cost=costs[best],
+            memory=self.evaluator.memory(plans[best], loads[best]),
             limit_bytes=self.limit_bytes,
-            bound_s=min(self.bound_s, cost.time_s),
+            bound_s=min(self.bound_s, costs[best].time_s),
             stopped=stopped,
-            tried=self.starts.tried,
-            restricted=self.restricted,
             done=self.budget.share,
         )
-
-    def _costed(self, state: Packing) -> tuple[Plan, Loads, StepCost]:
-        """The plan of a state, its loads, and its cost as precisely as in an answer."""
-        plan = state.plan()
-        loads = self.evaluator.loads(plan)
-        return plan, loads, self.evaluator.step(loads)
 
     def _start(self) -> None:
         """Plans with one sharding for all tables, quick plans, then plans by Lagrangian prices.
 
         The quick plans come first because listings and improvements may take all the time.
         """
-        starts = self.starts
-        starts.uniform(self.uniform)
-        starts.quick(self._after(_QUICK))
+        starts, over = self.starts, self.budget.over
+        starts.add_uniform(self.uniform)
+        starts.run_quick(partial(over, _QUICK))
         long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
         share = _STARTING * max(long, _STARTING_LEAST)
-        starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
+        starts.until, starts.until_even = partial(over, share), partial(over, share * (1 + _EVENING))
         starts.run()
 
     def _anneal(self, curves: StepCurves) -> None:
@@ -217,21 +189,21 @@ class Search:
         """
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
-            families = self.starts.states()
-            near = [state for state in families if state.time_s < _WORTH_A_FAMILY * self.best_s]
+            near = self.starts.list_best_states()
+            near = [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         turns, idle, turn = [0] * len(states), 0, 0
-        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.late():
-            at = min(range(len(states)), key=lambda at: states[at].time_s)
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.is_over():
+            place = min(range(len(states)), key=lambda index: states[index].time_s)
             if turn % 2 and len(states) > 1:
-                at = 1 + turn // 2 % (len(states) - 1)
-            if not turns[at] and self.small:  # of many tables this would take all the work
-                self._improve(states[at])
-            idle = 0 if self._change(states[at], turns[at], curves) else idle + 1
-            turns[at] += 1
+                place = 1 + turn // 2 % (len(states) - 1)
+            if not turns[place] and self.small:  # of many tables this would take all the work
+                self._improve(states[place])
+            idle = 0 if self._run_turn(states[place], turns[place], curves) else idle + 1
+            turns[place] += 1
             turn += 1
 
-    def _change(self, state: Packing, turn: int, curves: StepCurves) -> bool:
+    def _run_turn(self, state: Packing, turn: int, curves: StepCurves) -> bool:
         """Anneal in a plan's turn with this number; returns whether the plan became faster.
 
         Shards move between domains where some tables' row parts fill domains, else between ranks; by turns if
@@ -244,11 +216,11 @@ class Search:
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
         heats = _HEATS_LOG10 if self.small else (_COOL_LOG10,)
         heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats[again % len(heats)]))
-        of_any = hot or again % _OTHERS == _OTHERS - 1
-        mask = o.exchanged_by(o.kinds if of_any else np.unique(o.exchange[state.option]).tolist())
-        domains = ways[turn % len(ways)]
+        any_kind = hot or again % _OTHERS == _OTHERS - 1
+        kinds = o.kinds if any_kind else np.unique(o.exchange[state.option]).tolist()
+        domains, mask = ways[turn % len(ways)], o.select_exchanges(kinds)
         annealing = Annealing(state, curves, self.random, mask, domains=domains, cool=not self.small)
-        better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.late, heat)
+        better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.is_over, heat)
         if better:
             self._improve(state)
         return better
@@ -258,11 +230,11 @@ class Search:
 
         Better schemes may unbalance the ranks, and balanced ranks leave room for other schemes.
         """
-        while not self.late():
-            better = Evening(state, self.random).run(self.late)
-            self._keep(improve(state, self.late))
-            if not better:
-                break
+        better = True
+        while better and not self.is_over():
+            better = Evening(state, self.random).run(self.is_over)
+            improve(state, self.is_over)
+            self._keep(state)
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s

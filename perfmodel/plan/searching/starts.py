@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, product
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +24,13 @@ from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, pack
 
 Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Until = Callable[[], bool]
-Keep = Callable[[Packing], None]
+Family = tuple[int, ...]
+"""Codes of kinds of exchange, ascending."""
 
 _FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
-_SOON, _SOON_BEST = (
-    (0.35, 0.25, 0.12, 1.0, 2.0),
-    2,
-)  # limits that are tried whatever the effort, and for how many families
+_SOON, _SOON_BEST = (0.35, 0.25, 0.12, 1.0, 2.0), 2
+"""Limits that are tried whatever the effort, and for how many families."""
 _MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # for the best families
 _ROOMS = (0.985, 0.95, 0.9, 0.8)
 """Shares of the memory for which schemes are chosen, until their shards can be packed."""
@@ -42,11 +42,18 @@ _EVENED_SOON = 2  # quick plans that are rebalanced
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
 
 
+class Start(NamedTuple):
+    """A plan on ranks, its time, and the kinds of exchange that it was chosen from."""
+
+    time_s: float
+    family: Family
+    state: Packing
+
+
 class Starts:
     """Makes all starting plans of a search.
 
-    keep   is called with every plan;  until  returns whether to stop
-    tried  number of plans whose tables were placed on ranks
+    keep   is called with every plan;  until, until_even  return whether to stop, and to stop rebalancing
     """
 
     def __init__(
@@ -54,175 +61,153 @@ class Starts:
         evaluator: Evaluator,
         options: Options,
         limit_bytes: float,
-        keep: Keep,
+        keep: Callable[[Packing], None],
         until: Until,
     ) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
         self.keep, self.until, self.until_even = keep, until, until
-        self.tried = 0
-        self.choosing: dict[tuple[int, ...], Choosing | None] = {}
-        self.start: dict[tuple[int, ...], Choice] = {}
-        self.found: list[tuple[float, tuple[int, ...], Packing]] = []
+        self.singles: list[Family] = [(kind,) for kind in options.kinds] or [()]
+        self.many_kinds = options.count.size > _IMPROVED
+        self.choosing: dict[Family, Choosing | None] = {}
+        self.choice: dict[Family, Choice] = {}
+        self.starts: list[Start] = []
         self.evened: set[int] = set()
-        self.done: set[tuple[tuple[int, ...], float]] = set()
-        self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
+        self.done: set[tuple[Family, float]] = set()
+        self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
 
-    def uniform(self, states: Sequence[Packing]) -> None:
+    def add_uniform(self, states: Sequence[Packing]) -> None:
         """Begin with plans in which all tables have one sharding."""
-        self.tried += len(states)
+        o = self.options
         for state in states:
-            self._found(state)
+            kinds = np.unique(o.exchange[state.option[~o.copied[state.option]]])
+            self._add(tuple(int(kind) for kind in kinds), state)
 
-    def quick(self, soon: Until | None = None) -> None:
+    def run_quick(self, soon: Until) -> None:
         """Make a plan with each kind of exchange besides replication.
 
         They are made whatever the effort: a plan is no slower than the first of a part of its schemes.
-        The best are rebalanced until ``soon``; None: while there is time.
+        The best are rebalanced until ``soon``.
         Limits: very many tables -> fewer plans, and none is rebalanced
         """
-        few = self.options.kind_of.size <= _QUICK
-        for family in self._singles():
+        for family in self.singles:
             self._try(family, _FIRST[0], _never, improved=False)
-            if self.options.count.size > _IMPROVED:  # it would give the same plan again
+            if self.many_kinds:  # it would give the same plan again
                 self.done.add((family, _FIRST[0]))
-        if not self.found:  # rules may want another exchange for each table, and memory smaller shards
+        if not self.starts:  # rules may want another exchange for each table, and memory smaller shards
             for shard in (_FIRST[0], *_SOON):
                 self._try(tuple(self.options.kinds), shard, _never, improved=False)
-        if few:
-            for shard, family in product(_SOON, self._best(self._singles())[:_SOON_BEST]):
-                if self.options.count.size > _IMPROVED and self.until():
-                    break
-                self.done.add((family, shard))
-                self._try(family, shard, _never, improved=False)
-            if self.found:  # whatever the effort
-                state = min(self.found, key=_time)[2].copy()
-                if Evening(state, self.random, quick=self.options.count.size > _IMPROVED).run(_never):
-                    self.keep(state)
-            self._even(_EVENED_SOON, soon or self.until)
-
-    def _found(self, state: Packing) -> None:
-        o = self.options
-        kinds = np.unique(o.exchange[state.option[~o.copied[state.option]]])
-        family = tuple(int(kind) for kind in kinds)
-        self.found.append((state.time_s, family, state))
-        self.keep(state)
-
-    def _singles(self) -> list[tuple[int, ...]]:
-        return [(kind,) for kind in self.options.kinds] or [()]
+        if self.options.kind_of.size > _QUICK:
+            return
+        for shard, family in product(_SOON, self._find_best(self.singles)[:_SOON_BEST]):
+            if self.many_kinds and self.until():
+                break
+            self.done.add((family, shard))
+            self._try(family, shard, _never, improved=False)
+        if self.starts:  # whatever the effort
+            state = min(self.starts, key=attrgetter("time_s")).state.copy()
+            if Evening(state, self.random, quick=self.many_kinds).run(_never):
+                self.keep(state)
+        self._even(_EVENED_SOON, soon)
 
     def run(self) -> None:
         """Try families of exchanges, more variants of the best families, and rebalance the best plans."""
-        singles = self._singles()
-        self._families(singles, _FIRST)
-        order = sorted(family[0] for family in self._best(singles) if family)
-        mixed = [some for count in (2, 3) for some in combinations(order, count)]
-        self._families(mixed, _FIRST[::-1])
-        best = self._best([*singles, *mixed])
-        self._families(best[:1], _MORE[:2])
+        self._try_families(self.singles, _FIRST)
+        order = sorted(family[0] for family in self._find_best(self.singles) if family)
+        mixed = [kinds for count in (2, 3) for kinds in combinations(order, count)]
+        self._try_families(mixed, _FIRST[::-1])
+        best = self._find_best([*self.singles, *mixed])
+        self._try_families(best[:1], _MORE[:2])
         self._even(1, self.until_even)
-        self._families(best, _MORE)
+        self._try_families(best, _MORE)
         self._even(_EVENED, self.until_even)
 
-    def states(self) -> list[Packing]:
-        """The fastest plan of each family."""
-        best: dict[tuple[int, ...], Packing] = {}
-        for _, family, state in sorted(self.found, key=_time):
-            best.setdefault(family, state)
+    def list_best_states(self) -> list[Packing]:
+        """The fastest plan of each family, the fastest first."""
+        best: dict[Family, Packing] = {}
+        for start in sorted(self.starts, key=attrgetter("time_s")):
+            best.setdefault(start.family, start.state)
         return list(best.values())
 
-    def _families(self, families: Sequence[tuple[int, ...]], shards: Sequence[float]) -> None:
-        for shard in shards:
-            for family in families:
-                if self.found and self.until():
-                    return
-                if (family, shard) not in self.done:
-                    self.done.add((family, shard))
-                    self._try(family, shard, self.until, improved=self.options.count.size <= _IMPROVED)
+    def _try_families(self, families: Sequence[Family], shards: Sequence[float]) -> None:
+        for shard, family in product(shards, families):
+            if self.starts and self.until():
+                return
+            if (family, shard) not in self.done:
+                self.done.add((family, shard))
+                self._try(family, shard, self.until, improved=not self.many_kinds)
 
-    def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    def _find_best(self, families: Sequence[Family]) -> list[Family]:
         """The families with the fastest plans, best first; families that are far behind are left out."""
         time = {
-            family: min((t for t, of, _ in self.found if of == family), default=np.inf) for family in families
+            family: min((start.time_s for start in self.starts if start.family == family), default=np.inf)
+            for family in families
         }
         order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
-    def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
+    def _try(self, family: Family, shard: float, until: Until, *, improved: bool) -> None:
         """Try a plan of a family; while its shards cannot be placed, again with less memory.
 
         shard  largest load of a shard, relative to a balanced rank [-];  until  returns whether to stop
         improved  whether the options are also improved table by table
         """
-        choosing = self._choosing(family)
+        o, mask = self.options, self.options.select_exchanges(family)
+        if family not in self.choosing:  # a kind of table may have no option in it
+            self.choosing[family] = Choosing(self.evaluator, o, mask) if o.count_left(mask).all() else None
+        choosing = self.choosing[family]
         if choosing is None:
             return
         for room in _ROOMS:
-            before = self.start.get(family)
+            before = self.choice.get(family)
             room_bytes = room * self.limit_bytes
             choice = choosing.run(room_bytes, shard, None if before is None else before.loads, until)
             if choice is None:
                 return
-            self.start[family] = choice
+            self.choice[family] = choice
             packed = self._pack(choice.option, choice.time_s, family)
             if improved:
-                packed |= self._improved(choice.option, room_bytes, family)
+                descent = Descent(self.evaluator, o, room_bytes)
+                option = descent.run(choice.option, mask, self.until)
+                packed |= self._pack(option, descent.rate(option), family)
             if packed or until():
                 return
 
-    def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
-        """Improve options table by table and place them; returns whether they could be placed."""
-        descent = Descent(self.evaluator, self.options, room_bytes)
-        mask = self.options.exchanged_by(family)
-        better = descent.run(option, mask, self.until)
-        return self._pack(better, descent.value(better), family)
-
-    def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
+    def _pack(self, option: Ints, time_s: float, family: Family) -> bool:
         """Place tables with these options on ranks; False if they do not fit and might have been worth it.
 
         time_s  of a pass if shards are spread evenly
         """
-        key = option.tobytes()
-        if time_s > _WORTH * self._best_s():
+        if time_s > _WORTH * self._best_s:
             return True
-        if key in self.seen:
-            return self.seen[key]
-        self.tried += 1
-        state = pack(self.evaluator, self.options, option, self.limit_bytes)
-        self.seen[key] = state is not None
-        if state is not None:
-            self.found.append((state.time_s, family, state))
-            self.keep(state)
-        return state is not None
+        key = option.tobytes()
+        if key not in self.packed:
+            state = pack(self.evaluator, self.options, option, self.limit_bytes)
+            self.packed[key] = state is not None
+            if state is not None:
+                self._add(family, state)
+        return self.packed[key]
 
-    def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
-        """The chooser of options within a family. Limits: a kind of table has no option in it -> None"""
-        if family not in self.choosing:
-            o = self.options
-            mask = o.exchanged_by(family)
-            every = np.bincount(o.group[mask], minlength=o.count.size).all()
-            self.choosing[family] = Choosing(self.evaluator, o, mask) if every else None
-        return self.choosing[family]
+    def _add(self, family: Family, state: Packing) -> None:
+        self.starts.append(Start(state.time_s, family, state))
+        self.keep(state)
 
+    @property
     def _best_s(self) -> float:
-        return min((found[0] for found in self.found), default=np.inf)
+        return min((start.time_s for start in self.starts), default=np.inf)
 
     def _even(self, count: int, until: Until) -> None:
         """Rebalance the ``count`` fastest plans among all that are not rebalanced yet."""
-        for time_s, _, state in sorted(self.found, key=_time)[:count]:
-            if until() or time_s > _WORTH_EVENING * self._best_s():
+        for start in sorted(self.starts, key=attrgetter("time_s"))[:count]:
+            if until() or start.time_s > _WORTH_EVENING * self._best_s:
                 return
-            if id(state) not in self.evened:
-                even = state.copy()  # the unbalanced plan may be improved in other ways
+            if id(start.state) not in self.evened:
+                even = start.state.copy()  # the unbalanced plan may be improved in other ways
                 if Evening(even, self.random).run(until):
                     self.keep(even)
                 if not until():  # otherwise more may be gained later
-                    self.evened.add(id(state))
+                    self.evened.add(id(start.state))
 
 
 def _never() -> bool:
     return False
-
-
-def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
-    return found[0]

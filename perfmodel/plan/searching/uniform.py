@@ -15,7 +15,7 @@ from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.packing import Packing
 
 
-def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> list[Plan]:
+def find_uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> list[Plan]:
     """The fastest plan of each sharding option that fits: those that ``project`` compares.
 
     ruled  whether rules may exclude an option, even the fastest; without rules, options that cannot be the
@@ -26,11 +26,11 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
         return []
     ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
     uniform = UniformPlans(evaluator, limit_bytes)
-    least, _ = uniform.bound_times(ways)
+    bounds, _ = uniform.bound_times(ways)
     plans: list[Plan] = []
     best_s = np.inf
-    for way in sorted(least, key=lambda way: least[way]):
-        if least[way] >= best_s and not ruled:
+    for way in sorted(bounds, key=lambda way: bounds[way]):
+        if bounds[way] >= best_s and not ruled:
             break
         best = uniform.find_best(way)
         if isinstance(best, UniformPlan):
@@ -39,7 +39,7 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
     return plans
 
 
-def schemes_by_kind(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Scheme]]:
+def collect_schemes(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Scheme]]:
     """For each kind of equal tables, its schemes in some plans."""
     sample, kind_of, _ = tables.kinds
     schemes = [set[Scheme]() for _ in sample]
@@ -49,20 +49,18 @@ def schemes_by_kind(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Schem
     return schemes
 
 
-def packed_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
+def pack_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
     """A plan as the state of a search. Limits: a table may not have its scheme -> None"""
-    of_scheme: dict[tuple[int, Scheme], int | None] = {}
-    chosen: list[int] = []
+    state, option_of = Packing(evaluator, options, limit_bytes), dict[tuple[int, Scheme], int | None]()
     for table, (kind, placement) in enumerate(zip(options.kind_of.tolist(), plan.placements, strict=True)):
         key = kind, placement.scheme
-        if key not in of_scheme:
-            of_scheme[key] = options.find(table, placement.scheme)
-        option = of_scheme[key]
+        if key not in option_of:
+            option_of[key] = options.find(table, placement.scheme)
+        option = option_of[key]
         if option is None:
             return None
-        chosen.append(option)
-    state = Packing(evaluator, options, limit_bytes)
-    state.choose(range(len(chosen)), np.array(chosen, dtype=np.int64))
+        state.option[table] = option
+    state.choose(range(state.option.size), state.option.copy())
     for table, placement in enumerate(plan.placements):
         if state.ranks[table] is None:
             state.put(table, placement.ranks)

@@ -89,7 +89,7 @@ class Shown:
     @staticmethod
     def of(answer: Planned) -> Shown:
         """The plan with its shares computed."""
-        return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost))
+        return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.result.cost))
 
     @cached_property
     def groups(self) -> dict[int, AlikeTables]:
@@ -127,15 +127,6 @@ class Shown:
         np.add.at(held, (ranks, number[tables]), 1)
         return held
 
-    @cached_property
-    def step_numbers(self) -> dict[str, int]:
-        """By step, its position in a pass, which decides its colour; for the plan and its baselines."""
-        answer = self.answer
-        costs = [answer.found.cost, *(item.cost for item in answer.baselines if item.cost is not None)]
-        names = dict.fromkeys(row.name for cost in costs for row in cost.rows)
-        order = {step.name: at for at, step in enumerate(answer.evaluator.steps)}
-        return {name: at for at, name in enumerate(sorted(names, key=lambda n: order.get(n, len(order))))}
-
     @property
     def step_words(self) -> str:
         """What takes the plan's time: ``training step`` or ``batch``."""
@@ -157,7 +148,7 @@ class Shown:
     @property
     def fullest(self) -> int:
         """The rank that holds the most bytes; the lowest of several."""
-        return int(np.argmax(self.answer.found.memory.total_bytes))
+        return int(np.argmax(self.answer.result.memory.total_bytes))
 
     def figure(self, traces: list[dict[str, Any]], **layout: Any) -> Any:
         """A plotly figure of ``traces`` with the columns on its x axis. layout  further plotly settings"""
@@ -252,5 +243,5 @@ def source(shown: Shown) -> str:
     ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))
     return (
         f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
-        f"{format_count(e.batch)} samples per GPU; weakest evidence: {shown.answer.found.cost.evidence}."
+        f"{format_count(e.batch)} samples per GPU; weakest evidence: {shown.answer.result.cost.evidence}."
     )

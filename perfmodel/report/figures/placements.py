@@ -130,7 +130,7 @@ def hold_pieces(shown: Shown, rank: int) -> list[GpuPiece]:
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     found.sort(key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
-    memory: GpuMemory = shown.answer.found.memory
+    memory: GpuMemory = shown.answer.result.memory
     rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
     return [*found, GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))]
 
@@ -211,10 +211,10 @@ Traces = list[dict[str, Any]]
 
 def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
     """Plotly traces, one for each sharding, and two buttons: work and memory."""
-    found = shown.answer.found
+    result = shown.answer.result
     lines = [
-        (found.cost.time_s, f"{format_time(found.cost.time_s)}:<br>the {shown.step_words}"),
-        (found.limit_bytes, f"{format_size(found.limit_bytes)}<br>may be used"),
+        (result.cost.time_s, f"{format_time(result.cost.time_s)}:<br>the {shown.step_words}"),
+        (result.limit_bytes, f"{format_size(result.limit_bytes)}<br>may be used"),
     ]
     tops = [level for level, _ in lines]
     units = [time_unit(tops[0]), bytes_unit(tops[1])]

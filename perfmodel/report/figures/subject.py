@@ -75,7 +75,7 @@ def find_subject(question: Question) -> Subject:
     if question.sharding is None:
         lead, planned = rank(question), None
         if len(lead.base.work.tables) > 1:
-            from perfmodel.plan.quick import plan_quickly  # the planner is not loaded in vain
+            from perfmodel.plan.question import plan_quickly  # the planner is not loaded in vain
 
             planned = plan_quickly(lead)
         if not lead.best and planned is None:

@@ -1,30 +1,20 @@
-"""Tables whose hot rows are on every rank: loads by hand, limits, files, and what a search makes of them."""
+"""Tables whose hot rows are on every rank: loads by hand, and limits."""
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
-
 import numpy as np
 import pytest
-from oracles.plans import exact
+from searches import draw_tables
 
-from perfmodel.cli import run
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.steps import Resource
+from perfmodel.engine.steps import TOGETHER, Resource
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import round_off
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.files import write_plan
-from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.searching.search import Search
-from perfmodel.schema.workload import ONE_ROW, UNIFORM, Distribution, Table, TableSet, zipf
+from perfmodel.schema.workload import Distribution, Table, TableSet
 
 MACHINE = "h100-sxm-ib"
 HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
@@ -120,92 +110,6 @@ def test_hot_rows_that_cannot_be(scheme: Scheme, said: str) -> None:
         Plan(e.tables, (Placement.of(scheme, range(scheme.parts)),), G, 2)
 
 
-def test_torchrec_has_no_hot_rows() -> None:
-    e = evaluator(HALVES)
-    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.RB, 1, 1, 10), [0]),), G, e.domain)
-    with pytest.raises(BadInputError, match=r"table 't' is rb .*: TorchRec has a row once, not hot rows"):
-        torchrec.torchrec_plan(e, plan)
-    options = options_of(e, 1e9)
-    assert options.hot.any()
-    assert not options.hot[torchrec.runnable(options, e)].any()
-
-
-def skewed(random: np.random.Generator, count: int, biggest: float) -> PlanTables:
-    """Tables of random shapes and laws."""
-    laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM]
-    shapes = [(int(10 ** random.uniform(2, biggest)), int(random.choice([8, 16]))) for _ in range(count)]
-    set_of = TableSet("mine", tuple(Table(f"t{i}", *shape, 10.0) for i, shape in enumerate(shapes)))
-    return PlanTables.of(set_of, [laws[int(at)] for at in random.integers(0, len(laws), count)])
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(50 + seed)
-    tables = skewed(random, 2, 5)
-    e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
-    limit = tables.total_bytes * 0.8 + 40e6
-    best = exact(e, limit)
-    found = Search(e, limit, effort_s=0.5).run()
-    time_s = float(e.estimate_times(e.loads(found.plan).most))
-    assert time_s <= best.time_s * 1.01, f"seed {seed}"
-    assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
-
-
-def asked(*words: str) -> tuple[int, str, str]:
-    """Exit code, output and messages of ``perfmodel plan``."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = run(["plan", *words])
-    return code, out.getvalue(), err.getvalue()
-
-
-SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--effort", "quick", "--set", "max_hbm=3GB")
-
-
-def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
-    tables.write_text("rows,dim,pooling,count\n10000000,64,20,3\n", encoding="utf-8")
-    code, text, _ = asked("--model", str(tables), *SKEWED, "--out", str(file))
-    assert code == 0
-    assert re.search(r"^Ids +zipf:1.1$", text, re.M)
-    assert re.search(r"t\d( \+\d)?: hottest [\d ]+ rows \([\d.]+ % of look-ups, .*B\) on every GPU", text)
-    assert re.search(r"\w +\d+×1\*", text) and "* beside a copy of its hottest rows" in " ".join(text.split())
-    kept = [entry["hot_rows"] for entry in json.loads(file.read_text())["placements"]]
-    assert max(kept) > 0
-
-    again = ("--model", str(tables), "--plan", str(file), *SKEWED[2:])
-    code, text, _ = asked(*again, "--json")
-    document = json.loads(text)
-    assert code == 0 and document["distribution"] == "zipf:1.1"
-    assert [entry["hot_rows"] for entry in document["plan"]["placements"]] == kept
-    hot = [group for group in document["groups"] if group["hot_rows"]]
-    assert hot and all(0.2 < group["hot_share"] < 1 for group in hot)
-
-    uniform = ("--plan", str(file), "--distribution", "uniform", "--set", "max_hbm=3GB", "--json")
-    code, text, _ = asked("--model", str(tables), *uniform)
-    even = json.loads(text)  # the same plan with uniform ids: the hot rows are no more popular
-    assert code == 0 and even["time_s"] > document["time_s"]
-
-
-def test_a_part_with_the_hottest_row_is_busier_than_is_counted(tmp_path: Path) -> None:
-    """10 rows have 5 % of the look-ups each: on one of two parts 0.05 + 0.95/2, over 0.5."""
-    e = evaluator(HALVES)
-    assert e.fullest_part(0, Scheme(Exchange.RS, 2)) == pytest.approx(1.05)
-    assert e.fullest_part(0, Scheme(Exchange.SPARSE, 2, 1, 10)) == pytest.approx(1 + 1 / 90)
-    assert e.fullest_part(0, Scheme(Exchange.UB, 2)) == e.fullest_part(0, Scheme(Exchange.RB)) == 1
-    assert evaluator(ONE_ROW).fullest_part(0, Scheme(Exchange.RB, 2)) == 2
-    assert evaluator(ONE_ROW).fullest_part(0, Scheme(Exchange.RB, 2, 1, 1)) == 1
-
-    tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
-    tables.write_text("rows,dim,pooling\n100000,64,20\n", encoding="utf-8")
-    known = PlanTables.load(tables)
-    write_plan(Plan(known, (Placement.of(Scheme(Exchange.RS, 8), range(8)),), 8, 8), file)
-    words = ("--model", str(tables), "--plan", str(file))
-    factor = 1 + 7 / np.sum(np.arange(1.0, 100_001) ** -1.1)
-    said = f"The part of t0 with its hottest row gets {factor:.2f}× the ids of the mean part"
-    assert said in " ".join(asked(*words, "--distribution", "zipf:1.1")[1].split())
-    assert "hottest row" not in asked(*words)[1]
-
-
 def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
     e = evaluator(HALVES, rows=10**6, training=True)
@@ -215,3 +119,29 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     own = e.count_shards(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)
     assert parts.dp_update > 0 and parts.dp_reduce > 0
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
+    evaluator = Evaluator.on(MACHINE, draw_tables(6), 1024, 16, training=training)
+    values = np.random.default_rng(0).uniform(1, 1e9, (TOGETHER, 16))
+    times, largest = evaluator.times, np.zeros(16)
+    for step in times.steps:
+        if step.collective and not step.splits and not step.in_place:
+            sent = values[step.resources[0]]
+            one = len(step.resources) == 1
+            received = sent / times.group(step)[0] if one else values[step.resources[1]]
+            largest = np.maximum(largest, sent + received)
+    np.testing.assert_array_equal(times.count_buffers(values), largest)
+
+
+def test_sums_in_another_order_are_the_same_number_and_others_are_not() -> None:
+    random = np.random.default_rng(1)
+    values = 10 ** random.uniform(-8, 12, (2000, 30))
+    forth, back = round_off(values.sum(axis=1)), round_off(values[:, ::-1].cumsum(axis=1)[:, -1])
+    assert (values.sum(axis=1) != values[:, ::-1].cumsum(axis=1)[:, -1]).mean() > 0.2
+    assert (forth == back).all()
+    np.testing.assert_allclose(round_off(values), values, rtol=2.0**-33)
+    assert (round_off(values * (1 + 1e-9)) != round_off(values)).all()
+    kept = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, -3.5])
+    assert round_off(kept).tobytes() == kept.tobytes()

@@ -50,7 +50,7 @@ def test_a_press_while_changes_are_searched_for_keeps_the_plan(
         tried.append(1)
         press()
 
-    monkeypatch.setattr(PlanQuestion, "recost", again)
+    monkeypatch.setattr(PlanQuestion, "price_again", again)
     code, out, err = asked(*words)
     assert code == 130 and len(tried) == 1
     assert "per forward pass of" in out and err.split() == ["stopping…", "stopped."]

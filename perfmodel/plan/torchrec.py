@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import WHOLE, Placement, Plan, Scheme
@@ -27,7 +26,6 @@ from perfmodel.engine.schemes import (
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
-from perfmodel.schema.machine import Machine
 from perfmodel.schema.torchrec_plan import (
     ShardingType,
     TorchRecPlan,
@@ -40,9 +38,14 @@ _COLUMNS = 4
 """FBGEMM reads rows in vectors of four elements: the columns of a shard are a multiple of this."""
 _LARGEST_ELEMENT = 4
 """Bytes of the largest element of TorchRec's DataType (1.8): it has no fp64."""
+_WIDER = {
+    cast("ShardingType", SHARDINGS[name].torchrec): cast("ShardingType", SHARDINGS[wider].torchrec)
+    for name, wider in ((TABLE_WISE, COLUMN_WISE), (TABLE_COLUMN_WISE, COLUMN_WISE), (TABLE_ROW_WISE, GRID))
+}
+"""Sharding types that are special cases of another type: a whole table is one column part."""
 
 
-def why_not(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int = 0) -> str:
+def explain_limit(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int = 0) -> str:
     """Why TorchRec cannot run this scheme for a table of ``dim`` columns; "" if it can.
 
     buckets  of its rows; 0: none;  gpus, domain  GPUs of the job, and of a scale-up domain
@@ -67,56 +70,31 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int = 0) 
     return ""
 
 
-def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """Mask of the options that TorchRec can run, to restrict a search by ``Options.kept``.
-
-    Limits: a table has no such option that fits -> BadInputError
-    """
-    tables = evaluator.tables
+def restrict_to_torchrec(options: Options, evaluator: Evaluator) -> Options:
+    """The options that TorchRec can run. Limits: a table has no such option that fits -> BadInputError"""
+    tables, gpus, domain = evaluator.tables, options.gpus, options.domain
     _, sample = np.unique(options.kind_of, return_index=True)
-    dims, buckets = (column[sample][options.group].astype(int) for column in (tables.dim, tables.buckets))
-    odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # else it is row-wise
-    inside = options.by_domain
-    mask = np.array(
+    odd = domain % _count_node(evaluator) > 0 or domain >= gpus  # else it is row-wise
+    columns = (column[sample][options.group].astype(int).tolist() for column in (tables.dim, tables.buckets))
+    mask = ~(odd & options.by_domain) & np.array(
         [
-            not (odd and inside[at])
-            and not why_not(options.scheme(at), dim, options.gpus, options.domain, buckets[at])
-            for at, dim in enumerate(dims)
+            not explain_limit(options.build_scheme(option), dim, gpus, domain, buckets)
+            for option, (dim, buckets) in enumerate(zip(*columns, strict=True))
         ]
     )
-    left = np.bincount(options.group[mask], minlength=options.count.size)
-    for kind in np.flatnonzero(left == 0):
+    for kind in np.flatnonzero(options.count_left(mask) == 0):
         table = int(sample[kind])
         dim = int(tables.dim[table])
-        why = f": {why_not(WHOLE, dim, options.gpus, options.domain)}" if dim % _COLUMNS else ""
+        why = f": {explain_limit(WHOLE, dim, gpus, domain)}" if dim % _COLUMNS else ""
         pad = f"pad it to {-(-dim // _COLUMNS) * _COLUMNS} columns, " if why else ""
         raise BadInputError(
             f"table {tables.names[table]!r} fits in no sharding that TorchRec has{why}.",
             f"{pad}use more GPUs, allow more memory of each, or plan without TorchRec.",
         )
-    return mask
+    return options.keep(mask)
 
 
-def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
-    """TorchRec's name for the sharding of a table. Limits: TorchRec must be able to run it
-
-    gpus, domain  GPUs of the job, and of a scale-up domain
-    """
-    scheme = placement.scheme
-    name = placement.sharding(gpus, domain)
-    if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
-        name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
-    return cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
-
-
-_WIDER = {
-    cast("ShardingType", SHARDINGS[name].torchrec): cast("ShardingType", SHARDINGS[wider].torchrec)
-    for name, wider in ((TABLE_WISE, COLUMN_WISE), (TABLE_COLUMN_WISE, COLUMN_WISE), (TABLE_ROW_WISE, GRID))
-}
-"""Sharding types that are special cases of another type: a whole table is one column part."""
-
-
-def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
+def merge_types(types: Sequence[ShardingType]) -> list[ShardingType]:
     """The sharding type of each table, with as few different types as possible.
 
     types  the type of each table, as its scheme alone says. A table with a single column part may have the
@@ -129,31 +107,37 @@ def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
     return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
 
 
-def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = None) -> TorchRecPlan:
-    """A plan in TorchRec's form.
+def build_torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = None) -> TorchRecPlan:
+    """A plan in TorchRec's form, with datasheet values of one GPU and one direction for its planner.
 
     hbm_bytes  that a rank may use; None: all that it has
     Row parts in one domain, or over all ranks, are equal: they go to the ranks in order, as in TorchRec.
     Limits: a sharding that TorchRec does not have, or GPUs of a domain that are no whole nodes where rows are
             split inside one -> BadInputError that names the table
     """
-    machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
-    types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
+    value, node = evaluator.setting.machine.value, _count_node(evaluator)
+    types = merge_types([_find_type(plan, table, node) for table in range(len(plan.tables))])
+    topology = TorchRecTopology(
+        hbm_bytes=int(hbm_bytes or value("hbm_bytes")),
+        hbm_bytes_per_s=value("hbm_bytes_per_s"),
+        intra_bytes_per_s=value("nvlink_bytes_per_s") or value("pcie_bytes_per_s"),
+        inter_bytes_per_s=value("nic_bytes_per_s"),
+    )
     return TorchRecPlan(
         schema_version=1,
         kind="torchrec-plan",
         model=plan.tables.model,
         tables_fingerprint=plan.tables.fingerprint,
-        gpus=gpus,
+        gpus=plan.gpus,
         gpus_per_node=node,
         domain_gpus=plan.domain,
         batch=evaluator.batch,
-        topology=topology(machine, hbm_bytes),
-        tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
+        topology=topology,
+        tables=[_build_table(plan, table, kind) for table, kind in enumerate(types)],
     )
 
 
-def check_tables(tables: PlanTables) -> None:
+def check_names_and_types(tables: PlanTables) -> None:
     """Check tables. Limits: a name that a torch module cannot have, elements of 8 bytes -> BadInputError
 
     Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; each table becomes a module;
@@ -172,68 +156,57 @@ def check_tables(tables: PlanTables) -> None:
         )
 
 
-def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
+def write_for_torchrec(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
     """Write a plan in TorchRec's form to a JSON file.
 
-    hbm_bytes  memory that a rank may use; None: all that it has. Limits: as ``torchrec_plan``,
-               ``check_tables``
-    """
-    check_tables(plan.tables)
-    write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
-
-
-def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopology:
-    """The machine values that TorchRec's planner needs: datasheet values of one GPU and one direction.
-
     hbm_bytes  memory that a rank may use; None: all that it has
+    Limits: as ``build_torchrec_plan``, ``check_names_and_types``
     """
-    inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
-    return TorchRecTopology(
-        hbm_bytes=int(hbm_bytes or machine.value("hbm_bytes")),
-        hbm_bytes_per_s=machine.value("hbm_bytes_per_s"),
-        intra_bytes_per_s=inside,
-        inter_bytes_per_s=machine.value("nic_bytes_per_s"),
-    )
+    check_names_and_types(plan.tables)
+    write_torchrec_plan(build_torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 
-def _node(evaluator: Evaluator) -> int:
+def _count_node(evaluator: Evaluator) -> int:
     """GPUs per node."""
-    own = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
-    return min(own, evaluator.gpus)
+    return min(evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node, evaluator.gpus)
 
 
-def _kind(plan: Plan, at: int, node: int) -> ShardingType:
-    """TorchRec's sharding type of the table with index ``at``. Limits: it has none -> BadInputError
+def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
+    """TorchRec's sharding type of the table with this index. Limits: it has none -> BadInputError
 
     node  GPUs per node
     """
-    placement, name = plan.placements[at], plan.tables.names[at]
-    how = placement.scheme
-    shape = int(plan.tables.dim[at]), plan.gpus, plan.domain, int(plan.tables.buckets[at])
-    problem = why_not(how, *shape)
+    placement, gpus, domain, tables = plan.placements[table], plan.gpus, plan.domain, plan.tables
+    scheme, dim, buckets = placement.scheme, int(tables.dim[table]), int(tables.buckets[table])
+    problem = explain_limit(scheme, dim, gpus, domain, buckets)
     if not problem:
-        kind = sharding_type(placement, plan.gpus, plan.domain)
-        if not by_domain(OF_TORCHREC[kind].exchange) or plan.domain % node == 0:
+        name = placement.sharding(gpus, domain)
+        if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
+            name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
+        kind = cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
+        if not by_domain(OF_TORCHREC[kind].exchange) or domain % node == 0:
             return kind
-        problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {plan.domain}"
+        problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {domain}"
+    parts = f"{scheme.row_parts} x {scheme.col_parts} parts"
     raise BadInputError(
-        f"table {name!r} is {how.kind.name.lower()} with {how.row_parts} x {how.col_parts} parts: {problem}.",
+        f"table {tables.names[table]!r} is {scheme.kind.name.lower()} with {parts}: {problem}.",
         "plan with the shardings that TorchRec has (--format torchrec), or use the plan without TorchRec.",
     )
 
 
-def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
-    tables, placement = plan.tables, plan.placements[at]
-    rows, dim, buckets = (int(column[at]) for column in (tables.rows, tables.dim, tables.buckets))
-    copies, whole = copied(OF_TORCHREC[kind].exchange), over_all(OF_TORCHREC[kind].exchange)
-    shards = [] if copies else _shards(placement, rows, dim, buckets, whole=whole)
+def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
+    """A table of the file. kind  its sharding type"""
+    tables, placement, exchange = plan.tables, plan.placements[table], OF_TORCHREC[kind].exchange
+    rows, dim, buckets = (int(column[table]) for column in (tables.rows, tables.dim, tables.buckets))
+    copies, ordered = copied(exchange), over_all(exchange)
+    shards = [] if copies else _list_shards(placement, rows, dim, buckets, ordered=ordered)
     return TorchRecTable(
-        table=tables.names[at],
+        table=tables.names[table],
         rows=rows,
         dim=dim,
-        element_bytes=int(tables.element_bytes[at]),
-        pooling=float(tables.pooling[at]),
-        features=int(tables.features[at]),
+        element_bytes=int(tables.element_bytes[table]),
+        pooling=float(tables.pooling[table]),
+        features=int(tables.features[table]),
         sharding_type=kind,
         compute_kernel="dense" if copies else "fused",
         ranks=list(range(plan.gpus)) if copies else [rank for rank, _, _ in shards],
@@ -242,24 +215,23 @@ def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
     )
 
 
-def _shards(
-    placement: Placement, rows: int, dim: int, buckets: int, whole: bool
+def _list_shards(
+    placement: Placement, rows: int, dim: int, buckets: int, *, ordered: bool
 ) -> list[tuple[int, list[int], list[int]]]:
     """Each shard of a table as (rank, [rows, columns], [first row, first column]), by column part.
 
-    rows, dim  size of the table;  buckets  of its rows: the first parts have one more, as in TorchRec
-    whole      whether row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then
-               nothing
+    Row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then nothing.
+    rows, dim  size of the table;  ordered  whether parts are on the ranks in order even if there is one
+    buckets  of its rows, which stay whole; the first parts have one more, as in TorchRec
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c
     starts = [min(i * block, rows) for i in range(r + 1)]
     if buckets:
-        each, more = divmod(buckets, r)
-        starts = [(i * each + min(i, more)) * (rows // buckets) for i in range(r + 1)]
-    found = []
+        count, more = divmod(buckets, r)
+        starts = [(i * count + min(i, more)) * (rows // buckets) for i in range(r + 1)]
+    shards = []
     for j, column in enumerate(placement.ranks.reshape(r, c).T):
-        for i, rank in enumerate(np.sort(column) if r > 1 or whole else column):
-            size = [starts[i + 1] - starts[i], width]
-            found.append((int(rank), size, [starts[i], j * width]))
-    return found
+        for i, rank in enumerate(np.sort(column) if r > 1 or ordered else column):
+            shards.append((int(rank), [starts[i + 1] - starts[i], width], [starts[i], j * width]))
+    return shards

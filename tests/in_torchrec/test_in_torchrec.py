@@ -18,10 +18,10 @@ from perfmodel.engine.placement import Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
+from perfmodel.plan import torchrec
 from perfmodel.plan.choices.constraints import parse_rules
-from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.for_torchrec.files import read_any_plan
+from perfmodel.plan.choices.options import list_options
+from perfmodel.plan.files import read_any_plan
 from perfmodel.schema.workload import Table, TableSet
 
 pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
@@ -67,8 +67,8 @@ def test_every_shape_that_torchrec_cuts_is_listed(world: int, node: int) -> None
     dims = (4, 20, 36, 64, 96, 100, 128, 160, 192, 256, 384, 768)
     tables = PlanTables.of(TableSet("all", tuple(Table(f"d{dim}", 10**6, dim, 2.0) for dim in dims)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 512, world, gpus_per_node=node)
-    options = options_of(evaluator, 80e9)
-    kept = options.kept(torchrec.runnable(options, evaluator))
+    options = list_options(evaluator, 80e9)
+    kept = torchrec.restrict_to_torchrec(options, evaluator)
     domain, cut = options.domain, set[tuple[int, int, int]]()
     for at, dim in enumerate(dims):
         for kind in (

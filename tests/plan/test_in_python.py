@@ -17,7 +17,7 @@ import perfmodel
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.files import read_plan
-from perfmodel.plan.in_python import question_of
+from perfmodel.plan.in_python import build_question
 from perfmodel.plan.searching.search import Search
 
 FRAME = pd.DataFrame(
@@ -128,7 +128,7 @@ def test_help_lists_every_option_with_its_default() -> None:
     """As the signature of what takes them has them."""
     text = perfmodel.plan_tables.__doc__ or ""
     told = re.findall(r"^ +(\w+) = (\S+)  ", text, flags=re.M)
-    takes = inspect.signature(question_of).parameters.values()
+    takes = inspect.signature(build_question).parameters.values()
     default = {each.name: each.default for each in takes if each.kind is each.KEYWORD_ONLY}
     assert told == [(name, repr(value).replace("'", '"')) for name, value in default.items()]
 

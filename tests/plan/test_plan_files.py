@@ -1,4 +1,4 @@
-"""A plan read back without options takes exactly the time that was printed when it was made."""
+"""Plan files: a plan comes back as it was, costs what was printed, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -6,34 +6,32 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from searches import tables_of
 
-from perfmodel.engine.placement import Placement, Plan, Scheme
+from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import read_made_for, read_plan, write_plan
+from perfmodel.plan.files import plan_from, plan_record, read_made_for, read_plan, write_plan
 from perfmodel.resources import data_path
 
-TABLES = "name,rows,dim,pooling,dtype\nbig,4000000,64,8,fp32\nhalf,2000000,128,4,fp16\nsmall,5000,32,2,fp32\n"
+TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))
+THREE = "name,rows,dim,pooling,dtype\nbig,4000000,64,8,fp32\nhalf,2000000,128,4,fp16\nsmall,5000,32,2,fp32\n"
 BOX = "h200-sxm-ib"
 ASKED = {
     "machine": ("--machine", BOX),
-    "batch": ("--batch", "4096"),
     "zipf": ("--distribution", "zipf:1.05"),
-    "distribution": ("--distribution", "one-row"),
     "payload": ("--set", "payload=fp16"),
     "id-dtype": ("--set", "id_dtype=int32"),
     "clock": ("--set", "clock=graph"),
-    "backend": ("--backend", "nvshmem"),
     "best": ("--backend", "best"),
     "kernels": ("--set", "kernels=torch"),
     "calibration": ("--calibration", "h200-sxm-ib/nccl-2.30.4-graph"),
     "gpus": ("--set", "gpus_per_node=4"),
     "set": ("--set", "nvlink_bytes_per_s=701.3GB/s", "--set", "nic_bytes_per_s=33GB/s"),
     "doubted": ("--set", "nic_bytes_per_s=1GB/s", "--set", "accepted=nic_bytes_per_s"),
-    "reserve": ("--set", "reserve=37.5%"),
-    "max-hbm": ("--set", "max_hbm=20GB"),
     "both": ("--set", "max_hbm=21GiB", "--set", "reserve=1%"),
     "optimizer": ("--set", "optimizer=adam"),
     "dense": ("--dense", "3ms±10%"),
@@ -43,14 +41,93 @@ ASKED = {
         *("--set", "id_dtype=int32", "--set", "clock=graph", "--set", "reserve=30%"),
     ),
 }
-TRAINED = ("batch", "zipf", "payload", "id-dtype", "set", "optimizer", "dense", "many")
+TRAINED = ("optimizer", "dense", "many")
 TRAINING = ("--objective", "throughput")
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
+    plan = uniform_plan(TABLES, "grid", 32, 8, col_parts=2)
+    write_plan(plan, tmp_path / "plan.json")
+    back = read_plan(tmp_path / "plan.json", TABLES)
+    assert (back.gpus, back.domain) == (32, 8)
+    for a, b in zip(plan.placements, back.placements, strict=True):
+        assert a.scheme == b.scheme and np.array_equal(a.ranks, b.ranks)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"schema_version": 2}, "schema_version"),
+        ({"made_for": {"bach": "1024"}}, "bach"),
+        ({"made_for": {"settings": "hbm_bytes=70GB"}}, "not a list"),
+        ({"made_for": {"batch": ["1", "2"]}}, "not text"),
+        ({"gpus": 0}, "gpus"),
+        ({"gpus": 10**30}, "gpus"),
+        ({"colour": "red"}, "colour"),
+        ({"placements": []}, "places table 't0' nowhere"),
+        ({"tables_fingerprint": "0"}, "is for other tables"),
+    ],
+)
+def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2)) | change
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        read_plan(path, TABLES)
+    assert named in caught.value.message and str(path) in caught.value.message
+
+
+def test_a_table_too_much_is_named() -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
+    for name, message in (("t0", "places table 't0' 2 times"), ("t9", "places table 't9' 1 times")):
+        more = [*record["placements"], record["placements"][0] | {"table": name}]
+        with pytest.raises(BadInputError, match=message):
+            plan_from(record | {"placements": more}, TABLES)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"exchange": "rbb"}, "placements.0.exchange"),
+        ({"ranks": [-1]}, "placements.0.ranks.0"),
+        ({"ranks": [0.5]}, "placements.0.ranks.0"),
+        ({"table": "t9"}, "places table 't0' nowhere"),
+        ({"row_parts": 2}, "1 rank for 2 shards"),
+    ],
+)
+def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
+    record["placements"][0] |= change
+    with pytest.raises(BadInputError) as caught:
+        plan_from(record, TABLES)
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "3", "[]"])
+def test_any_text_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError):
+        read_plan(tmp_path / "p.json", TABLES)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"calibration_id": "h100/nccl", "curves": []}, "my.json is a calibration, not a plan"),
+        ({"some": 1}, "my.json is not a plan"),
+    ],
+)
+def test_another_file_is_called_by_its_name(document: object, words: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        plan_from(document, TABLES, "my.json")
+    assert words in raised.value.message
+    assert "perfmodel plan --out" in raised.value.next_step
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "three.csv"
-    path.write_text(TABLES, encoding="utf-8")
+    path.write_text(THREE, encoding="utf-8")
     return str(path)
 
 

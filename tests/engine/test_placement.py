@@ -1,26 +1,17 @@
-"""Tables, schemes, placements and plan files: what is understood, and what is refused with a reason."""
+"""Tables, schemes and placements: what is understood, and what is refused with a reason."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from searches import tables_of
 
 from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import SHARDINGS, Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
-from perfmodel.schema.workload import UNIFORM, Table, TableSet
-
-
-def tables_of(*shapes: tuple[int, int, float], name: str = "mine", ids: Any = UNIFORM) -> PlanTables:
-    """Tables of (rows, dim, pooling)."""
-    return PlanTables.of(TableSet(name, tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))), ids)
-
+from perfmodel.schema.workload import Table, TableSet
 
 TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))
 
@@ -31,7 +22,7 @@ def test_tables_of_one_name_are_refused() -> None:
 
 
 def test_fingerprint_is_of_the_tables_alone() -> None:
-    same = tables_of((1000, 32, 9.0), (2000, 64, 1.0), name="other")
+    same = tables_of((1000, 32, 9.0), (2000, 64, 1.0))
     assert same.fingerprint == TABLES.fingerprint
     assert tables_of((1000, 32, 4.0), (2001, 64, 1.0)).fingerprint != TABLES.fingerprint
 
@@ -97,71 +88,6 @@ def test_what_cannot_be_placed_says_why(scheme: Scheme, ranks: Any, named: str) 
 def test_two_level_needs_whole_domains() -> None:
     with pytest.raises(BadInputError, match="12 GPUs in domains of 8"):
         place(Scheme(Exchange.TWO_LEVEL, 8), range(8), gpus=12)
-
-
-def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
-    plan = uniform_plan(TABLES, "grid", 32, 8, col_parts=2)
-    write_plan(plan, tmp_path / "plan.json")
-    back = read_plan(tmp_path / "plan.json", TABLES)
-    assert (back.gpus, back.domain) == (32, 8)
-    for a, b in zip(plan.placements, back.placements, strict=True):
-        assert a.scheme == b.scheme and np.array_equal(a.ranks, b.ranks)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"schema_version": 2}, "schema_version"),
-        ({"made_for": {"bach": "1024"}}, "bach"),
-        ({"made_for": {"settings": "hbm_bytes=70GB"}}, "not a list"),
-        ({"made_for": {"batch": ["1", "2"]}}, "not text"),
-        ({"gpus": 0}, "gpus"),
-        ({"gpus": 10**30}, "gpus"),
-        ({"colour": "red"}, "colour"),
-        ({"placements": []}, "does not place table 't0'"),
-        ({"tables_fingerprint": "0"}, "is for other tables"),
-    ],
-)
-def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
-    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2)) | change
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(BadInputError) as caught:
-        read_plan(path, TABLES)
-    assert named in caught.value.message and str(path) in caught.value.message
-
-
-def test_a_table_too_much_is_named() -> None:
-    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
-    for name, message in (("t0", "places table 't0' twice"), ("t9", "places a table 't9' that is not")):
-        more = [*record["placements"], record["placements"][0] | {"table": name}]
-        with pytest.raises(BadInputError, match=message):
-            plan_from(record | {"placements": more}, TABLES)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"exchange": "rbb"}, "placements.0.exchange"),
-        ({"ranks": [-1]}, "placements.0.ranks.0"),
-        ({"ranks": [0.5]}, "placements.0.ranks.0"),
-        ({"table": "t9"}, "does not place table 't0'"),
-        ({"row_parts": 2}, "1 rank for 2 shards"),
-    ],
-)
-def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> None:
-    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
-    record["placements"][0] |= change
-    with pytest.raises(BadInputError) as caught:
-        plan_from(record, TABLES)
-    assert named in caught.value.message
-
-
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "3", "[]"])
-def test_any_text_is_bad_input(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.json").write_text(text, encoding="utf-8")
-    with pytest.raises(BadInputError):
-        read_plan(tmp_path / "p.json", TABLES)
 
 
 def test_column_parts_inside_a_node_go_to_neighbours_in_turn() -> None:

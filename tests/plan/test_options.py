@@ -1,24 +1,29 @@
-"""Columns of schemes are the schemes that are written down one by one."""
+"""The schemes that tables may have, as columns: all that are written down one by one, and their loads."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from searches import draw_tables
 
+from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan.choices.listing import Listing, schemes
+from perfmodel.plan.choices import options
+from perfmodel.plan.choices.listing import Listing, list_columns, list_possible_schemes
+from perfmodel.plan.choices.options import list_options
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])
 DIM = np.array([16.0, 64, 16, 48, 64])
 HOT = [(), (1, 3), (), (10, 100), (50_000,)]
+MACHINE, LIMIT = "h100-sxm-ib", 68e9
 
 
 def one_by_one(gpus: int, domain: int) -> list[tuple[int, Scheme]]:
     return [
         (q, scheme)
         for q, hot in enumerate(HOT)
-        for scheme in schemes(int(ROWS[q]), int(DIM[q]), gpus, domain, hot)
+        for scheme in list_possible_schemes(int(ROWS[q]), int(DIM[q]), gpus, domain, hot)
     ]
 
 
@@ -31,7 +36,7 @@ def listed(found: Listing) -> list[tuple[int, Scheme]]:
 
 @pytest.mark.parametrize(("gpus", "domain"), [(1, 1), (2, 2), (6, 3), (24, 8), (128, 8)])
 def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
-    found = Listing.of(ROWS, DIM, gpus, domain, HOT, [set() for _ in ROWS])
+    found = list_columns(ROWS, DIM, gpus, domain, HOT, [set() for _ in ROWS])
     assert listed(found) == one_by_one(gpus, domain)
     assert not found.further.any()
 
@@ -39,8 +44,8 @@ def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
 def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
     """Cut by columns in powers of two, besides rows whole or over one domain; by rows as before."""
     rows, dim = np.full(300, 10**6), np.full(300, 96)
-    few = listed(Listing.of(rows[:256], dim[:256], 128, 8, [()] * 256, [set() for _ in range(256)]))
-    many = listed(Listing.of(rows, dim, 128, 8, [()] * 300, [set() for _ in range(300)]))
+    few = listed(list_columns(rows[:256], dim[:256], 128, 8, [()] * 256, [set() for _ in range(256)]))
+    many = listed(list_columns(rows, dim, 128, 8, [()] * 300, [set() for _ in range(300)]))
     one, other = ([scheme for q, scheme in each if q == 0] for each in (few, many))
     assert set(other) < set(one) and 3 * len(other) < len(one)
     assert {scheme.col_parts for scheme in other} == {1, 2, 4, 8} and 3 in {
@@ -53,5 +58,21 @@ def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
 def test_column_parts_are_whole_vectors_of_four() -> None:
     """FBGEMM refuses other widths."""
     for dim in (1, 2, 4, 10, 32, 50, 96, 100):
-        widths = {dim / scheme.col_parts for scheme in schemes(10**6, dim, 128, 8) if scheme.col_parts > 1}
+        widths = {
+            dim / scheme.col_parts
+            for scheme in list_possible_schemes(10**6, dim, 128, 8)
+            if scheme.col_parts > 1
+        }
         assert all(width % 4 == 0 for width in widths) and (dim % 8 > 0 or widths)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_options_are_the_same_however_many_are_priced_at_a_time(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = Evaluator.on(MACHINE, draw_tables(12), 1024, 16, training=training)
+    whole = list_options(evaluator, LIMIT)
+    monkeypatch.setattr(options, "_AT_ONCE", 100)
+    parts = list_options(evaluator, LIMIT)
+    for name in ("shard", "everywhere", "average", "memory", "average_memory"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)

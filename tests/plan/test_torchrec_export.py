@@ -16,9 +16,9 @@ from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.for_torchrec.files import read_any_plan
+from perfmodel.plan import torchrec
+from perfmodel.plan.choices.options import list_options
+from perfmodel.plan.files import read_any_plan
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = PlanTables.of(TableSet("mine", (Table("users", 10, 16, 4.0), Table("items", 100, 24, 1.0))))
@@ -48,13 +48,15 @@ def test_what_torchrec_does_not_have_is_refused_by_name(
     scheme: Scheme, ranks: list[int], reason: str
 ) -> None:
     with pytest.raises(BadInputError, match=r"table 'users' is .*" + reason) as error:
-        torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks)))
+        torchrec.build_torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks)))
     assert "--format torchrec" in error.value.next_step
 
 
 def test_row_parts_are_torchrecs() -> None:
     """10 rows over 4 ranks: 3, 3, 3 and 1, on ranks in order whatever order the plan has."""
-    found = torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(Scheme(Exchange.RS, 4), [3, 1, 0, 2])))
+    found = torchrec.build_torchrec_plan(
+        EVALUATOR, placed(Placement.of(Scheme(Exchange.RS, 4), [3, 1, 0, 2]))
+    )
     users = found.tables[0]
     assert (users.sharding_type, users.compute_kernel, users.ranks) == ("row_wise", "fused", [0, 1, 2, 3])
     assert users.shard_sizes == [[3, 16], [3, 16], [3, 16], [1, 16]]
@@ -64,7 +66,7 @@ def test_row_parts_are_torchrecs() -> None:
 
 def test_a_grid_is_column_by_column() -> None:
     """ranks[i c + j] holds row part i of column part j: columns 0 to 7 in node 1, 8 to 15 in node 0."""
-    found = torchrec.torchrec_plan(
+    found = torchrec.build_torchrec_plan(
         EVALUATOR, placed(Placement.of(Scheme(Exchange.TWO_LEVEL, 2, 2), [3, 0, 2, 1]))
     )
     users = found.tables[0]
@@ -77,42 +79,35 @@ def test_more_parts_than_rows_leave_ranks_empty() -> None:
     """5 rows over 4 ranks: 2, 2, 1 and none."""
     tables = PlanTables.of(TableSet("mine", (Table("users", 5, 16, 4.0),)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 4)
-    users = torchrec.torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 4)).tables[0]
+    users = torchrec.build_torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 4)).tables[0]
     assert [size[0] for size in users.shard_sizes] == [2, 2, 1, 0]
     assert [offset[0] for offset in users.shard_offsets] == [0, 2, 4, 5]
 
 
 def test_two_levels_in_one_domain_are_row_wise() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 5, 4)
-    found = torchrec.torchrec_plan(evaluator, uniform_plan(TABLES, "table-row-wise", 4, 4))
+    found = torchrec.build_torchrec_plan(evaluator, uniform_plan(TABLES, "table-row-wise", 4, 4))
     assert {entry.sharding_type for entry in found.tables} == {"row_wise"}
 
 
-def test_copies_have_no_shards() -> None:
-    users = torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(Scheme(Exchange.DP)))).tables[0]
+def test_copies_have_no_shards_and_the_topology_is_si_of_one_gpu() -> None:
+    """H100: 84.94 GB, 3.35 TB/s, 450 GB/s NVLink and 50 GB/s network in one direction."""
+    plan = placed(Placement.of(Scheme(Exchange.DP)))
+    found = torchrec.build_torchrec_plan(EVALUATOR, plan)
+    users, rates = found.tables[0], found.topology
     assert (users.sharding_type, users.compute_kernel) == ("data_parallel", "dense")
     assert (users.ranks, users.shard_sizes) == ([0, 1, 2, 3], [])
-
-
-def _copy() -> Placement:
-    return Placement.of(Scheme(Exchange.DP))
-
-
-def test_topology_is_si_and_of_one_gpu() -> None:
-    """H100: 84.94 GB, 3.35 TB/s, 450 GB/s NVLink and 50 GB/s network in one direction."""
-    found = torchrec.torchrec_plan(EVALUATOR, placed(_copy()))
-    rates = found.topology
     assert (rates.hbm_bytes, rates.hbm_bytes_per_s) == (84_940_000_000, 3.35e12)
     assert (rates.intra_bytes_per_s, rates.inter_bytes_per_s) == (450e9, 50e9)
     assert (found.gpus, found.gpus_per_node, found.domain_gpus, found.batch) == (4, 2, 2, 5)
-    assert torchrec.torchrec_plan(EVALUATOR, placed(_copy()), 6e10).topology.hbm_bytes == 60 * 10**9
+    assert torchrec.build_torchrec_plan(EVALUATOR, plan, 6e10).topology.hbm_bytes == 60 * 10**9
 
 
 def test_options_that_torchrec_can_run() -> None:
     """The mask agrees with the export of each scheme by itself, and keeps one for every table."""
-    options = options_of(EVALUATOR, 80e9)
-    mask = torchrec.runnable(options, EVALUATOR)
-    kept = {(int(options.group[at]), options.scheme(at)) for at in range(mask.size) if mask[at]}
+    options = list_options(EVALUATOR, 80e9)
+    options = torchrec.restrict_to_torchrec(options, EVALUATOR)
+    kept = {(int(options.group[at]), options.build_scheme(at)) for at in range(options.group.size)}
     users = int(options.kind_of[0])
     assert {scheme for group, scheme in kept if group == users} == {
         Scheme(Exchange.DP),
@@ -129,16 +124,16 @@ def test_a_table_that_fits_in_no_sharding_of_torchrec() -> None:
     """3 rows of 24 bytes in rooms of 60 bytes: only two row parts fit, which TorchRec has not."""
     tables = PlanTables.of(TableSet("mine", (Table("users", 3, 6, 1.0),)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 4)
-    options = options_of(evaluator, 60.0)
-    assert {options.scheme(at).row_parts for at in range(options.group.size)} == {2}
+    options = list_options(evaluator, 60.0)
+    assert {options.build_scheme(at).row_parts for at in range(options.group.size)} == {2}
     with pytest.raises(BadInputError, match=r"'users' fits in no sharding that TorchRec has"):
-        torchrec.runnable(options, evaluator)
+        torchrec.restrict_to_torchrec(options, evaluator)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        (b'"table": "t"', b'"table": "u"', "does not place table 't'"),
+        (b'"table": "t"', b'"table": "u"', "places table 't' nowhere"),
         (b'"gpus": 2', b'"gpus": 262145', "gpus: must be at most 262 144"),
     ],
 )
@@ -215,8 +210,8 @@ def test_what_torchrec_cannot_hold_is_said_of_the_table(
     )
     asked = ask_plan(tables, 8, "a100-sxm-ib", batch=512, for_torchrec=True, **more)
     with pytest.raises(BadInputError, match=words) as refused:
-        answer = asked.answer()
-        torchrec.write(answer.evaluator, answer.plan, tmp_path / "plan.json")
+        answer = asked.plan()
+        torchrec.write_for_torchrec(answer.evaluator, answer.plan, tmp_path / "plan.json")
     assert step in refused.value.next_step and table.name in refused.value.message
 
 
@@ -224,7 +219,7 @@ def test_rows_of_any_width_may_be_copied() -> None:
     """TorchRec's dense kernel takes them; shards of others have whole vectors."""
     shapes = [Table("odd", 400, 50, 2.0), Table("even", 9_000_000, 96, 20.0), Table("wide", 10**6, 100, 9.0)]
     asked = ask_plan(TableSet("mine", tuple(shapes)), 16, batch=512, most_bytes=1e9, for_torchrec=True)
-    answer = asked.answer()
-    odd, *others = torchrec.torchrec_plan(answer.evaluator, answer.plan).tables
+    answer = asked.plan()
+    odd, *others = torchrec.build_torchrec_plan(answer.evaluator, answer.plan).tables
     assert odd.sharding_type == "data_parallel"
     assert all(columns % 4 == 0 for entry in others for _, columns in entry.shard_sizes)

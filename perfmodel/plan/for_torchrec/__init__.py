@@ -1,1 +1,0 @@
-"""Plans that TorchRec runs, and the files that it reads and prints."""
