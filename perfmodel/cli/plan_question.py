@@ -97,8 +97,9 @@ def read_question(
     reserve = values["reserve"] or (RESERVE if max_hbm is None else "0")
     gpus = str(counts[0]) if counts else None
     question = question_of({**unset, **values, "gpus": gpus, "reserve": reserve})
-    for count in counts if question.total is not None else ():
-        share_equally(question.total, count)
+    if question.total is not None:
+        for count in counts:
+            share_equally(question.total, count)
     for_torchrec = values["file_format"] == FORMATS[1]
     planned = PlanQuestion.build(
         question,

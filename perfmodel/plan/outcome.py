@@ -319,6 +319,8 @@ def _list_baselines(evaluator: Evaluator, limit_bytes: float) -> tuple[Baseline,
     plans, baselines = UniformPlans(evaluator, limit_bytes), []
     for name in (ROW_WISE, TABLE_WISE):
         best = plans.find_best(name)
-        impossible = isinstance(best, Impossible)
-        baselines.append(Baseline(name, None, best.why) if impossible else Baseline(name, best.cost.time_s))
+        if isinstance(best, Impossible):
+            baselines.append(Baseline(name, None, best.why))
+        else:
+            baselines.append(Baseline(name, best.cost.time_s))
     return tuple(baselines)

@@ -14,7 +14,6 @@ from perfmodel.units import (
     format_count,
     format_fraction,
     format_per_second,
-    format_ratio,
     format_time,
 )
 
@@ -116,8 +115,4 @@ def knee_words(scaling: Scaling) -> str:
             f"from there to {format_count(after)}, each added GPU brings "
             f"less than {half} of the average of the {format_count(knee)}."
         )
-    best = max(gpus, key=lambda count: rates[count])
-    if best > knee and rates[best] > rates[knee]:
-        ratio = format_ratio(rates[best] / rates[knee])
-        words += f" {format_count(best)} GPUs have {ratio} the samples per second of {format_count(knee)}."
     return words + added

@@ -52,28 +52,28 @@ class StepCurves:
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
         steps = (*evaluator.steps, *evaluator.times.apart)
         groups: dict[tuple[tuple[int, ...], bool], list[Step]] = {}
-        for step in steps:
-            groups.setdefault(_find_waited(step), []).append(step)
+        for member in steps:
+            groups.setdefault(_find_waited(member), []).append(member)
         pairs = [
             (p, resource, _find_scale(evaluator, alike[0], place))
             for p, ((resources, _), alike) in enumerate(groups.items())
             for place, resource in enumerate(resources)
         ]
-        width = max(resource for _, resource, _ in pairs) + 1
+        width = max(index for _, index, _ in pairs) + 1
         loads = np.zeros((sizes.size, width))
-        for _, resource, scale in pairs:
-            loads[:, resource] = sizes * scale
+        for _, index, factor in pairs:
+            loads[:, index] = sizes * factor
         taken = evaluator.times.estimate_steps(loads)
         idle = evaluator.times.estimate_steps(np.zeros((1, width)))
         times = np.zeros((len(groups), sizes.size + 1))
         for p, alike in enumerate(groups.values()):
-            for step in alike:
-                if step.name in taken:
-                    least = np.minimum.accumulate(taken[step.name][::-1])[::-1]
-                    times[p, 0] += idle[step.name][0]
-                    times[p, 1:] += np.concatenate([least[:1], least[:-1]])
-        columns = (np.array(column) for column in zip(*pairs, strict=True))
-        return StepCurves(np.concatenate([[0.0], sizes]), round_off(times), *columns, evaluator.work)
+            for name in (member.name for member in alike if member.name in taken):
+                least = np.minimum.accumulate(taken[name][::-1])[::-1]
+                times[p, 0] += idle[name][0]
+                times[p, 1:] += np.concatenate([least[:1], least[:-1]])
+        step, resource, scale = (np.array(column) for column in zip(*pairs, strict=True))
+        sizes = np.concatenate([[0.0], sizes])
+        return StepCurves(sizes, round_off(times), step, resource, scale, evaluator.work)
 
     def convert(self, loads: Array) -> Array:
         """Loads [..., J] of the pairs of a step and a resource, from loads [..., K] of all resources.

@@ -68,7 +68,8 @@ def list_columns(
     group, columns, further = group[order], columns[:, order], np.zeros(group.size, dtype=bool)
     if any(more):
         group, columns, further = _add_schemes(group, columns, more)
-    return Listing(group, *columns, further)
+    exchange, r, c, few = columns
+    return Listing(group, exchange, r, c, few, further)
 
 
 def _add_schemes(group: Ints, columns: Ints, more: Sequence[set[Scheme]]) -> tuple[Ints, Ints, Mask]:

@@ -44,9 +44,6 @@ _COOL_LOG10 = (-4.5, -4.0)
 """Range of heats for many tables, each a small share of the step's time."""
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
 
-STOPPED = ("bound", "no improvement", "effort", "interrupt", "given")
-"""Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""
-
 Watch = Callable[[float], None]
 ListOptions = Callable[..., Options]
 """Lists options; ``more``: for each kind of equal tables, further schemes to list."""
@@ -57,7 +54,7 @@ class SearchResult:
     """The result of a search: a plan, its cost, and a bound on all plans.
 
     bound_s     no plan of the listed schemes takes less (``list_options``) [s]
-    stopped     why the search ended, one of ``STOPPED``
+    stopped     why it ended: bound, no improvement, effort, interrupt; given: it was not searched, bound 0
     done        share of the effort that was spent [-]
     memory  of every rank;  limit_bytes  memory of a rank that tables may use
     """
