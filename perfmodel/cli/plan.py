@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +130,8 @@ def _print_plan(
         for line in planned.evaluator.setting.notes:
             warn(line)
     if out is not None:
-        note(f"wrote {out}")
+        how = "; in your program calibrate.torchrec_plan.load reads it (docs/torchrec.md)"
+        note(f"wrote {out}{how if options.file_format == FORMATS[1] else ''}")
     if planned.evaluator.model.sets is not None and question.tables.partly_weighted:
         warn(_WEIGHTED)
     _end_stopped(stopped=planned.result.stopped == "interrupt")
@@ -162,7 +162,7 @@ def _find_plan(
         return question.price(plan), ()
     changes: tuple[Sensitivity, ...] = ()
     with ctrl_c() as stopped:
-        planned = question.plan(tell_best)
+        planned = question.plan(lambda best_s: tell(f"best {format_time(best_s)}"))
         if saved and not stopped() and planned.result.stopped != "interrupt":
             tell("what would help")
             with suppress(KeyboardInterrupt):  # the plan itself is complete
@@ -170,12 +170,6 @@ def _find_plan(
     if stopped():
         planned = replace(planned, result=replace(planned.result, stopped="interrupt"))
     return planned, changes
-
-
-def tell_best(best_s: float, what: str = "") -> None:
-    """Tell the line of a command how far a search is: the time of the best plan so far."""
-    if math.isfinite(best_s):
-        tell(f"{what}best {format_time(best_s)}")
 
 
 def _print_scaling(
@@ -189,7 +183,7 @@ def _print_scaling(
     from perfmodel.report.scaling_text import scaling_text
 
     def tell_gpus(gpus: int, best_s: float) -> None:
-        tell_best(best_s, f"{counted(gpus, 'GPU')}: ")
+        tell(f"{counted(gpus, 'GPU')}: best {format_time(best_s)}")
 
     with ctrl_c() as stopped:
         scaling = compare_plans(question, gpus or [question.gpus], replicas, tell_gpus)

@@ -175,6 +175,7 @@ class Planned:
             "time_s": cost.time_s,
             "low_s": cost.low_s,
             "high_s": cost.high_s,
+            "samples_per_s": e.batch * e.gpus / cost.time_s,
             "evidence": str(cost.evidence),
             "bound_s": None if self.given else result.bound_s,
             "gap": None if self.given else result.gap,

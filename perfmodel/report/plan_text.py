@@ -126,7 +126,7 @@ def limit_words(planned: Planned) -> str:
     """What limits the plan: its longest step, imbalance, latency, memory."""
     cost, memory = planned.result.cost, planned.result.memory
     row = cost.limiting
-    text = f"{row.label} takes {format_fraction(row.share)} of the time, more than any other step"
+    text = f"the longest step is {row.label}, {format_fraction(row.share)} of the time"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
     floor = sum(step.time_s for step in cost.rows if step.collective and step.time_s < 1.5 * step.floor_s)

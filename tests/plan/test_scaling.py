@@ -73,7 +73,7 @@ def test_too_few_gpus_are_a_row_without_a_plan() -> None:
     assert scaling.points[0].answer is None and "more than the" in scaling.points[0].why
     assert scaling.knee is None and scaling.to_dict()["scaling"][0]["time_s"] is None
     text = scaling_text(scaling, "the command")
-    assert "1 GPU: the tables of mlperf-dlrm-dcnv2 need" in text and "no plan" in text
+    assert "1 GPU: the tables need" in text and "no plan" in text
 
 
 def test_ctrl_c_ends_all_searches_and_keeps_what_is_planned() -> None:

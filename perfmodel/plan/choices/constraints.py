@@ -218,7 +218,7 @@ class Constraints:
         rules = list(dict.fromkeys(rule for limits in self.allowed for rule in limits.rules))
         more = "; …" if len(rules) > _MOST_RULES else ""
         words = f"allow more than {'; '.join(rules[:_MOST_RULES])}{more}, "
-        check_room(allowed, self.tables.model, limit_bytes, words)
+        check_room(allowed, limit_bytes, words)
         return allowed
 
     def _explain_refusal(self, table: int, scheme: Scheme) -> str:

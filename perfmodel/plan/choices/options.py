@@ -252,11 +252,11 @@ def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_byte
             "use more GPUs (--gpus) or GPUs with more memory (--set max_hbm=…, --set reserve=…).",
         )
     options = options.keep(fits)
-    check_room(options, tables.model, limit_bytes)
+    check_room(options, limit_bytes)
     return options
 
 
-def check_room(options: Options, model: str, limit_bytes: float, rules: str = "") -> None:
+def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
     """Check that all tables fit in the memory of all ranks, each with its smallest option.
 
     rules  that the message names. Limits: they need more than ``limit_bytes`` per rank -> BadInputError
@@ -268,7 +268,7 @@ def check_room(options: Options, model: str, limit_bytes: float, rules: str = ""
     sizes = total, limit_bytes, total - limit_bytes
     needs, room, excess = (format_bytes(size * gpus, binary=False) for size in sizes)
     raise BadInputError(
-        f"the tables of {model} need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}.",
+        f"the tables need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}.",
         f"{rules}use {int(np.ceil(total * gpus / limit_bytes))} GPUs or more (--gpus), "
         f"or allow more of the memory of each (--set max_hbm=…, --set reserve=…).",
     )

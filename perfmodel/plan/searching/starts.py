@@ -29,11 +29,9 @@ Family = tuple[int, ...]
 """Codes of kinds of exchange, ascending."""
 
 _FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
-_SOON, _SOON_BEST = (0.35, 0.25, 0.12, 1.0, 2.0), 2
-"""Limits that are tried whatever the effort, and for how many families."""
+_SOON, _SOON_BEST = (0.35, 0.25, 0.12, 1.0, 2.0), 2  # limits whatever the effort, for how many families
 _MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # for the best families
-_ROOMS = (0.985, 0.95, 0.9, 0.8)
-"""Shares of the memory for which schemes are chosen, until their shards can be packed."""
+_ROOMS = (0.985, 0.95, 0.9, 0.8)  # of the memory, for which schemes are chosen until shards can be packed
 _WORTH = 1.25  # of the best plan's time: slower families are not pursued
 _FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one

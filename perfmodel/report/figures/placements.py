@@ -145,7 +145,11 @@ def sum_pieces(shown: Shown, pieces: Sequence[GpuPiece]) -> list[tuple[str, floa
     return sorted(times.items(), key=lambda item: (-item[1], item[0]))
 
 
-_LEGEND_WORDS = {DATA_PARALLEL: "copies of tables", HOT: "copies of hot rows", OWN: "its own samples"}
+_LEGEND_WORDS = {
+    DATA_PARALLEL: "copies of tables",
+    HOT: "copies of hot rows",
+    OWN: "work for its own samples",
+}
 
 
 def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
