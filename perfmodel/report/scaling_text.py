@@ -53,12 +53,11 @@ def scaling_text(scaling: Scaling, command: str) -> str:
         if point.why
     ]
     parts = [paragraph(title), columns_text(columns, scaling.points), "\n".join(refused)]
-    parts.append("\n".join([paragraph(copy_words(scaling) if copies else knee_words(scaling)), _LEGEND]))
+    words = copy_words(scaling) if copies else knee_words(scaling)
+    memory = "Memory is that of the fullest GPU; the share beside the longest step is of the time."
+    parts.append(f"{paragraph(words)}\n{paragraph(memory)}")
     parts.append(f"The plan{' of one copy' * copies} in full:\n{command_lines(command)}")
     return "\n\n".join(part for part in parts if part)
-
-
-_LEGEND = paragraph("Memory is that of the fullest GPU; the share beside the longest step is of the time.")
 
 
 def _show(text: Callable[[PlanPoint, Planned], str]) -> Callable[[PlanPoint], str]:
