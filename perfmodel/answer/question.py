@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -224,64 +224,43 @@ class Question:
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
         backend               as the user gave it, if it selects one of a run's calibrations
         """
-        return [*self._list_workload(), *self._list_machine(machine, calibration, backend)]
-
-    def _list_workload(self) -> Iterator[str]:
-        if self.model is not None:
-            yield from ("--model", self.model)
-        if self.table_bytes is not None:
-            yield from ("--table-size", format_exact(self.table_bytes, "byte"))
-        if self.gpus is not None:
-            yield from ("--gpus", f"{self.gpus:.0f}")
-        for name, option in _OPTIONS.items():
-            value = getattr(self, name)
-            if value is not None and value != DEFAULTS[name]:
-                none = "none:" if self.unpooled and name == "pooling" else ""
-                yield from (f"--{option}", f"{none}{format_plain(float(value))}")
-        if self.unpooled and self.pooling in (None, DEFAULTS["pooling"]):
-            yield from ("--pooling", "none")
-        if self.dtype not in (None, DEFAULTS["dtype"]):
-            yield from ("--set", f"dtype={self.dtype}")
-        if self.id_bytes not in (None, DEFAULTS["id_bytes"]):
-            yield from ("--set", "id_dtype=int32")
-
-    def _list_machine(self, machine: str, calibration: str, backend: str) -> Iterator[str]:
-        where = machine or self.machine.name
+        box, where = self.machine, machine or self.machine.name
         beside = self.calibration is not None and where not in list_machines() and not machine
-        if where != DEFAULT_MACHINE and not beside:  # otherwise its file lies beside the calibration
-            yield from ("--machine", where)
-        values = {key: self.machine.value(key) for key in self.machine.what_ifs}
-        if self.gpus_per_node is not None:
-            values |= self.machine.values_of_node(self.gpus_per_node)
-        for key, value in values.items():
-            yield from ("--set", f"{key}={format_exact(value, self.machine.quantity(key).unit)}")
-        if self.calibration is not None:
-            yield from ("--calibration", calibration or str(self.calibration))
-            yield from ("--backend", backend) if backend else ()
-        elif self.backend != str(self.machine.defaults.backend):
-            yield from ("--backend", self.backend)
-        yield from self._list_pass()
-
-    def _list_pass(self) -> Iterator[str]:
-        if self.clock is not None:
-            yield from ("--set", f"clock={self.clock}")
-        if self.reserve != DEFAULT_RESERVE:
-            yield from ("--set", f"reserve={format_plain(self.reserve)}")
-        if self.payload not in (None, PAYLOADS[0]):
-            yield from ("--set", f"payload={self.payload}")
-        if self.kernels is not None:
-            yield from ("--set", f"kernels={self.kernels}")
-        if self.sharding is not None:
-            yield from ("--sharding", self.sharding)
-        ids = self.distribution or UNIFORM
-        if not ids.uniform:
-            yield from ("--distribution", f"zipf:{format_plain(ids.skew)}" if ids.skew else ids.name)
-        if self.rows is not None:
-            yield from ("--rows", str(self.rows))
-        if self.training:
-            yield from ("--objective", OBJECTIVES[1])
-        if self.optimizer not in (None, choose_optimizer(training=self.training)):
-            yield from ("--set", f"optimizer={self.optimizer}")
+        values = {key: box.value(key) for key in box.what_ifs}
+        values |= box.values_of_node(self.gpus_per_node) if self.gpus_per_node is not None else {}
+        usual = {**DEFAULTS, "payload": PAYLOADS[0], "optimizer": choose_optimizer(training=self.training)}
+        changed = {name: value for name, value in vars(self).items() if value not in (None, usual.get(name))}
+        numbers = {name: format_plain(float(changed[name])) for name in _OPTIONS if name in changed}
+        if self.unpooled:
+            numbers["pooling"] = f"none:{numbers['pooling']}" if "pooling" in numbers else "none"
+        ids, library = (
+            self.distribution or UNIFORM,
+            "" if self.backend == box.defaults.backend else self.backend,
+        )
+        skew = f"zipf:{format_plain(ids.skew)}" if ids.skew else ids.name
+        sets = {"dtype": changed.get("dtype"), "id_dtype": "int32" if "id_bytes" in changed else None}
+        later = {name: changed.get(name) for name in ("payload", "kernels")}
+        reserve = None if self.reserve == DEFAULT_RESERVE else format_plain(self.reserve)
+        pairs = [
+            ("--model", self.model),
+            ("--table-size", self.table_bytes and format_exact(self.table_bytes, "byte")),
+            ("--gpus", self.gpus and f"{self.gpus:.0f}"),
+            *((f"--{option}", numbers.get(name)) for name, option in _OPTIONS.items()),
+            *(("--set", text and f"{name}={text}") for name, text in sets.items()),
+            ("--machine", None if where == DEFAULT_MACHINE or beside else where),  # beside the calibration
+            *(("--set", f"{key}={format_exact(x, box.quantity(key).unit)}") for key, x in values.items()),
+            ("--calibration", self.calibration and (calibration or str(self.calibration))),
+            ("--backend", backend if self.calibration else library),
+            ("--set", self.clock and f"clock={self.clock}"),
+            ("--set", reserve and f"reserve={reserve}"),
+            *(("--set", text and f"{name}={text}") for name, text in later.items()),
+            ("--sharding", self.sharding),
+            ("--distribution", None if ids.uniform else skew),
+            ("--rows", self.rows and str(self.rows)),
+            ("--objective", OBJECTIVES[1] if self.training else None),
+            ("--set", "optimizer" in changed and f"optimizer={self.optimizer}"),
+        ]
+        return [word for option, text in pairs if text for word in (option, text)]
 
 
 def read_keywords(
