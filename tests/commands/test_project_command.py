@@ -197,6 +197,6 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
 def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
     cli: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.answer", None)
-    monkeypatch.setattr("perfmodel.cli.report.make_page", None)
+    monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.search", None)
+    monkeypatch.setattr("perfmodel.cli.report.find_subject", None)
     is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
