@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_calls import planned as asked
 from searches import tables_of
 
-from perfmodel.cli import run
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
@@ -33,14 +31,14 @@ HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 """A tenth of the rows has half of the look-ups."""
 
 
-def planned(gpus: int) -> Planned:
+def price_row_wise(gpus: int) -> Planned:
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 512, gpus)
     return price_plan(evaluator, uniform_plan(TABLES, "row-wise", gpus, evaluator.domain), 64e9)
 
 
 def bounded(bound_s: float, stopped: str = "effort") -> str:
     """What is said of a plan of 100 µs with this bound [µs]."""
-    answer = planned(2)
+    answer = price_row_wise(2)
     cost = replace(answer.result.cost, time_s=100e-6)
     result = replace(answer.result, cost=cost, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
     return headline(replace(answer, result=result)).replace("\n     ", " ")
@@ -95,13 +93,6 @@ def test_the_table_begins_with_the_largest_and_folds_copies() -> None:
     assert {line.split()[0] for line in lines[1:3]} == {"busy", "huge"}
     assert lines[3].split()[:2] == ["40", "tables"] and "data-parallel" in lines[3]
     assert not any("copy_" in line for line in lines)
-
-
-def asked(*words: str) -> tuple[int, str, str]:
-    """Exit code, output and messages of ``perfmodel plan``."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = run(["plan", *words])
-    return code, out.getvalue(), err.getvalue()
 
 
 def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

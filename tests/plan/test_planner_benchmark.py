@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from searches import tables_of
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.tables import PlanTables
 from perfmodel.plan import torchrec
-from perfmodel.schema.workload import Table, TableSet
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-@pytest.fixture
-def beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmark's modules can be imported."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: None) -> None:
+def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest() -> None:
     """Of tables that are looked up alike the smallest ones are copied; the large ones get a rank each."""
     from planner_greedy import PerByte, per_byte
 
@@ -44,11 +34,6 @@ def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: N
     assert len(set(each)) > 4 and evaluator.cost(plan).time_s == min(each)
 
 
-def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
-    return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
-
-
-@pytest.mark.usefixtures("beside")
 def test_quick_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything on one screen: nine planners, both scores; ours is best by our model."""
     pytest.importorskip("torchrec")
@@ -94,7 +79,6 @@ def test_quick_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert re.search(r"Gap of ours to the bound of the listed schemes: \d+\.\d %", second)
 
 
-@pytest.mark.usefixtures("beside")
 def test_embark_by_hand() -> None:
     """Two GPUs: R_bw = 3350 / 450, the costs of t0 and t1 are 64 (4 h + 7.44) with h = 8 and 1: 2524 and 732.
 
@@ -113,7 +97,6 @@ def test_embark_by_hand() -> None:
     assert second.scheme == Scheme(Exchange.RB) and second.ranks.size == 1
 
 
-@pytest.mark.usefixtures("beside")
 def test_embark_splits_what_does_not_fit_by_rows() -> None:
     """100 GB on GPUs of 60 GB: two row parts, even though columns are wide; a small table is copied."""
     from planner_baselines import Embark
@@ -125,7 +108,6 @@ def test_embark_splits_what_does_not_fit_by_rows() -> None:
     assert Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 40e9, 1e5).plan() is None
 
 
-@pytest.mark.usefixtures("beside")
 def test_random_search_is_valid_and_repeatable() -> None:
     from planner_baselines import random_search
 
@@ -139,7 +121,6 @@ def test_random_search_is_valid_and_repeatable() -> None:
     assert random_search(evaluator, 1e3, 0.0) is None
 
 
-@pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize("training", [False, True])
 def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
     """TorchRec rates its plan as we have it rated after it went through our placements and our file."""

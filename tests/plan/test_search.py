@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from cli_calls import planned
 from oracles.plans import exact
+from planner_greedy import per_byte
 from searches import draw_tables, equal_tables, tables_of
 
 from perfmodel import effort
@@ -35,10 +34,9 @@ from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.outcome import build_outcome
 from perfmodel.plan.searching.packing import Packing, list_ranks
-from perfmodel.plan.searching.search import Search, SearchResult
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import UNIFORM, Distribution, Table, TableSet, zipf
 
-MACHINE = "h100-sxm-ib"
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
 GPUS = {False: (8, 128), True: (16, 128)}
 """Of a forward pass, and of a training step."""
@@ -54,13 +52,9 @@ HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 """A tenth of the rows has half of the look-ups."""
 
 
-def searched(tables: PlanTables, gpus: int, limit_bytes: float = 80e9, seed: int = 0) -> SearchResult:
-    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
-    return Search(evaluator, limit_bytes, seed=seed, effort_s=1).run()
-
-
 def test_a_plan_fits_and_is_not_below_its_bound() -> None:
-    found = searched(tables_of((10**6, 64, 10), (10**6, 64, 5), (10**6, 128, 1)), 8, limit_bytes=400e6)
+    tables = tables_of((10**6, 64, 10), (10**6, 64, 5), (10**6, 128, 1))
+    found = Search(Evaluator.on(MACHINE, tables, 1024, 8), 400e6, effort_s=1).run()
     assert found.memory.total_bytes.max() <= 400e6
     assert 0 < found.bound_s <= found.cost.time_s
 
@@ -91,47 +85,26 @@ def test_a_budget_ends_when_its_work_is_done() -> None:
     assert Budget(work, 0.0).over() and not Budget(work, math.inf).over()
 
 
-def with_next_best() -> int:
-    """Groups of tables for which a next best scheme was tried, after a search of 26 tables."""
-    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("criteo-kaggle"), 1024, 64)
-    search = Search(evaluator, 60e9, effort_s=0.1)
-    found = search.run()
-    return sum(group.next_best is not None for group in build_outcome(search, found).groups)
-
-
 def test_next_best_schemes_take_no_more_work_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a million GPUs a table takes a second; here a place to look at counts as much."""
     monkeypatch.setattr(effort, "PLACED", 1e9)
     monkeypatch.setattr(Search, "is_over", lambda search: False)
-    assert with_next_best() <= 2
-
-
-@pytest.fixture(scope="module")
-def greedy() -> ModuleType:
-    """benchmarks/planner_greedy.py, which uses nothing of the search."""
-    path = Path(__file__).resolve().parents[2] / "benchmarks" / "planner_greedy.py"
-    spec = importlib.util.spec_from_file_location("planner_greedy", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def named(model: str) -> PlanTables:
-    return draw_tables(100) if model == MODELS[-1] else PlanTables.load(model)
+    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("criteo-kaggle"), 1024, 64)
+    search = Search(evaluator, 60e9, effort_s=0.1)
+    groups = build_outcome(search, search.run()).groups
+    assert sum(group.next_best is not None for group in groups) <= 2
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_search_without_time_is_no_worse_than_what_people_write(
-    model: str, training: bool, greedy: ModuleType
-) -> None:
+def test_a_search_without_time_is_no_worse_than_what_people_write(model: str, training: bool) -> None:
     """The time is up before the search begins, so the answer is the same on every CPU."""
-    tables, compared = named(model), False
+    tables = draw_tables(100) if model == MODELS[-1] else PlanTables.load(model)
+    compared = False
     for gpus in GPUS[training]:
         samples = MORE_SAMPLES.get((model, gpus), 1024)
         evaluator = Evaluator.on(MACHINE, tables, samples, gpus, training=training)
-        opponent = greedy.per_byte(evaluator, LIMIT)
+        opponent = per_byte(evaluator, LIMIT)
         if opponent is None:  # memory is nearly full
             continue
         compared = True
@@ -300,11 +273,11 @@ def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: py
 
 def test_a_search_of_very_many_tables_keeps_its_effort() -> None:
     """Packing them one by one took ten times as much."""
-    tables = equal_tables((30_000, 10**5, 64, 10), (10_000, 10**5, 32, 5))
+    tables = equal_tables((12_000, 10**5, 64, 10), (4_000, 10**5, 32, 5))
     evaluator = Evaluator.on(MACHINE, tables, 256, 128)
-    search = Search(evaluator, 68e9, effort_s=2)
+    search = Search(evaluator, 68e9, effort_s=1)
     found = search.run()
-    assert search.budget.spent_s < 3
+    assert search.budget.spent_s < 1.5
     assert found.memory.total_bytes.max() <= 68e9
 
 
