@@ -90,8 +90,10 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     """
     if answer.gpus == 1 or answer.question.max_latency_s is not None:
         return ()
+    question = replace(answer.question, setting=answer.setting)  # loaded once
     if answer.gpu_count.rule != GIVEN:  # the GPUs follow from the question, here too
-        answer = replace(answer, question=replace(answer.question, gpus=None))
+        question = replace(question, gpus=None)
+    answer = replace(answer, question=question)
     effects = list[Sensitivity]()
     for change in _list_changes(answer):
         effects += _ask_again(answer, change, ask)
