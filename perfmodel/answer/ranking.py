@@ -170,8 +170,8 @@ class Ranking:
         """
         if not self.best or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
             return Beside()
-        named = answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT))
-        answers = [answer for answer in named if isinstance(answer, Answer)]
+        every = list(answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)))
+        answers = [answer for answer in every if isinstance(answer, Answer)]
         unique = next((answer for answer in answers if answer.sharding == ROWS_ONCE), None)
         least_s = min(answer.time_s for answer in (self.best[0], unique) if answer) * (1 - _SAME)
         faster = [answer for answer in answers if answer is not unique and answer.time_s < least_s]

@@ -182,18 +182,17 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     counts = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
     for_tables = [] if is_given else list_even_gpus(next_node + 1, counts[-1], answer.table_count, node)
 
-    def ask_on(gpus: int) -> list[Sensitivity]:
-        change = Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", replace(question, gpus=gpus))
-        return list(_ask_again(answer, change, ask))
-
     def cost(gpus: int, time_s: float) -> float:
         return time_s if question.total is None else gpus * time_s
 
-    effects = [effect for gpus in (next_node, *for_tables) for effect in ask_on(gpus)]
-    for gpus in counts:
-        effects += ask_on(gpus) if gpus > next_node else []
+    effects = list[Sensitivity]()
+    for place, gpus in enumerate([next_node, *for_tables, *counts]):
+        is_spread = place > len(for_tables)
+        if gpus > next_node or not is_spread:
+            change = Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", replace(question, gpus=gpus))
+            effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
-        if min(costs) < costs[-1]:
+        if is_spread and min(costs) < costs[-1]:
             break
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
