@@ -281,7 +281,8 @@ class UniformPlans:
                 yield fullest_bytes, self._explain_too_much(fullest_bytes, cut[kind], shard_bytes[kind])
                 continue
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
-            loads = evaluator.loads(plan, shards.at(kind_of))
+            of_tables = ShardLoads(shards.own[kind_of], shards.everywhere[kind_of])
+            loads = evaluator.loads(plan, of_tables)
             memory = GpuMemory(*held, evaluator.times.count_buffers(loads.values))
             fullest_bytes = float(memory.total_bytes.max())
             if fullest_bytes > self.usable_bytes * _ROOM:

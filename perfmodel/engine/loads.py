@@ -40,10 +40,6 @@ class ShardLoads:
     own: Array
     everywhere: Array
 
-    def at(self, index: NDArray[np.int64]) -> ShardLoads:
-        """The loads at some positions of the leading axes."""
-        return ShardLoads(self.own[index], self.everywhere[index])
-
 
 @dataclass(frozen=True, eq=False)
 class Loads:
