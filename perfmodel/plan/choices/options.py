@@ -84,7 +84,14 @@ class Options:
         """Codes (``Exchange``) of the exchanges among the options, ascending, but not of replication."""
         return [int(kind) for kind in np.unique(self.exchange[~self.copied])]
 
-    @property
+    @cached_property
+    def beside_memory(self) -> tuple[Array, Array, Array]:
+        """``average``, ``everywhere`` and ``shard``, each with its memory added as the last column."""
+        loads = (self.average, self.average_memory), (self.everywhere, self.everywhere_memory)
+        average, everywhere, shard = map(np.column_stack, (*loads, (self.shard, self.shard_memory)))
+        return average, everywhere, shard
+
+    @cached_property
     def memory(self) -> Array:
         """For each option, memory of a rank that holds one of its shards [bytes]."""
         return self.shard_memory + self.everywhere_memory

@@ -33,9 +33,7 @@ class Descent:
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
         self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
-        o = options
-        loads = (o.average, o.average_memory), (o.everywhere, o.everywhere_memory), (o.shard, o.shard_memory)
-        self.average, self.everywhere, self.shard = (np.column_stack(pair) for pair in loads)
+        self.average, self.everywhere, self.shard = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
         """(time of a pass [s], memory beyond ``room_bytes`` as a share of it), from arrays [..., K + 1].
