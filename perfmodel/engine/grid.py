@@ -104,7 +104,7 @@ class Configs:
     def select(self, span: Any) -> Configs:
         """Some of the configurations."""
         kinds = {"count": self.tables.count, **self.tables.columns}
-        chosen = {name: x[:, span] if x.shape[1] > 1 else x for name, x in kinds.items()}
+        chosen: dict[str, Any] = {name: x[:, span] if x.shape[1] > 1 else x for name, x in kinds.items()}
         columns = {name: getattr(self, name)[span] for name in _COLUMNS}
         return replace(self, tables=replace(self.tables, **chosen), **columns)
 
