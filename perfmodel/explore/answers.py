@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import shlex
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.errors import BadInputError
-from perfmodel.explore.controls import list_controls
+from perfmodel.explore.controls import PRICE, list_controls
 from perfmodel.explore.texts import QuestionTexts
+from perfmodel.question.passes import SweepOptions
 from perfmodel.report.figures.registry import draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.page.assemble import build_live_block, render_head, render_rest
-from perfmodel.report.page.question_page import build_card
+from perfmodel.report.page.assemble import build_live_block, render_head, render_page, render_rest
+from perfmodel.report.page.question_page import build_card, build_question_page
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
-from perfmodel.units import parse_quantity
+from perfmodel.units import counted, format_number, parse_price, parse_quantity
 
 LATER = ("over-gpus", "changes")
 """Figures that need many answers: they are computed once the question stays unchanged."""
@@ -50,9 +52,9 @@ def show_answer(texts: QuestionTexts) -> dict[str, Any]:
     return {
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
         "knobs": place_knobs(subject, said),
-        "view": _write_view(subject),
+        "view": _write_view(subject, said.get(PRICE)),
         "blocks": [build_live_block(draw_figure("breakdown", subject))],
-        "command": shlex.join(texts.to_words()),
+        "command": _write_commands(texts, subject),
         "search": texts.search,
         "later": [WHAT_IFS, *LATER],
     }
@@ -76,10 +78,39 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
     return knobs
 
 
-def _write_view(subject: Subject, *, whole: bool = False) -> dict[str, str]:
-    """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
-    card = build_card(subject, whole=whole)
+def _write_view(subject: Subject, price: str | None, *, whole: bool = False) -> dict[str, str]:
+    """The headline: its sentence, and all of it as HTML. price  of a GPU;  whole  as in ``build_card``
+
+    Source of the cost: as ``perfmodel sweep --price``, of whole nodes
+    """
+    card, answer = build_card(subject, whole=whole), subject.answer
+    if price is not None:
+        amount, currency = parse_price(price, "--set price")
+        node = answer.gpu_count.gpus_per_node
+        paid = math.ceil(answer.gpus / node) * node
+        cost = format_number(amount * paid * 1e9 / answer.samples_per_s / 3600)
+        words = f"10⁹ samples cost {cost} {currency}, with {counted(paid, 'GPU')} paid."
+        card = replace(card, findings=[words, *card.findings])
     return {"sentence": card.sentence, "html": render_head(card) + render_rest(card)}
+
+
+def _write_commands(texts: QuestionTexts, subject: Subject) -> str:
+    """The command that gives the same answer; with a price also the one that gives its cost.
+
+    Limits: a plan -> no second command, because sweep has one sharding for all tables
+    """
+    commands, said = [texts.to_words()], dict(texts.pairs)
+    if PRICE in said and not subject.planned:
+        machine, gpus = subject.base.question.machine.name, str(subject.answer.gpus)
+        fixed = QuestionTexts((*(pair for pair in texts.pairs if pair[0] != "gpus"), ("gpus", gpus)))
+        words = fixed.to_words("sweep", {option.name: option for option in SweepOptions.declared()})
+        commands.append([*words, "--price", f"{machine}={said[PRICE]}"])
+    return "\n".join(map(shlex.join, commands))
+
+
+def save_page(texts: QuestionTexts) -> str:
+    """The page of ``perfmodel report`` of a question, as HTML."""
+    return render_page(build_question_page(compute_answer(texts), shlex.join(texts.to_words("report"))))
 
 
 def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
@@ -92,5 +123,5 @@ def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
     with _LATER:
         subject = compute_answer(texts)
         if name == WHAT_IFS:
-            return {"view": _write_view(subject, whole=True)}
+            return {"view": _write_view(subject, dict(texts.pairs).get(PRICE), whole=True)}
         return build_live_block(draw_figure(name, subject))

@@ -17,6 +17,7 @@ from perfmodel.schema.table_files import list_models
 from perfmodel.schema.workload import DTYPE_BYTES, ONE_ROW, PAYLOADS
 
 OPTIONS = {option.name: option for option in ProjectOptions.declared()}
+PRICE = "price"  # an option of sweep alone
 _TENTHS = ("1", "1.25", "1.6", "2", "2.5", "3.2", "4", "5", "6.3", "8")
 
 
@@ -41,7 +42,7 @@ class Control:
         """The explanation of the control, from the command line or the machine's files if they have it."""
         if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
             return words.help
-        return KEYS[self.name].meaning
+        return KEYS[self.name].meaning if self.name in KEYS else "What 10⁹ samples cost follows from it."
 
 
 def _list_decades(units: str, first: str, last: str) -> tuple[str, ...]:
@@ -66,6 +67,7 @@ _RATES = _list_decades("GB/s", "10GB/s", "800GB/s")
 _IDS = (*(f"zipf:{number / 20:g}" for number in range(10, 31)), ONE_ROW.name)
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
+_PRICES = tuple(f"{number / 4:g}USD/GPU/h" for number in range(2, 41))
 _OWN = "the machine's"
 _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Tables": (
@@ -88,6 +90,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Machine": (
         ("machine", "machine", DEFAULT_MACHINE, tuple(list_machines()), True),
         ("backend", "library", _OWN, (*map(str, LAW_BACKENDS), "best"), True),
+        (PRICE, "price of a GPU", "none", _PRICES, False),
         ("nic_bytes_per_s", "network per GPU", _OWN, _RATES, False),
         ("nvlink_bytes_per_s", "NVLink per GPU", _OWN, _list_decades("GB/s TB/s", "50GB/s", "4TB/s"), False),
         ("nvlink_domain_gpus", "NVLink domain", _OWN, _list_doubled(1, 1024), False),

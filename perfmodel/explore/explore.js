@@ -74,6 +74,7 @@
     card(doc.view);
     at("command").textContent = doc.command;
     history.replaceState(null, "", "/?" + doc.search);
+    at("save").href = "/report.html?" + doc.search;
     requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
       for (const block of doc.blocks) await draw(block, own);
       root.dataset.drawn = own;

@@ -75,9 +75,12 @@ class Site:
         path, _, query = target.partition("?")
         if refusal := self._refuse(query, headers):
             return refusal
-        if method == "GET" and path == "/":
+        if method == "GET" and path in ("/", "/report.html"):
             try:
                 said = QuestionTexts.from_search(query, self.controls) if query else self._first
+                if path == "/report.html":
+                    saved = {"Content-Disposition": "attachment; filename=report.html"}
+                    return Reply(answers.save_page(said), kind="text/html", headers=saved)
             except PerfmodelError as error:
                 return Reply(f"{error}\n", HTTPStatus.BAD_REQUEST)
             return Reply(write_page(self.controls, said), kind="text/html")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import secrets
 import tempfile
 import threading
@@ -15,20 +14,17 @@ import typer
 
 from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
-from perfmodel.question.pages import TOKEN_VARIABLE, ExploreOptions
-from perfmodel.schema.files import home_folder
+from perfmodel.question.pages import ExploreOptions
 
 _HOST = "127.0.0.1"
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
 
 def explore(context: typer.Context, options: ExploreOptions) -> None:
     """Serve the page until Ctrl-C.
 
-    Limits: tables or a machine that cannot be read, a token that can be guessed, an address or a port that
-    cannot be listened on -> BadInputError
+    Limits: tables or a machine that cannot be read, a port that cannot be listened on -> BadInputError
     """
-    token = _read_token()
+    token = secrets.token_urlsafe(16)
     import pandas  # noqa: F401  plotly looks at it while another thread may still be loading it
 
     from perfmodel.cli.chosen import machine_of
@@ -53,31 +49,9 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     note("stopped.")
 
 
-def _read_token() -> str:
-    """The secret in the address: of the environment, else a random one.
-
-    Limits: short, or with other characters than letters, digits, - and _ -> BadInputError
-    """
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    if not token:
-        return secrets.token_urlsafe(16)
-    if not _TOKEN.fullmatch(token):
-        raise BadInputError(
-            f"${TOKEN_VARIABLE} is not a secret of 8 to 200 letters, digits, - and _.",
-            "leave it out for a random one.",
-        )
-    return token
-
-
 def _open_browser(address: str) -> None:
     """Open the page by a file that only this user reads: all users see the command line of a browser."""
-    folder = home_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix="explore-", suffix=".html", dir=folder)
-    except OSError as error:
-        note(f"the browser is not opened: {folder} cannot be written: {error.strerror}.")
-        return
+    handle, name = tempfile.mkstemp(prefix="explore-", suffix=".html")
     atexit.register(Path(name).unlink, missing_ok=True)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(f'<meta http-equiv="refresh" content="0; url={address}">\n')

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from perfmodel.errors import BadInputError
-from perfmodel.explore.controls import OPTIONS, Control
+from perfmodel.explore.controls import OPTIONS, PRICE, Control
+from perfmodel.question.spec import Declared
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 
@@ -64,9 +65,10 @@ class QuestionTexts:
         }
         return values | {"settings": [f"{name}={text}" for name, text in self.pairs if name in KEYS] or None}
 
-    def to_words(self) -> list[str]:
-        """Words of the command line that gives the same answer."""
-        words = ["perfmodel", "project"]
+    def to_words(self, command: str = "project", options: Mapping[str, Declared] = OPTIONS) -> list[str]:
+        """Words of the command line that gives the same answer. options  of the command"""
+        words = ["perfmodel", command]
         for name, text in self.pairs:
-            words += ["--set", f"{name}={text}"] if name in KEYS else OPTIONS[name].to_words(text)
+            if name != PRICE:
+                words += ["--set", f"{name}={text}"] if name in KEYS else options[name].to_words(text)
         return words

@@ -10,9 +10,6 @@ from perfmodel.question import groups
 from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import CommandOptions, Opt
 
-TOKEN_VARIABLE = "PERFMODEL_TOKEN"
-"""Environment variable with the secret that opens the live page."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(QuestionOptions):
@@ -42,8 +39,7 @@ class ExploreOptions(CommandOptions):
     """Ask in your browser: sliders for the tables and the machine, and the answer beside them.
 
     The page is served on this machine alone, and needs no network. Only who knows the secret in the printed
-    address can open it: a random one, or that of the environment variable PERFMODEL_TOKEN. The address
-    then holds the question: a copied link asks it again.
+    address can open it. The address then holds the question: a copied link asks it again.
 
     \b
     Examples

@@ -126,17 +126,6 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: str) ->
     browser.wait(f"{thumb('pooling')}.value === '{stop}'")  # the slider follows what is typed
 
 
-def test_what_a_question_does_not_have_is_hidden_and_the_card_grows(browser: Chromium, live: str) -> None:
-    """The batch of each GPU where that of all is given; what would change it when nothing moves."""
-    shown = "document.getElementById('field-batch').offsetHeight > 0"
-    for said, seen in (("table_size=10TB&global_batch=147456", False), ("table_size=10TB", True)):
-        browser.open(f"{live}&{said}", 1280)
-        says(browser, sentence(said))
-        assert browser.run(shown) == seen
-    browser.wait("document.getElementById('headline').textContent.includes('What would help most')")
-    assert browser.said == []
-
-
 def test_a_link_asks_the_same_and_says_no_secret(browser: Chromium, live: str) -> None:
     search = "table_size=9TB&batch=4096&nic_bytes_per_s=100GB%2Fs"
     browser.open(f"{live}&{search}", 1280)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -21,10 +20,11 @@ from waiting import PATIENCE_S
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import answers
-from perfmodel.explore.controls import OPTIONS, describe_refusal, list_controls
+from perfmodel.explore.controls import OPTIONS, PRICE, describe_refusal, list_controls
 from perfmodel.explore.page import Site
 from perfmodel.explore.texts import QuestionTexts
 from perfmodel.schema.machine import KEYS
+from perfmodel.units import format_number
 
 KNOWN = list_controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
@@ -35,7 +35,7 @@ def asked(**said: str) -> QuestionTexts:
 
 
 def test_every_control_is_an_option_or_a_machine_value() -> None:
-    assert {*KNOWN} <= {*OPTIONS, *KEYS}
+    assert {*KNOWN} <= {*OPTIONS, *KEYS, PRICE} and all(control.help for control in KNOWN.values())
 
 
 QUESTIONS: tuple[dict[str, str], ...] = (
@@ -60,6 +60,17 @@ def test_the_command_gives_the_answer_of_the_page(
     printed |= printed.get("planned") or {}
     assert (printed["gpus"], printed["time_s"]) == (found.answer.gpus, found.answer.time_s)
     assert printed["slowdown"] == found.answer.slowdown
+
+
+def test_a_price_is_that_of_sweep_whose_command_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    told = answers.show_answer(asked(table_size="10TB", objective="throughput", price="2.5USD/GPU/h"))
+    _, words = map(shlex.split, told["command"].splitlines())
+    assert run([*words[1:], "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    cost = format_number(row["cost_of_1e9_samples"])
+    assert f"<li>10⁹ samples cost {cost} USD, with {row['gpus_paid']} GPUs paid.</li>" in told["view"]["html"]
+    planned = answers.show_answer(asked(model="mlperf-dlrm-dcnv2", gpus="16", price="1USD/GPU/h"))
+    assert len(planned["command"].splitlines()) == 1  # sweep has one sharding for all tables
 
 
 def test_an_address_says_the_question_and_nothing_else() -> None:
@@ -107,6 +118,7 @@ def refusal(**said: str) -> dict[str, Any]:
          "\u201cbatch of all\u201d 65536 is no whole number", ["global_batch"]),
         ({"table_size": "2.5TB", "tables": "400", "dim": "64", "global_batch": "65536"},
          "each of 40 GPUs.\nthe nearest: 65520 or 65560; or \u201cGPUs\u201d 64.", ["global_batch"]),
+        ({"table_size": "2TB", "price": "q"}, "\u201cprice of a GPU\u201d q is not a price", ["price"]),
         ({}, "which tables?", []),
     ],
 )  # fmt: skip
@@ -124,28 +136,6 @@ def test_a_knob_stands_at_the_value_that_applies() -> None:
     assert stops["nic_bytes_per_s"] == "50GB/s" and stops["gpus"] == "128"
     assert stops["nvlink_domain_gpus"] == "8" and stops["hbm_bytes"] == "80GB"
     assert "hbm_bytes_per_s" not in stops and "batch" not in stops  # typed, and in its list
-
-
-def test_the_question_names_machine_library_and_what_was_changed() -> None:
-    said = {"table_size": "9TB", "machine": "b200-sxm-ib", "nic_bytes_per_s": "100GB/s", "payload": "fp16"}
-    html = answers.show_answer(asked(**said, sharding="row-wise"))["view"]["html"]
-    assert "; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl</p>" in html
-    assert "bags sent as fp16" in html and "rows of fp32" in html
-
-
-def test_figures_are_of_the_sharding_that_they_name() -> None:
-    said = {"table_size": "2TB", "tables": "400", "dim": "64", "pooling": "20", "gpus": "64"}
-    for question, way in (
-        (asked(**said), "table-wise"),
-        (asked(**said, sharding="column-wise"), "column-wise"),
-        (asked(**said, sharding="row-wise"), "row-wise"),
-    ):
-        found = answers.compute_answer(question)
-        (block,) = answers.show_answer(question)["blocks"]
-        longest = max(found.answer.steps, key=lambda step: step.time_s).label
-        assert f"the {longest} takes" in block["html"] and {row[0] for row in block["rows"]} == {way}
-    gpus = answers.draw_later("over-gpus", asked(**said))
-    assert {"table-wise"} == {row[3] for row in gpus["rows"] if row[2] == 64}
 
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +171,13 @@ def test_the_token_opens_the_page_and_leaves_its_address() -> None:
     assert kept.startswith(OWN["Cookie"] + ";") and "HttpOnly" in kept and "SameSite=Strict" in kept
     page = SITE.write_reply("GET", "/?table_size=9TB", OWN)
     assert page.status == 200 and 'value="9TB"' in page.text
+
+
+def test_the_page_of_report_is_saved() -> None:
+    saved = SITE.write_reply("GET", "/report.html?table_size=1GB", OWN)
+    assert saved.status == 200 and saved.headers["Content-Disposition"].startswith("attachment")
+    assert "<code>perfmodel report --table-size 1GB</code>" in saved.text
+    assert SITE.write_reply("GET", "/report.html?table_size=1GB", {}).status == 403
 
 
 def test_only_own_files_are_served() -> None:
@@ -236,17 +233,14 @@ def test_what_the_page_does_not_have_is_said() -> None:
         assert found.status == 400 and words in found.text
 
 
-def serving(
-    *words: str, env: dict[str, str] | None = None, ignored: Sequence[signal.Signals] = ()
-) -> subprocess.Popen[str]:
+def serving(ignored: Sequence[signal.Signals] = ()) -> subprocess.Popen[str]:
     def ignore() -> None:
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
 
     return subprocess.Popen(
-        [*EXPLORE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | (env or {}), preexec_fn=ignore,
-    )  # fmt: skip
+        EXPLORE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignore
+    )
 
 
 def address_of(server: subprocess.Popen[str]) -> tuple[int, str]:
@@ -290,29 +284,14 @@ def test_it_ends_while_it_computes_also_where_ctrl_c_is_ignored() -> None:
         server.wait(PATIENCE_S)
 
 
-def test_a_token_of_ones_own_is_in_no_command_line() -> None:
-    with serving(env={"PERFMODEL_TOKEN": "from-outside-1"}) as server:
-        assert address_of(server)[1] == "from-outside-1"
-        server.terminate()
-    assert "--token" in refused("--token", "given-on-the-line")
-
-
-def test_a_browser_is_given_a_file_that_only_this_user_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_browser_is_given_a_file_that_only_this_user_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     from perfmodel.explore import serve
 
     opened: list[str] = []
-    monkeypatch.setattr(serve, "home_folder", lambda: tmp_path / "home")
     monkeypatch.setattr(serve.webbrowser, "open", opened.append)
     serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
-    (file,) = (tmp_path / "home").iterdir()
-    assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
-    assert "token=secret-secret" in file.read_text()
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setattr(serve, "home_folder", lambda: tmp_path / "file")
-    serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
-    assert len(opened) == 1 and "the browser is not opened" in capsys.readouterr().err
+    file = Path(opened[0].removeprefix("file://"))
+    assert file.stat().st_mode & 0o777 == 0o600 and "token=secret-secret" in file.read_text()
 
 
 def refused(*words: str) -> str:

@@ -6,7 +6,6 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import replace
-from html import unescape
 from itertools import pairwise
 from typing import Any
 
@@ -246,11 +245,7 @@ def test_the_page_brings_the_plan_unless_it_is_large(
     assert build_document(plan_page(planned, answer, ""))["plan"] is None
 
 
-def test_the_sources_have_the_equations_and_the_command(planned: Planned, answer: Answer, page: Page) -> None:
-    text = unescape(page.provenance)
-    for row in planned.result.cost.rows:
-        assert f"Equations of {row.label}: {format_time(row.time_s)}, " in text
-        assert f"{row.label} on {GPUS} GPUs of " in text
-    assert "To reproduce" in text and "--out plan.json" not in text
+def test_the_sources_have_the_command(planned: Planned, answer: Answer, page: Page) -> None:
+    assert "To reproduce" in page.provenance and "--out plan.json" not in page.provenance
     stopped = plan_page(searched(planned, 1e-6, "interrupt"), answer, "").provenance
     assert "Ctrl-C ended" in stopped and "--out plan.json" in stopped

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def _describe_answer(answer: Answer) -> dict[str, Any]:
 def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], place: int) -> Trace:
     """A plotly heat map of the slowdown. across, up  names of the values along its axes;  place  its pane"""
     columns, lines = (
-        list(dict.fromkeys(_label(row, names) for row in sorted(rows, key=lambda row: _read(row, names))))
+        list(dict.fromkeys(_label(row, names) for row in sorted(rows, key=itemgetter(*names))))
         for names in (across, up)
     )
     labels = [column.replace(", ", "<br>") for column in columns]
@@ -167,7 +168,7 @@ def _describe_cell(row: Row, names: Sequence[str]) -> str:
 
 def _name_ends(rows: Sequence[Row], names: Sequence[str]) -> str:
     """The least and the most slowdown: ``2.00× (batch 128) to 40.0× (batch 4 096)``."""
-    ends = [end(rows, key=lambda row: float(row["slowdown"])) for end in (min, max)]
+    ends = [end(rows, key=itemgetter("slowdown")) for end in (min, max)]
     return " to ".join(f"{format_ratio(row['slowdown'])} ({_join(row, names)})" for row in ends)
 
 
@@ -175,10 +176,5 @@ def _join(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{_NAMES[name]} {_label(row, [name])}" for name in names)
 
 
-def _read(row: Row, names: Sequence[str]) -> list[float]:
-    return [float(row[name]) for name in names]
-
-
 def _label(row: Row, names: Sequence[str]) -> str:
-    values = zip(names, _read(row, names), strict=True)
-    return ", ".join(f"{x:g}" if name == "pooling" else format_count(x) for name, x in values)
+    return ", ".join(f"{row[n]:g}" if n == "pooling" else format_count(row[n]) for n in names)

@@ -7,7 +7,6 @@ from html import escape
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
-from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
@@ -19,7 +18,6 @@ from perfmodel.report.page.parts import Card, Page
 from perfmodel.report.page.provenance import (
     describe_machine,
     describe_versions,
-    list_equations,
     list_machine_values,
     write_code,
 )
@@ -113,7 +111,7 @@ def _list_notes(planned: Planned, answer: Answer, whole: WholeStep | None) -> li
 
 
 def _build_provenance(planned: Planned, answer: Answer, command: str) -> str:
-    """The sources as HTML: machine, equations of the steps, command."""
+    """The sources as HTML: machine, calibrations, command."""
     machine, e = answer.setting.machine, planned.evaluator
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     stopped = planned.result.stopped == "interrupt"
@@ -123,7 +121,6 @@ def _build_provenance(planned: Planned, answer: Answer, command: str) -> str:
             f"<p>{describe_machine(machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {describe_versions()}</p>",
             list_machine_values(machine),
-            *list_equations(ExplainedPass.from_plan(e, planned.plan, planned.result.cost.rows)),
             f"<p>{escape(again)}:</p>{write_code(command)}",
         ]
     )

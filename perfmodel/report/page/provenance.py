@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
 
-from perfmodel.engine.explained import ExplainedPass
-from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_fraction, format_time
 
 
 def describe_machine(machine: Machine) -> str:
@@ -38,17 +34,5 @@ def list_machine_values(machine: Machine) -> str:
         for key, quantity in sorted(machine.values.items())
     )
     head = "<tr><th>value of the machine</th><th></th><th>evidence</th><th>source</th></tr>"
-    return _write_fold(f"Values of the machine ({len(machine.values)})", f"<table>{head}{rows}</table>")
-
-
-def _write_fold(summary: str, html: str) -> str:
-    """HTML that is shown when the reader clicks ``summary``, which is plain text."""
-    return f"<details><summary>{escape(summary)}</summary><div class='wide'>{html}</div></details>"
-
-
-def list_equations(explained: ExplainedPass) -> Iterator[str]:
-    """HTML for each step: its equations with the numbers in them, which open with a click."""
-    for step in explained.rows:
-        title = f"{step.label}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
-        text = escape(explanation_text(explained.explain(step.name)))
-        yield _write_fold(f"Equations of {title}", f"<pre>{text}</pre>")
+    table = f"<div class='wide'><table>{head}{rows}</table></div>"
+    return f"<details><summary>Values of the machine ({len(machine.values)})</summary>{table}</details>"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from html import escape
 
 from perfmodel.answer import Answer
-from perfmodel.answer.ranking import Ranking, build_explained_pass
+from perfmodel.answer.ranking import Ranking
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
 from perfmodel.report.figures.subject import Subject
@@ -16,7 +16,6 @@ from perfmodel.report.page.parts import Card, Page
 from perfmodel.report.page.provenance import (
     describe_machine,
     describe_versions,
-    list_equations,
     list_machine_values,
     write_code,
 )
@@ -101,10 +100,7 @@ def _find_file(answer: Answer) -> str | None:
 
 
 def _build_provenance(subject: Subject, command: str) -> str:
-    """The sources as HTML: machine, calibrations, equations, and the command that writes the same bytes.
-
-    Limits: of a plan -> without equations, which ``perfmodel plan --explain`` has
-    """
+    """The sources as HTML: machine, calibrations, and the command that writes the same bytes."""
     answer, machine = subject.answer, subject.answer.setting.machine
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     clocks = ", ".join(map(str, answer.clocks))
@@ -112,7 +108,6 @@ def _build_provenance(subject: Subject, command: str) -> str:
         f"<p>{describe_machine(machine)}</p>",
         f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {describe_versions()}</p>",
         list_machine_values(machine),
-        *([] if subject.planned else list_equations(build_explained_pass(answer))),
         f"<p>To reproduce this page exactly:</p>{write_code(command)}",
     ]
     return "\n".join(parts)
