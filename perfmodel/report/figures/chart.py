@@ -12,14 +12,7 @@ from typing import Any
 
 from perfmodel.report.figures import style
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import (
-    format_bytes,
-    format_count,
-    format_number,
-    format_rate,
-    format_ratio,
-    format_time,
-)
+from perfmodel.units import format_bytes, format_count, format_number, format_rate, format_ratio, format_time
 
 Row = Mapping[str, Any]
 """A point of a figure: its values in SI units, by column."""

@@ -53,27 +53,27 @@ class GpuColumn:
 
     def tick(self) -> str:
         """The label below the column: ``3`` or ``0–7``; with three ranges or more, ``0–7<br>+24`` others."""
-        found = runs(self.ranks)
-        if len(found) <= 2:
-            return "<br>".join(found)
-        more = self.count - int(found[0].split("–")[-1]) + self.ranks[0] - 1
-        return f"{found[0]}<br>+{more}"
+        ranges = runs(self.ranks)
+        if len(ranges) <= 2:
+            return "<br>".join(ranges)
+        remaining = self.count - int(ranges[0].split("–")[-1]) + self.ranks[0] - 1
+        return f"{ranges[0]}<br>+{remaining}"
 
 
-def _tick_width(labels: Sequence[str]) -> float:
+def _measure_ticks(labels: Sequence[str]) -> float:
     """Pixels of the widest line in the labels, plus a gap."""
     return _CHARACTER * (1 + max(len(line) for label in labels for line in label.split("<br>")))
 
 
 def runs(ranks: Sequence[int]) -> list[str]:
     """Consecutive ranks joined to ranges: ``0–7``, ``16``. ranks  increasing"""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for rank in ranks:
-        if found and rank == found[-1][1] + 1:
-            found[-1][1] = rank
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
         else:
-            found.append([rank, rank])
-    return [f"{first}–{last}" if last > first else str(first) for first, last in found]
+            ranges.append([rank, rank])
+    return [f"{start}–{end}" if end > start else str(start) for start, end in ranges]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,22 +107,24 @@ class Shown:
         gpus, total = self.answer.evaluator.gpus, self.shares.total_s
         if gpus <= MOST_COLUMNS:
             return EACH, tuple(GpuColumn(rank, (rank,)) for rank in range(gpus))
-        _, first, number = np.unique(self._held, axis=0, return_index=True, return_inverse=True)
-        if first.size <= MOST_COLUMNS:
-            order = np.lexsort((first, -total[first]))
-            ranks = [tuple(np.flatnonzero(number.ravel() == at).tolist()) for at in order]
-            return ALIKE, tuple(GpuColumn(int(first[at]), own) for at, own in zip(order, ranks, strict=True))
+        _, lowest, number = np.unique(self._held, axis=0, return_index=True, return_inverse=True)
+        if lowest.size <= MOST_COLUMNS:
+            order = np.lexsort((lowest, -total[lowest]))
+            ranks = [tuple(np.flatnonzero(number.ravel() == index).tolist()) for index in order]
+            return ALIKE, tuple(
+                GpuColumn(int(lowest[index]), members) for index, members in zip(order, ranks, strict=True)
+            )
         order = np.argsort(-total, kind="stable")
         picked = np.unique(np.linspace(0, gpus - 1, MOST_COLUMNS).astype(int))
-        return SOME, tuple(GpuColumn(int(order[at]), (int(order[at]),)) for at in picked)
+        return SOME, tuple(GpuColumn(int(order[index]), (int(order[index]),)) for index in picked)
 
     @property
     def _held(self) -> NDArray[np.int64]:
         """How many shards of each group of tables each GPU holds [G, groups]."""
         tables, ranks = self.answer.plan.shards
         number = np.zeros(len(self.answer.plan.placements), dtype=np.int64)
-        for at, group in enumerate(self.answer.groups):
-            number[list(group.tables)] = at
+        for index, group in enumerate(self.answer.groups):
+            number[list(group.tables)] = index
         held = np.zeros((self.answer.evaluator.gpus, len(self.answer.groups)), dtype=np.int64)
         np.add.at(held, (ranks, number[tables]), 1)
         return held
@@ -158,17 +160,17 @@ class Shown:
         stride = 1 if count <= _LABELLED else 4
         width = max(520, 17 * count)
         if kind != EACH:
-            long = _tick_width(labels)
+            long = _measure_ticks(labels)
             if count * long > _WIDEST - _BESIDE:
                 labels = [label.replace("–", "–<br>") for label in labels]
-                long = _tick_width(labels)
+                long = _measure_ticks(labels)
             stride = math.ceil(count * long / (_WIDEST - _BESIDE))
             width = max(width, round(_BESIDE + count * long / stride))
         width = min(_WIDEST, width)
         ticks = list(range(0, count, stride))
         if kind == ALIKE:  # the fullest GPUs, which titles name, always have a tick
-            full = next(at for at, column in enumerate(columns) if self.fullest in column.ranks)
-            ticks = sorted([full, *(at for at in ticks if abs(at - full) >= stride)])
+            full = next(index for index, column in enumerate(columns) if self.fullest in column.ranks)
+            ticks = sorted([full, *(index for index in ticks if abs(index - full) >= stride)])
         title = "ranks that are alike" if kind == ALIKE else "rank"
         beside = max(_FEWEST_SLOTS - count, 0) / 2
         axis = style.axis(
@@ -178,7 +180,7 @@ class Shown:
             zeroline=False,
             tickmode="array",
             tickvals=ticks,
-            ticktext=[labels[at] for at in ticks],
+            ticktext=[labels[index] for index in ticks],
             tickangle=0,
         )
         look = {"barmode": "overlay", "bargap": 0.1, "meta": {"min_width": width}, "xaxis": axis}
@@ -222,13 +224,13 @@ def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
     """
     shapes, words = [], []
     top = max((level for level, _ in lines), default=0.0)
-    for at, (level, text) in enumerate(sorted(lines, reverse=True)):
+    for index, (level, text) in enumerate(sorted(lines, reverse=True)):
         place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": level, "y1": level}
         dash = "dash" if level == top else "dot"
         shapes.append({**place, "line": {"color": "rgba(255,255,255,0.6)", "width": 3.5}})
         shapes.append({**place, "line": {"color": "#333333", "width": 1.5, "dash": dash}})
         close = len(lines) > 1 and min(value for value, _ in lines) > _CLOSE * top
-        anchor = "middle" if not close else "bottom" if at == 0 else "top"
+        anchor = "middle" if not close else "bottom" if index == 0 else "top"
         words.append(
             {"text": text, "xref": "paper", "x": 1.005, "xanchor": "left", "y": level, "yanchor": anchor}
             | {"showarrow": False, "align": "left"}
@@ -240,7 +242,7 @@ def source(shown: Shown) -> str:
     """The line below every figure of a plan: machine, calibration, ids, batch, weakest evidence."""
     e = shown.answer.evaluator
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
-    ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))
+    ids = ", ".join(dict.fromkeys(law.name for law in e.tables.ids))
     return (
         f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
         f"{format_count(e.batch)} samples per GPU; weakest evidence: {shown.answer.result.cost.evidence}."

@@ -89,25 +89,19 @@ def draw_slowdown(subject: Subject) -> Block:
         about = "10 TB on 128 GPUs, NVLink between all: arXiv 2512.05831, Fig 9"
         traces.append(draw_marks(published, _SIZE, _SLOWDOWN, 0, about=lambda _: about, marker=marker))
     borders = list(_list_borders(subject.answer))
+    labels = [
+        {
+            "x": math.log10(size), "y": 1, "yref": "paper", "xanchor": "right", "yanchor": "top",
+            "text": words, "textangle": -90, "font": {"size": 11}, "showarrow": False,
+        }
+        for size, words in borders
+    ]  # fmt: skip
     figure = style.new_figure(
         traces,
         height=style.FIRST_HEIGHT,
         margin={"l": 64, "r": 16, "t": 16, "b": 56},
         shapes=[draw_rule("x", size) for size, _ in borders],
-        annotations=[
-            {
-                "x": math.log10(size),
-                "y": 1,
-                "yref": "paper",
-                "xanchor": "right",
-                "yanchor": "top",
-                "text": words,
-                "textangle": -90,
-                "font": {"size": 11},
-                "showarrow": False,
-            }
-            for size, words in borders
-        ],
+        annotations=labels,
         **place_panes(traces, [_SIZE], [_SLOWDOWN]),
     )
     how = f"Against one GPU that holds all tables. Ribbons are 95 % bands; {describe_dashes(rows)}."
@@ -150,10 +144,9 @@ def list_sizes(base: Answer) -> list[float]:
 
 def _list_published(subject: Subject) -> list[Row]:
     """The paper's slowdowns of 10 TB. Limits: training, or another machine than the paper's kind -> none"""
-    question = subject.base.question
+    question, line = subject.base.question, "the paper's least and most"
     if question.training or question.machine.name not in _PAPER_MACHINES:
         return []
-    line = "the paper's least and most"
     claims = {claim.id: claim.published for claim in load_claims()}
     return [{"line": line, "table_bytes": _PAPER_BYTES, "slowdown": claims[name]} for name in _PAPER_CLAIMS]
 
@@ -187,14 +180,10 @@ def draw_over_gpus(subject: Subject) -> Block:
     if len(rows) < 2:
         raise BadInputError("no other number of GPUs is covered by the calibration.")
     point = describe_answer(PLANNED_WORDS if planned else line, answer)
-    traces = [
-        trace
-        for place, y in enumerate((_TIME, _HOURS))
-        for trace in [
-            *draw_line(rows, _GPUS, y, 0, (0, place), _describe_point),
-            *([draw_marks([point], _GPUS, y, 1, (0, place), _describe_point)] if planned else []),
-        ]
-    ]
+    traces = []
+    for place, y in enumerate((_TIME, _HOURS)):
+        traces += draw_line(rows, _GPUS, y, 0, (0, place), _describe_point)
+        traces += [draw_marks([point], _GPUS, y, 1, (0, place), _describe_point)] if planned else []
     look = {"height": 400, "showlegend": planned, "margin": {"l": 64, "r": 16, "t": 32, "b": 56}}
     shapes = [draw_rule("x", answer.gpus)]
     figure = style.new_figure(traces, shapes=shapes, **look, **place_panes(traces, [_GPUS], [_TIME, _HOURS]))

@@ -68,8 +68,8 @@ def placements(shown: Shown) -> Block:
     Limits: more than ``MOST_BLOCKS`` shards -> small ones are merged
     """
     kind, columns = shown.columns
-    pieces = _merged([hold_pieces(shown, column.rank) for column in columns])
-    traces, switches = _drawn(shown, pieces)
+    pieces = _merge_columns([hold_pieces(shown, column.rank) for column in columns])
+    traces, switches = _draw(shown, pieces)
     text = {"uniformtext": {"minsize": 9, "mode": "hide"}}
     figure = shown.figure(traces, height=520, **text, **switches[0].layout)
     how = (
@@ -79,7 +79,7 @@ def placements(shown: Shown) -> Block:
         "may be used."
     )
     rows = [
-        _row(shown, column, piece, kind)
+        _build_row(shown, column, piece, kind)
         for column, drawn in zip(columns, pieces, strict=True)
         for piece in drawn
     ]
@@ -127,12 +127,12 @@ _IN_WORDS = {IN_3D: f"cut in {IN_3D}"}
 
 def hold_pieces(shown: Shown, rank: int) -> list[GpuPiece]:
     """The pieces on a GPU, from the bottom of its column to the top: shards, replicas, its own samples."""
-    found = [*_copies(shown, rank), *_shards(shown, rank)]
+    pieces = [*_list_copies(shown, rank), *_list_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
-    found.sort(key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
+    pieces.sort(key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
     memory: GpuMemory = shown.answer.result.memory
-    rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
-    return [*found, GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))]
+    left_s = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in pieces)
+    return [*pieces, GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(left_s, 0.0))]
 
 
 def sum_pieces(shown: Shown, pieces: Sequence[GpuPiece]) -> list[tuple[str, float]]:
@@ -152,68 +152,71 @@ _LEGEND_WORDS = {
 }
 
 
-def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
+def _list_shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     tables = plan.shards[0][plan.shards[1] == rank]
     rows, state = e.memories.count_shard(tables, *(column[tables] for column in plan.schemes[1:]))
     times = shown.shares.shards_s(tables, rank)
-    for t, row, more, time in zip(tables.tolist(), rows, state, times, strict=True):
+    for t, row, extra, time in zip(tables.tolist(), rows, state, times, strict=True):
         placement = plan.placements[t]
-        part = int(np.flatnonzero(placement.ranks == rank)[0])
-        i, j = divmod(part, placement.scheme.col_parts)
-        yield GpuPiece(shown.groups[t].sharding, (t,), i, j, float(row), float(more), float(time))
+        number = int(np.flatnonzero(placement.ranks == rank)[0])
+        i, j = divmod(number, placement.scheme.col_parts)
+        yield GpuPiece(shown.groups[t].sharding, (t,), i, j, float(row), float(extra), float(time))
 
 
-def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
+def _list_copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     times = shown.shares.copies_s(rank)
-    whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
-    for name, tables in ((DATA_PARALLEL, np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
+    replicated = np.array([placement.ranks.size == 0 for placement in plan.placements])
+    for name, tables in (
+        (DATA_PARALLEL, np.flatnonzero(replicated)),
+        (HOT, np.flatnonzero(plan.hot_rows > 0)),
+    ):
         rows = e.tables.rows if name != HOT else plan.hot_rows
         held = e.memories.count_copies(tables, rows[tables])
-        for t, row, more in zip(tables.tolist(), *held, strict=True):
-            yield GpuPiece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
+        for t, row, extra in zip(tables.tolist(), *held, strict=True):
+            yield GpuPiece(name, (t,), 0, 0, float(row), float(extra), float(times[t]))
 
 
-def _merged(columns: Sequence[Sequence[GpuPiece]]) -> list[list[GpuPiece]]:
+def _merge_columns(columns: Sequence[Sequence[GpuPiece]]) -> list[list[GpuPiece]]:
     """The columns, with pieces too small to see merged by sharding, until few enough blocks are left."""
-    top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_bytes, _time)]
-    small, found = _SMALL, [list(held) for held in columns]
+    top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_read_bytes, _read_time)]
+    small, merged = _SMALL, [list(held) for held in columns]
     while True:
-        found = [_merge(held, small * top[0], small * top[1]) for held in columns]
-        if sum(map(len, found)) <= MOST_BLOCKS or small > 1:
-            return found
+        merged = [_merge(held, small * top[0], small * top[1]) for held in columns]
+        if sum(map(len, merged)) <= MOST_BLOCKS or small > 1:
+            return merged
         small *= 2
 
 
-def _bytes(piece: GpuPiece) -> float:
+def _read_bytes(piece: GpuPiece) -> float:
     return piece.held_bytes
 
 
-def _time(piece: GpuPiece) -> float:
+def _read_time(piece: GpuPiece) -> float:
     return piece.time_s
 
 
 def _merge(held: Sequence[GpuPiece], low_bytes: float, low_s: float) -> list[GpuPiece]:
-    found: list[GpuPiece] = []
+    merged: list[GpuPiece] = []
     for name in ORDER:
-        rest: list[GpuPiece] = []
+        few: list[GpuPiece] = []
         for piece in held:
             if piece.sharding == name:
                 large = piece.held_bytes >= low_bytes or piece.time_s >= low_s or name == OWN
-                (found if large else rest).append(piece)
-        if len(rest) == 1:
-            found += rest
-        elif rest:
-            sums = (sum(getattr(p, key) for p in rest) for key in ("rows_bytes", "state_bytes", "time_s"))
-            found.append(GpuPiece(name, tuple(t for p in rest for t in p.tables), 0, 0, *sums))
-    return found
+                (merged if large else few).append(piece)
+        if len(few) == 1:
+            merged += few
+        elif few:
+            sums = (sum(getattr(p, key) for p in few) for key in ("rows_bytes", "state_bytes", "time_s"))
+            merged.append(GpuPiece(name, tuple(t for p in few for t in p.tables), 0, 0, *sums))
+    return merged
 
 
 Traces = list[dict[str, Any]]
 
 
-def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
+def _draw(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
     """Plotly traces, one for each sharding, and two buttons: work and memory."""
     result = shown.answer.result
     lines = [
@@ -227,15 +230,15 @@ def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces,
     traces: Traces = []
     seen: list[dict[str, list[Any]]] = [{"y": [], "base": [], "text": []} for _ in units]
     for name in names:
-        at = [(x, p) for x, held in enumerate(columns) for p in held if p.sharding == name]
-        for view, f, (factor, _), top in zip(seen, (_time, _bytes), units, tops, strict=True):
-            below = [_below(columns[x], piece, f) for x, piece in at]
-            view["y"].append([factor * f(piece) for _, piece in at])
+        places = [(x, p) for x, held in enumerate(columns) for p in held if p.sharding == name]
+        for view, f, (factor, _), top in zip(seen, (_read_time, _read_bytes), units, tops, strict=True):
+            below = [_sum_below(columns[x], piece, f) for x, piece in places]
+            view["y"].append([factor * f(piece) for _, piece in places])
             view["base"].append([factor * low for low in below])
-            view["text"].append([_label(shown, p, f(p), top, len(columns)) for _, p in at])
-        words = [_hover(shown, drawn[x].name(kind), drawn[x], p) for x, p in at]
+            view["text"].append([_label(shown, p, f(p), top, len(columns)) for _, p in places])
+        words = [_describe_piece(shown, drawn[x].name(kind), drawn[x], p) for x, p in places]
         heights, base, texts = (seen[0][key][-1] for key in ("y", "base", "text"))
-        x, legend = [x for x, _ in at], _LEGEND.get(name, name)
+        x, legend = [x for x, _ in places], _LEGEND.get(name, name)
         look = {"line": {"color": "rgba(255,255,255,0.7)", "width": 0.5}, "color": colour_of(name)}
         traces.append(
             {
@@ -264,12 +267,12 @@ _LEGEND = {
 }
 
 
-def _below(held: Iterable[GpuPiece], piece: GpuPiece, f: Any) -> float:
+def _sum_below(held: Iterable[GpuPiece], piece: GpuPiece, f: Any) -> float:
     total = 0.0
-    for each in held:
-        if each is piece:
+    for lower in held:
+        if lower is piece:
             break
-        total += f(each)
+        total += f(lower)
     return total
 
 
@@ -280,7 +283,7 @@ def _label(shown: Shown, piece: GpuPiece, value: float, top: float, columns: int
     return escape_text(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
 
 
-def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
+def _describe_piece(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
     total = float(shown.shares.total_s[column.rank])
     time = f"{format_time(piece.time_s)} of the {format_time(total)} that this GPU is busy"
     if not piece.tables:
@@ -291,17 +294,17 @@ def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
     held = format_size(piece.held_bytes)
     if piece.state_bytes > 0:
         held += f", {format_size(piece.state_bytes)} of it optimizer state"
-    return join_lines([*_what(shown, where, piece), held, time, _why(shown, piece)])
+    return join_lines([*_describe_tables(shown, where, piece), held, time, _describe_next(shown, piece)])
 
 
-def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
+def _describe_tables(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
     """Hover text: the tables of a piece in the column ``where``, their sharding, rows and columns."""
     tables = shown.answer.evaluator.tables
     names = [escape_text(tables.names[t]) for t in piece.tables[:_NAMES]]
     if len(piece.tables) > 1:
-        more = f" and {len(piece.tables) - _NAMES} more" if len(piece.tables) > _NAMES else ""
-        what = "hot rows of" if piece.sharding == HOT else f"{piece.sharding}:"
-        return [f"<b>{what} {len(piece.tables)} tables</b> on {where}", ", ".join(names) + more]
+        ending = f" and {len(piece.tables) - _NAMES} more" if len(piece.tables) > _NAMES else ""
+        subject = "hot rows of" if piece.sharding == HOT else f"{piece.sharding}:"
+        return [f"<b>{subject} {len(piece.tables)} tables</b> on {where}", ", ".join(names) + ending]
     t = piece.tables[0]
     scheme, dim = shown.answer.plan.placements[t].scheme, f"{tables.dim[t]:.0f}"
     if piece.sharding == HOT:
@@ -311,7 +314,7 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
         )
         return [f"<b>{names[0]}, hot rows</b> on {where}", words]
     left = float(tables.rows[t]) - scheme.hot_rows
-    size = f"{format_count(round(left / scheme.row_parts))} rows × {_elements(shown, t)}"
+    size = f"{format_count(round(left / scheme.row_parts))} rows × {_count_elements(shown, t)}"
     if scheme.parts > 1:
         size += (
             f": row part {piece.row_part + 1} of {scheme.row_parts}, "
@@ -320,31 +323,31 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
     return [f"<b>{names[0]}, {piece.sharding}</b> on {where}", size]
 
 
-def _elements(shown: Shown, t: int) -> str:
+def _count_elements(shown: Shown, t: int) -> str:
     scheme = shown.answer.plan.placements[t].scheme
     return f"{float(ex.count_part_elements(shown.answer.evaluator.tables.dim[t], scheme.col_parts)):.0f}"
 
 
-def _why(shown: Shown, piece: GpuPiece) -> str:
+def _describe_next(shown: Shown, piece: GpuPiece) -> str:
     """Hover text: the next best scheme of the piece's table, and how much longer the plan takes with it."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
-    other = shown.groups[piece.tables[0]].next_best
-    if other is None:
+    runner_up = shown.groups[piece.tables[0]].next_best
+    if runner_up is None:
         return ""
-    sign = "−" if other.more_s < 0 else "+"
-    return f"next best: {sign}{format_time(abs(other.more_s))} {other.sharding}"
+    sign = "−" if runner_up.more_s < 0 else "+"
+    return f"next best: {sign}{format_time(abs(runner_up.more_s))} {runner_up.sharding}"
 
 
-def _row(shown: Shown, column: GpuColumn, piece: GpuPiece, kind: str) -> Mapping[str, Any]:
+def _build_row(shown: Shown, column: GpuColumn, piece: GpuPiece, kind: str) -> Mapping[str, Any]:
     tables = shown.answer.evaluator.tables
-    one = piece.tables[0] if len(piece.tables) == 1 else None
-    scheme = shown.answer.plan.placements[one].scheme if one is not None else None
+    table = piece.tables[0] if len(piece.tables) == 1 else None
+    scheme = shown.answer.plan.placements[table].scheme if table is not None else None
     cut = scheme is not None and piece.sharding != HOT and scheme.parts > 0
     return {
         **column.record(kind),
-        "holds": tables.names[one]
-        if one is not None
+        "holds": tables.names[table]
+        if table is not None
         else f"{len(piece.tables)} tables"
         if piece.tables
         else "",

@@ -45,14 +45,14 @@ class Shares:
     def of(evaluator: Evaluator, plan: Plan, cost: StepCost) -> Shares:
         """The shares of a plan, from its cost."""
         loads, steps = evaluator.loads(plan), evaluator.steps_by_name
-        own = [
-            _own(evaluator, steps[row.name], loads)
+        alone = [
+            _time_alone(evaluator, steps[row.name], loads)
             if row.name in steps
             else np.full(evaluator.gpus, row.time_s)
             for row in cost.rows
         ]
         names, times = tuple(row.name for row in cost.rows), np.array([row.time_s for row in cost.rows])
-        return Shares(evaluator, plan, loads, names, times, np.minimum(np.array(own), times[:, np.newaxis]))
+        return Shares(evaluator, plan, loads, names, times, np.minimum(np.array(alone), times[:, np.newaxis]))
 
     @property
     def total_s(self) -> Array:
@@ -62,54 +62,54 @@ class Shares:
     @property
     def waiting(self) -> float:
         """Share of the time that a GPU waits for busier GPUs, on average [-]. Limits: equal GPUs -> 0"""
-        whole = float(self.step_s.sum())
-        return 1 - float(self.total_s.mean()) / whole if whole > 0 else 0.0
+        total = float(self.step_s.sum())
+        return 1 - float(self.total_s.mean()) / total if total > 0 else 0.0
 
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
         """(steps that move bytes, resource that limits each step on each rank, time per byte [s/byte])."""
-        known = self.evaluator.steps_by_name
-        steps = [known[name] for name in self.names if name in known]
-        found, rates = [], []
-        for at, name in enumerate(self.names):
-            if name not in known:
+        by_name = self.evaluator.steps_by_name
+        steps = [by_name[name] for name in self.names if name in by_name]
+        limiting, rates = [], []
+        for index, name in enumerate(self.names):
+            if name not in by_name:
                 continue
-            step = known[name]
+            step = by_name[name]
             sides = step.resources[:1] if step.gathers else step.resources
             values = np.stack([self.loads.of(side) for side in sides])
-            found.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
-            most = values.max(axis=0)
-            rates.append(np.where(most > 0, self.own_s[at] / np.maximum(most, 1e-30), 0.0))
-        return steps, np.array(found, dtype=np.int64), np.array(rates)
+            limiting.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
+            largest = values.max(axis=0)
+            rates.append(np.where(largest > 0, self.own_s[index] / np.maximum(largest, 1e-30), 0.0))
+        return steps, np.array(limiting, dtype=np.int64), np.array(rates)
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:
         """(bytes of one shard of each table, bytes of each table on every rank), both [T, K], K resources."""
         plan = self.plan
         t = np.arange(len(plan.tables))
-        found = self.evaluator.count_shards(t, *plan.schemes)
-        return found.own, found.everywhere
+        counts = self.evaluator.count_shards(t, *plan.schemes)
+        return counts.own, counts.everywhere
 
     def shards_s(self, tables: Ints, rank: int) -> Array:
         """Times of shards of these tables on a rank [s], shape of ``tables``."""
         _, resources, rates = self._rates
-        own = self._bytes[0][tables][..., resources[:, rank]]
-        return np.asarray(own @ rates[:, rank])
+        held = self._bytes[0][tables][..., resources[:, rank]]
+        return np.asarray(held @ rates[:, rank])
 
     def copies_s(self, rank: int) -> Array:
         """Times of replicas of tables, or of hot rows, on a rank [s], shape [T]; 0 without replicas."""
         _, resources, rates = self._rates
         everywhere = self._bytes[1][:, resources[:, rank]]
-        whole = np.array([placement.ranks.size == 0 for placement in self.plan.placements])
+        replicated = np.array([placement.ranks.size == 0 for placement in self.plan.placements])
         of_copies = np.isin(resources[:, rank], _OF_COPIES) & (self.plan.hot_rows > 0)[:, np.newaxis]
-        return np.asarray((everywhere * (whole[:, np.newaxis] | of_copies)) @ rates[:, rank])
+        return np.asarray((everywhere * (replicated[:, np.newaxis] | of_copies)) @ rates[:, rank])
 
 
-def _own(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
+def _time_alone(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
     """Time of one step for the bytes of each rank alone [G].
 
     Limits: a rank without bytes in this step -> 0
     """
-    each = np.max([loads.of(resource) for resource in step.resources], axis=0)
+    largest = np.max([loads.of(resource) for resource in step.resources], axis=0)
     timing = evaluator.times.time_step(step, loads.values.T)
-    return np.asarray(np.where((each > 0) | step.always, timing.time_s, 0.0))
+    return np.asarray(np.where((largest > 0) | step.always, timing.time_s, 0.0))

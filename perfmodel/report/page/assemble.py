@@ -154,9 +154,12 @@ def build_data(block: Block | Missing) -> dict[str, Any]:
         figure["layout"]["updatemenus"] = [{**_SWITCHES, "buttons": buttons}]
     return {
         "name": block.name,
-        "figure": {"data": _plain(figure["data"], _DIGITS), "layout": _plain(figure["layout"], _DIGITS)},
+        "figure": {
+            "data": _make_plain(figure["data"], _DIGITS),
+            "layout": _make_plain(figure["layout"], _DIGITS),
+        },
         "columns": columns,
-        "rows": [[_plain(row.get(name)) for name in columns] for row in block.data],
+        "rows": [[_make_plain(row.get(name)) for name in columns] for row in block.data],
     }
 
 
@@ -167,17 +170,17 @@ _SWITCHES = {
 """Plotly's buttons, below the figure at its right."""
 
 
-def _plain(value: Any, digits: int = 17) -> Any:
+def _make_plain(value: Any, digits: int = 17) -> Any:
     """``value`` with types of JSON: dictionaries, lists, numbers, texts; infinite numbers become None.
 
     digits  that are kept of a number; whole numbers are written without a point: 1048576.0 as 1048576
     """
     if isinstance(value, Mapping):
-        return {str(key): _plain(element, digits) for key, element in value.items()}
+        return {str(key): _make_plain(element, digits) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(element, digits) for element in value]
+        return [_make_plain(element, digits) for element in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist(), digits)
+        return _make_plain(value.tolist(), digits)
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

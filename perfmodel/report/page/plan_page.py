@@ -62,13 +62,13 @@ def plan_page(
 def build_card(planned: Planned, answer: Answer, whole: WholeStep | None = None) -> Card:
     """The headline: time with band, speed-up, bound, memory, what limits it. answer, whole  as in the page"""
     e, cost = planned.evaluator, planned.result.cost
-    what = "training step" if planned.training else "batch"
+    unit = "training step" if planned.training else "batch"
     per_s = format_per_second(answer.samples_per_s, "samples")
     times = [f"{counted(e.batch, 'sample')} on each GPU, {per_s}"]
     times += [compare_words(baseline, cost.time_s) for baseline in planned.baselines]
     bound = bound_words(planned).rstrip(".")
     return Card(
-        f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_compare_best(planned)}.",
+        f"{format_time(cost.time_s)} per {unit} on {counted(e.gpus, 'GPU')}: {_compare_best(planned)}.",
         "; ".join(times),
         f"95 % band {band(cost.low_s, cost.high_s)}" + (f"; {bound[:1].lower()}{bound[1:]}" if bound else ""),
         memory_words(planned),
@@ -98,9 +98,9 @@ def _list_notes(planned: Planned, answer: Answer, whole: WholeStep | None) -> li
     if cut := cut_words(planned):
         notes.append(f"{cut[:1].upper()}{cut[1:]}.")
     if whole is not None:
-        what = "a training step" if whole.training else "a batch"
+        unit = "a training step" if whole.training else "a batch"
         notes.append(
-            f"With dense layers {format_time(whole.step_s)} {what} (band "
+            f"With dense layers {format_time(whole.step_s)} {unit} (band "
             f"{band(whole.low_s, whole.high_s)}), overlapped; {format_time(whole.parts.serial_time)} one "
             "after the other. The time above is of the tables alone."
         )

@@ -79,8 +79,8 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     findings += [help_words(ranking)] if whole and ranking and not planned and answer.gpus > 1 else []
     return Card(
         headline(shown, planned),
-        _sentence(throughput_words(answer)),
-        _sentence(beside),
+        _write_sentence(throughput_words(answer)),
+        _write_sentence(beside),
         evidence=answer.evidence_shares(),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
@@ -89,7 +89,7 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     )
 
 
-def _sentence(words: str) -> str:
+def _write_sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
 
 
