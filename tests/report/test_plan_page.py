@@ -21,7 +21,7 @@ from perfmodel.plan.question import PlanQuestion
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs
+from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, join_ranks
 from perfmodel.report.figures.placements import hold_pieces, placements, sum_pieces
 from perfmodel.report.page.assemble import build_document, render_page
 from perfmodel.report.page.parts import Page
@@ -121,7 +121,7 @@ def test_rows_to_take_along_are_those_of_the_plan(planned: Planned, shown: Shown
         for at, rank in enumerate(placement.get("ranks") or []):
             said.add((rank, placement["table"], *divmod(at, placement["col_parts"])))
     assert shards == said and len(said) == 4 + GPUS + 1
-    held = [row for row in rows if row["sharding"] == gpus_of.HOT]
+    held = [row for row in rows if row["sharding"] == pieces.HOT]
     assert len(held) == GPUS and {row["holds"] for row in held} == {"whole"}
     assert {row["rows_bytes"] for row in held} == {1000 * 32 * 4}
 
@@ -194,7 +194,7 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     kind, some = Shown.of(planned).columns
     total = Shown.of(planned).shares.total_s
     assert kind == gpus_of.SOME and [total[c.rank] for c in some] == [total.max(), total.min()]
-    assert "2 of 16" in Shown.of(planned).column_words()
+    assert "2 of 16" in Shown.of(planned).describe_columns()
 
 
 def test_columns_of_alike_gpus_are_named_by_their_ranks() -> None:
@@ -207,8 +207,8 @@ def test_columns_of_alike_gpus_are_named_by_their_ranks() -> None:
     block = placements(shown)
     assert set(block.figure.layout.xaxis.ticktext) == {"16–23", "40–47", "0–15<br>+96"}
     assert any("each of ranks 16–23" in text for trace in block.figure.data for text in trace.hovertext)
-    assert runs([0, 1, 2, 5, 7, 8]) == ["0–2", "5", "7–8"]
-    assert GpuColumn(4, (4, 5, 9)).tick() == "4–5<br>9" and GpuColumn(4, (4,)).name(EACH) == "rank 4"
+    assert join_ranks([0, 1, 2, 5, 7, 8]) == ["0–2", "5", "7–8"]
+    assert GpuColumn(4, (4, 5, 9)).label() == "4–5<br>9" and GpuColumn(4, (4,)).name(EACH) == "rank 4"
 
 
 def test_many_blocks_are_drawn_as_one(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
