@@ -37,7 +37,7 @@ def all_readers() -> list[Reader]:
 
 def list_our_files() -> list[Reader]:
     from perfmodel.schema.calibration import read_calibration
-    from perfmodel.schema.machine import read_chip, read_machine
+    from perfmodel.schema.machine import load_chip, read_machine
     from perfmodel.schema.priors import load_dense
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
@@ -46,7 +46,7 @@ def list_our_files() -> list[Reader]:
     samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
     return [
         Reader("machine", ".toml", (read_shipped("machines", "h100-sxm-ib.toml"),), read_machine),
-        Reader("chip", ".toml", (read_shipped("chips", "h100-sxm.toml"),), read_chip),
+        Reader("chip", ".toml", (read_shipped("chips", "h100-sxm.toml"),), load_chip),
         Reader(
             "dense layers", ".toml", (read_shipped("dense", "dlrm-dcnv2.toml"),), lambda p: load_dense(str(p))
         ),

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -84,26 +84,27 @@ class Limit(Strict):
 
     unit  of all four ends, one of ``units.QUANTITY_UNITS``
     source  of the lower and of the upper end of ``sold_*``, with a semicolon between; "": none is known
+    meaning  of a value of a machine or chip, for messages and lists
+    zero  whether it may be 0, which means "none";  required  whether each machine has it
     """
 
     unit: str
+    meaning: str = ""
+    zero: bool = False
+    required: bool = True
     least: float
     most: float
     sold_least: float = 0.0
     sold_most: float = math.inf
     source: str = ""
 
-    def refusal(self, value: float, *, zero: bool = False) -> str:
-        """Why ``value`` is refused: the allowed range, for a message.
-
-        zero  whether 0 is allowed beside the range
-        Limits: inside, ends included -> ""
-        """
-        if self.least <= value <= self.most or (zero and value == 0):  # false for NaN
+    def refusal(self, value: float) -> str:
+        """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
+        if self.least <= value <= self.most or (self.zero and value == 0):  # false for NaN
             return ""
         low, high = (units.format_quantity(end, self.unit) for end in (self.least, self.most))
         number = units.format_quantity(value, self.unit) if abs(value) < _LONG else f"{value:g} {self.unit}"
-        return f"must be {'0, or ' if zero else ''}from {low} to {high}, not {number}"
+        return f"must be {'0, or ' if self.zero else ''}from {low} to {high}, not {number}"
 
     def doubt(self, value: float) -> str:
         """Why ``value`` needs confirmation. Limits: within ten times of a product on the market -> "" """
@@ -120,9 +121,11 @@ class Limit(Strict):
 
 @lru_cache(maxsize=3)
 def limits_of(group: Literal["machine", "chip", "sample"]) -> Mapping[str, Limit]:
-    """The limit of each value in a group, by its key."""
+    """The limit of each value in a group, by its key; of most values of chips that of their unit."""
     text = resources.data_path("limits", "limits.toml").read_text(encoding="utf-8")
-    return {key: Limit(**values) for key, values in tomllib.loads(text)[group].items()}
+    groups = tomllib.loads(text)
+    of_unit = groups["unit"]
+    return {key: Limit(**{**of_unit.get(entry["unit"], {}), **entry}) for key, entry in groups[group].items()}
 
 
 def limit_field(key: str) -> Any:
@@ -228,29 +231,15 @@ class Quantity(Strict):
         return units.format_quantity(self.value, self.unit)
 
 
-class ValueKey(NamedTuple):
-    """What a value of a machine or chip must be.
-
-    unit  its unit;  zero  whether it may be 0, which means "none";  meaning  for messages and lists
-    required  whether each machine has it
-    """
-
-    unit: str
-    zero: bool
-    meaning: str
-    required: bool = True
-
-
 class Hardware(Strict):
     """A validated, immutable set of values; ``machine.value("nic_bytes_per_s")`` is in SI units.
 
-    kind  machine or chip, for messages;  keys, limits  its values, and the range of each that is not 0
+    kind  machine or chip, for messages;  keys  its values, and the range of each
     overrides  keys of values that were replaced
     """
 
     kind: ClassVar[str]
-    keys: ClassVar[Mapping[str, ValueKey]]
-    limits: ClassVar[Mapping[str, Limit]]
+    keys: ClassVar[Mapping[str, Limit]]
 
     name: Name
     title: Text
@@ -266,7 +255,7 @@ class Hardware(Strict):
             return "" if allowed.zero else "must be more than 0"
         if allowed.unit == "count" and math.isfinite(number) and not float(number).is_integer():
             return f"must be a whole number, not {number:g}"
-        return cls.limits[key].refusal(number, zero=allowed.zero)
+        return allowed.refusal(number)
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:

@@ -22,7 +22,6 @@ from perfmodel.schema.fields import (
     Quantity,
     Strict,
     Text,
-    ValueKey,
     limits_of,
     read_as,
 )
@@ -35,57 +34,10 @@ _SUFFIX = ".toml"
 _SAME = 1e-9
 _LATENCIES = ("core_cache_latency_s", "cache_latency_s", "row_latency_s")  # from near to far
 
-KEYS: dict[str, ValueKey] = {
-    "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
-    "hbm_bytes_per_s": ValueKey("byte/s", False, "datasheet memory bandwidth of one GPU"),
-    "l2_bytes": ValueKey("byte", False, "L2 cache of one GPU"),
-    "l2_bytes_per_s": ValueKey("byte/s", False, "L2 read bandwidth of one GPU"),
-    "sm_count": ValueKey("count", False, "streaming multiprocessors of one GPU"),
-    "gpus_per_node": ValueKey("count", False, "GPUs of one node (one operating system)"),
-    "nvlink_domain_gpus": ValueKey("count", False, "GPUs that scale-up links (NVLink, xGMI) join; 1 = none"),
-    "nvlink_bytes_per_s": ValueKey("byte/s", True, "scale-up links of one GPU, one direction; 0 = none"),
-    "pcie_bytes_per_s": ValueKey("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
-    "nic_bytes_per_s": ValueKey("byte/s", False, "network line rate per GPU, one direction"),
-    "nics_per_node": ValueKey("count", False, "network interfaces of one node"),
-    "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
-    "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
-    "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
-    "row_access_bytes": ValueKey("byte", False, "what reading a short row takes: a line of the cache"),
-    "bag_factor": ValueKey("ratio", False, "a byte of a bag that is written over one that is read"),
-    "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
-    "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
-    "local_sum_bytes_per_s": ValueKey(
-        "byte/s", False, "bytes read and written per second by a sum of buffers"
-    ),
-    "host_bytes": ValueKey("byte", False, "memory of one node's hosts", False),
-    "host_link_bytes_per_s": ValueKey(
-        "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet", False
-    ),
-}
-"""Values of a machine; a file gives all that are required."""
+KEYS = limits_of("machine")
+"""Values of a machine, what each is and its range; a file gives all that are required."""
 
-CHIP_KEYS: dict[str, ValueKey] = {
-    "cores": ValueKey("count", False, "cores that work in parallel"),
-    "local_bytes": ValueKey("byte", False, "local buffer (L1) of a core, where rows stay"),
-    "vector_bytes": ValueKey("byte", False, "vector buffer (UB) of a core, where bags are summed"),
-    "core_bytes_per_s": ValueKey("byte/s", False, "from or to global memory, one core"),
-    "local_bytes_per_s": ValueKey("byte/s", False, "rows from the local buffer, or from a core's cache"),
-    "vector_bytes_per_s": ValueKey("byte/s", False, "rows from the vector buffer of a core"),
-    "local_to_vector_bytes_per_s": ValueKey("byte/s", True, "between a core's buffers; 0 = one memory"),
-    "row_issue_s": ValueKey("s", True, "time between two row requests of a core (GM, L1); 0 = in parallel"),
-    "id_s": ValueKey("s", True, "time to check one id in a pass over a table; 0 = ids are sorted by chunk"),
-    "row_latency_s": ValueKey("s", False, "time from a row request to its first byte, global memory"),
-    "rows_in_flight": ValueKey("count", False, "row requests of one core in flight"),
-    "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
-    "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
-    "gm_size_bytes": ValueKey("byte", True, "size of global memory; 0 = not given"),
-    "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = it keeps nothing"),
-    "cache_bytes_per_s": ValueKey("byte/s", False, "cache, all cores together"),
-    "cache_slices": ValueKey("count", False, "slices of the cache; a row is in one of them"),
-    "cache_latency_s": ValueKey("s", False, "time from a row request to its first byte, cache"),
-    "core_cache_bytes": ValueKey("byte", True, "cache of a core, for rows from global memory; 0 = none"),
-    "core_cache_latency_s": ValueKey("s", True, "time from a row request to its first byte, core's cache"),
-}
+CHIP_KEYS = limits_of("chip")
 """Values of a chip, all of them required."""
 
 
@@ -119,7 +71,6 @@ class Machine(Hardware):
 
     kind = "machine"
     keys = KEYS
-    limits = limits_of("machine")
 
     defaults: Defaults = Defaults()
     links: Links = Links()
@@ -146,7 +97,7 @@ class Machine(Hardware):
     def doubts(self) -> dict[str, str]:
         """Values more than ten times off every product: reason by key; ``accepted`` keys are left out."""
         doubts = {
-            key: self.limits[key].doubt(quantity.value)
+            key: self.keys[key].doubt(quantity.value)
             for key, quantity in self.values.items()
             if quantity.value and key not in self.accepted
         }
@@ -247,7 +198,6 @@ class Chip(Hardware):
 
     kind = "chip"
     keys = CHIP_KEYS
-    limits = {key: limits_of("chip")[key if key == "cores" else CHIP_KEYS[key].unit] for key in CHIP_KEYS}
 
     buffers: Buffers
 
@@ -297,16 +247,16 @@ def chip_file(name: str) -> str:
 
 def _find_shipped(kind: str, name: str) -> Path:
     shipped = resources.data_names(f"{kind}s", _SUFFIX)
-    if name not in shipped:
-        gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
-        if gpu := gpus.get(name.casefold().partition("-")[0]):
-            values = " ".join(f"--set {value}" for value in gpu["values"])
-            raise BadInputError(
-                f"machine {name} is known and not modelled: nobody has published its collectives.",
-                f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
-            )
-        raise unknown_name(kind, name, shipped, resources.DEFAULT_MACHINE)
-    return resources.data_path(f"{kind}s", name + _SUFFIX)
+    if name in shipped:
+        return resources.data_path(f"{kind}s", name + _SUFFIX)
+    gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
+    if gpu := gpus.get(name.casefold().partition("-")[0]):
+        values = " ".join(f"--set {value}" for value in gpu["values"])
+        raise BadInputError(
+            f"machine {name} is known and not modelled: nobody has published its collectives.",
+            f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
+        )
+    raise unknown_name(kind, name, shipped, resources.DEFAULT_MACHINE)
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
@@ -325,7 +275,7 @@ def load_chip(name_or_path: str | Path) -> Chip:
     """A shipped chip by name, or a user's own TOML file by path. Limits: as ``load_machine``"""
     text = str(name_or_path)
     is_path = isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX])
-    return read_chip(Path(text) if is_path else _find_shipped(Chip.kind, text))
+    return read_as(Chip, Path(text) if is_path else _find_shipped(Chip.kind, text), "chip file")
 
 
 @lru_cache(maxsize=32)
@@ -335,25 +285,22 @@ def _load_shipped(name: str) -> Machine:
 
 def read_machine(path: Path) -> Machine:
     """A machine from a TOML file, validated."""
-    where = f"machine file {path}"
+    where, shipped = f"machine file {path}", list_machines()
     machine = read_as(Machine, path, "machine file")
     if doubts := machine.doubts():
         accepted = json.dumps([*machine.accepted, *doubts])
         raise doubted_values(f"{where}: ", doubts, f"write accepted = {accepted}")
-    if machine.links.like and machine.links.like not in list_machines():
-        raise unknown_name(f"{where}: links.like", machine.links.like, list_machines())
-    if machine.name not in list_machines():
+    if machine.links.like and machine.links.like not in shipped:
+        raise unknown_name(f"{where}: links.like", machine.links.like, shipped)
+    if machine.name not in shipped:
         _check_kernel_rates(machine, where)
     elif path != resources.data_path("machines", machine.name + _SUFFIX):
-        shipped = _load_shipped(machine.name).values
-        changed = [
-            key
-            for key, now in machine.values.items()
-            if now.value != getattr(shipped.get(key), "value", None)
-        ]
-        if words := ", ".join(changed):
+        theirs = {key: quantity.value for key, quantity in _load_shipped(machine.name).values.items()}
+        changed = [key for key, quantity in machine.values.items() if quantity.value != theirs.get(key)]
+        if changed:
             raise BadInputError(
-                f"{where}: the name is that of the shipped {machine.name}, the values are not: {words}.",
+                f"{where}: the name is that of the shipped {machine.name}, the values are not: "
+                f"{', '.join(changed)}.",
                 f'give it a name of its own; links.like = "{machine.name}" borrows what was measured there.',
             )
     return machine
@@ -364,30 +311,26 @@ def _check_kernel_rates(machine: Machine, where: str) -> None:
 
     Limits: like no machine, with a timed or assumed rate of the memory (the file of a run) -> accepted
     """
-    memory, copied = machine.quantity("hbm_bytes_per_s"), dict[str, float]()
-    wrong = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
-    if machine.links.like:
-        like = _load_shipped(machine.links.like)
-        ratio = memory.value / like.value("hbm_bytes_per_s")
-        for key in FOLLOW_MEMORY if not math.isclose(ratio, 1, rel_tol=_SAME) else ():
-            mine, theirs = machine.quantity(key), like.quantity(key)
-            if mine.source == theirs.source and math.isclose(mine.value, theirs.value, rel_tol=_SAME):
-                copied[key] = float(f"{theirs.value * ratio:.4g}")
-    elif memory.evidence is not Evidence.DATASHEET:
-        wrong = []
-    if not (wrong := list(dict.fromkeys([*copied, *wrong]))):
+    memory, wrong = machine.quantity("hbm_bytes_per_s"), dict[str, float]()
+    like = _load_shipped(machine.links.like) if machine.links.like else None
+    if like is None and memory.evidence is not Evidence.DATASHEET:
         return
+    ratio = memory.value / like.value("hbm_bytes_per_s") if like else 1.0
+    for key in FOLLOW_MEMORY:
+        mine, theirs = machine.quantity(key), like.quantity(key) if like else None
+        copied = (
+            theirs and mine.source == theirs.source and math.isclose(mine.value, theirs.value, rel_tol=_SAME)
+        )
+        if mine.value > memory.value * (1 + _SAME) or (copied and not math.isclose(ratio, 1, rel_tol=_SAME)):
+            wrong[key] = theirs.value * ratio if copied and theirs else 0.0
+    if not wrong:
+        return
+    rates = [f"[values.{key}] value = {float(f'{rate:.4g}'):g}" for key, rate in wrong.items() if rate]
     hint = "write what they reach of this memory."
-    if copied:
-        rates = "; ".join(f"[values.{key}] value = {rate:g}" for key, rate in copied.items())
-        hint = f"the same part of it as on {like.name}: {rates}"
+    if like and rates:
+        hint = f"the same part of it as on {like.name}: {'; '.join(rates)}"
     raise BadInputError(
         f"{where}: {', '.join(f'{key} {machine.quantity(key)}' for key in wrong)}: not what a memory of "
         f"hbm_bytes_per_s {memory} gives.",
         f"correct hbm_bytes_per_s, or the rates of the kernels: {hint}",
     )
-
-
-def read_chip(path: Path) -> Chip:
-    """A chip from a TOML file, validated."""
-    return read_as(Chip, path, "chip file")
