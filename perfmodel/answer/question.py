@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -299,16 +299,10 @@ def read_keywords(
 
 
 def _read_workload(workload: Any) -> dict[str, Any]:
-    """The values of a Workload, a mapping or a data frame, by the names of ``COLUMNS``."""
-    if workload is None:
-        return {}
-    if is_dataclass(workload):
-        raw = {field.name: getattr(workload, field.name) for field in fields(workload)}
-        raw["table_count"] = raw.pop("tables", None)
-    else:
-        raw = {str(name): workload[name] for name in workload}
-        if unknown := next((name for name in raw if name not in COLUMNS), None):
-            raise unknown_name("workload column", unknown, COLUMNS)
+    """The values of a mapping or a data frame, by the names of ``COLUMNS``."""
+    raw = {} if workload is None else {str(name): workload[name] for name in workload}
+    if unknown := next((name for name in raw if name not in COLUMNS), None):
+        raise unknown_name("workload column", unknown, COLUMNS)
     return {name: value for name, value in raw.items() if value is not None}
 
 

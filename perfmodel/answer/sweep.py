@@ -26,7 +26,7 @@ from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.gate import MOST_BATCH, MOST_GPUS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.workload import TableSet, Workload
+from perfmodel.schema.workload import TableSet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def is_compared(question: Question) -> bool:
 
 
 def prepare(
-    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> tuple[PassBasis, Configs]:
@@ -54,7 +54,7 @@ def prepare(
 
 
 def project_row_wise(
-    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
 
 
 def project(
-    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     *,
     sharding: str | None = None,
@@ -106,7 +106,7 @@ def project(
 ) -> pd.DataFrame:
     """How much slower is each configuration, and which step takes the time? The answers of ``sweep``.
 
-    workload     a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
+    workload     a TableSet, a mapping or data frame of arrays, or None with keywords only
     machine      a shipped name, the path of a TOML file, or a Machine
     sharding     of all tables, a name of ``perfmodel project --sharding``, or all; None: the fastest that
                  TorchRec runs and that fits

@@ -100,9 +100,9 @@ class Run:
 
     def library_version(self, backend: str) -> str:
         """Version number of a library: ``torch 2.13.0`` -> ``2.13.0``; empty if there is none."""
-        words = re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, ""))
-        numbers = re.findall(r"\d[\w.+]*", " ".join(words))
-        return numbers[0] if numbers else "-".join(words)
+        text = self.header.stack.get(backend, "")
+        number = re.search(r"\d[\w.+]*", text)
+        return number[0] if number else "-".join(re.findall(r"[A-Za-z0-9._+]+", text))
 
     def collective_samples(self) -> pd.DataFrame:
         """Collectives as samples (columns of ``schema.samples``): a row per visit, with the median of its
@@ -112,29 +112,16 @@ class Run:
         """
         import pandas as pd
 
-        rows = [
-            (
-                self.run_id,
-                point.backend,
-                self.library_version(point.backend),
-                self.header.stack.get("gpu", ""),
-                self.header.machine,
-                point.operation,
-                str(point.clock),
-                point.variant,
-                point.payload_bytes,
-                point.gpus,
-                point.nodes,
-                point.gpus_per_node,
-                point.dtype,
-                point.backend in _IN_PLACE.get(point.operation, ()),
-                float(np.median(visit.times_s)),
-                flag,
-                f"visit {number}",
-            )
-            for point, visits, flag in self.usable(PointKind.COLLECTIVE)
-            for number, visit in enumerate(visits, 1)
-        ]
+        rows = []
+        for point, visits, flag in self.usable(PointKind.COLLECTIVE):
+            row = {name: value for name, value in point.model_dump().items() if name in COLUMNS}
+            row |= {"collective": point.operation, "clock": str(point.clock), "datatype": point.dtype}
+            row |= {"source_id": self.run_id, "machine": self.header.machine, "flag": flag}
+            row["library_version"] = self.library_version(point.backend)
+            row["gpu"] = self.header.stack.get("gpu", "")
+            row["in_place"] = point.backend in _IN_PLACE.get(point.operation, ())
+            for number, visit in enumerate(visits, 1):
+                rows.append({**row, "time_s": float(np.median(visit.times_s)), "note": f"visit {number}"})
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     def kernel_samples(self) -> pd.DataFrame:
@@ -198,8 +185,8 @@ def read_run(path: Path | str) -> Run:
             run.finishes.pop(line.key, None)
         elif isinstance(line, Visit):
             run.visits.setdefault(line.key, []).append(line)
-            if line.key in run.finishes and not run.ended(line.key):
-                del run.finishes[line.key]  # the point is resumed
+            if not run.ended(line.key):
+                run.finishes.pop(line.key, None)  # the point is resumed
         else:
             run.finishes[line.key] = line
     return run
@@ -296,15 +283,10 @@ def preference(calibration: Calibration) -> tuple[bool, bool, int, int, int]:
     In this order: all collectives of a pass are known, by law or by measurement on one group of ranks; the
     calibration is complete; laws cover all collectives, or else most groups were measured; library; clock.
     """
-    groups = measured_groups(calibration)
+    groups = len(measured_groups(calibration))
     by_law = all(calibration.law(name) for name in _pass_collectives(calibration))
-    return (
-        not (by_law or groups),
-        not calibration.complete,
-        -(10**6 if by_law else len(groups)),
-        list(Backend).index(calibration.backend),
-        CLOCK_ORDER.index(calibration.clock),
-    )
+    places = list(Backend).index(calibration.backend), CLOCK_ORDER.index(calibration.clock)
+    return not (by_law or groups), not calibration.complete, -(10**6 if by_law else groups), *places
 
 
 def measured_groups(calibration: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
@@ -314,15 +296,13 @@ def measured_groups(calibration: Calibration, collectives: tuple[str, ...] = ())
     """
     cells = {curve.cell for curve in calibration.curves}
     needed = collectives or _pass_collectives(calibration)
-    groups = {cell[1:] for cell in cells}
-    return sorted({group[0] for group in groups if all((name, *group) in cells for name in needed)})
+    return sorted({cell[1] for cell in cells if all((name, *cell[1:]) in cells for name in needed)})
 
 
 def _pass_collectives(calibration: Calibration) -> tuple[str, ...]:
-    nvshmem = (
-        calibration.backend is Backend.NVSHMEM
-    )  # it has no reduce-scatter: bags are exchanged and summed
-    return ("all_to_all",) if nvshmem else ("all_to_all", "reduce_scatter")
+    # NVSHMEM has no reduce-scatter: bags are exchanged and summed
+    alone = calibration.backend is Backend.NVSHMEM
+    return ("all_to_all",) if alone else ("all_to_all", "reduce_scatter")
 
 
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
@@ -331,28 +311,25 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     Limits: no calibration in the folder, or none for that library and clock, or a functional check
     -> NoCalibrationError; a folder that is no run -> BadInputError
     """
-    is_run = (folder / SAMPLES_NAME).is_file()
-    if is_run and (header := read_header(folder)).functional_only:
+    if not (folder / SAMPLES_NAME).is_file():
+        calibrations = dict[Path, Calibration]()
+        with suppress(BadInputError):  # files of other kinds
+            calibrations = calibrations_of(folder)
+        if not calibrations:
+            raise BadInputError(
+                f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
+                "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
+            )
+    elif (header := read_header(folder)).functional_only:
         raise NoCalibrationError(
             f"run {folder.name} is a functional check ({functional_reason(header)}): "
             "there is no calibration of it.",
             f"measure this machine:\n  {calibrate_line(folder)}",
         )
-    try:
-        calibrations = calibrations_of(folder)
-    except BadInputError:
-        if is_run:
-            raise
-        calibrations = {}  # files of other kinds
-    if not calibrations and is_run:
+    elif not (calibrations := calibrations_of(folder)):
         raise NoCalibrationError(
             f"run {folder.name} holds no calibration: no collective was measured to its end.",
             f"measure them:\n  {calibrate_line(folder)}",
-        )
-    if not calibrations:
-        raise BadInputError(
-            f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
-            "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
         )
     for path, calibration in calibrations.items():
         if backend in (None, str(calibration.backend)) and clock in (None, str(calibration.clock)):
@@ -373,8 +350,7 @@ def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> Ba
 def machine_file_beside(calibration: str) -> Path | None:
     """The machine file in the folder of a calibration's file; None if there is none."""
     path = Path(calibration)
-    try:
+    with suppress(OSError, ValueError):
         beside = path.with_name(MACHINE_NAME)
         return beside if path.suffix == _SUFFIX and beside.is_file() else None
-    except (OSError, ValueError):
-        return None
+    return None

@@ -1,23 +1,17 @@
-"""The look-ups: distributions of ids over rows, tables, sets of tables, and the uniform workload."""
+"""The look-ups: distributions of ids over rows, tables, and sets of tables."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
+from typing import Literal
 
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_names, data_path
 from perfmodel.schema.files import looks_like_path, shown, unknown_name
 from perfmodel.schema.gate import MOST_SKEW, read_csv_lines
 from perfmodel.units import parse_ratio
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Number = float | NDArray[np.float64]
 
 DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
 """Bytes of one element of an embedding row. Rows may have more: ``engine.tables``."""
@@ -111,46 +105,11 @@ class TableSet:
 
     def __post_init__(self) -> None:
         """Check that table names are unique."""
-        seen: set[str] = set()
-        for table in self.tables:
-            if table.name in seen:
-                raise BadInputError(
-                    f"{self.name} has two tables of the name {table.name!r}.",
-                    "answers name tables: give each its own name.",
-                )
-            seen.add(table.name)
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """Equal tables looked up by every GPU; each number may be an array, and they broadcast.
-
-    batch        samples per GPU                 tables   number of tables
-    pooling      rows summed for one sample      dim      elements of one row
-    dtype        of a row                        id_bytes bytes of one id
-    table_bytes  bytes of all tables together
-    Limits: anything that is not a finite number above 0 -> BadInputError
-    """
-
-    batch: Number
-    tables: Number
-    pooling: Number
-    dim: Number
-    table_bytes: Number
-    dtype: str = "fp32"
-    id_bytes: int = 8
-
-    def __post_init__(self) -> None:
-        """Check that every number is finite and above 0."""
-        element_bytes(self.dtype)
-        for name in ("batch", "tables", "pooling", "dim", "table_bytes", "id_bytes"):
-            try:
-                numbers = np.asarray(getattr(self, name), dtype=np.float64)
-            except (TypeError, ValueError, OverflowError):
-                numbers = np.array([np.nan])
-            if not numbers.size or not (np.isfinite(numbers) & (numbers > 0)).all():
-                value = shown(getattr(self, name))
-                raise BadInputError(f"{name} must be a number above 0; found {value}.", f"check {name}.")
+        names = [table.name for table in self.tables]
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            words = f"{self.name} has two tables of the name {twice!r}."
+            raise BadInputError(words, "answers name tables: give each its own name.")
 
 
 def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
@@ -184,13 +143,14 @@ def parse_distribution(text: str | None) -> Distribution:
     """
     if text is None:
         return UNIFORM
-    kind, colon, tail = text.strip().partition(":")
-    kind = kind.strip().lower()
-    if not colon and kind in (UNIFORM.name, ONE_ROW.name):
-        return UNIFORM if kind == UNIFORM.name else ONE_ROW
-    if colon and kind == "zipf":
+    kind, _, tail = text.strip().partition(":")
+    kind, name = kind.strip().lower(), tail.strip()
+    fixed = {law.name: law for law in (UNIFORM, ONE_ROW)}
+    if kind in fixed and ":" not in text:
+        return fixed[kind]
+    if kind == "zipf" and ":" in text:
         return zipf(parse_ratio(tail, "the exponent of zipf", allow_zero=True))
-    if not colon or kind != "histogram" or not (name := tail.strip()):
+    if kind != "histogram" or not name:
         raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
     if looks_like_path(name, [".csv"]):
         return read_histogram(Path(name))
@@ -210,31 +170,29 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
     """
     (_, header), *lines = read_csv_lines(path, _WHAT, _MOST_BINS)
     if [column.strip() for column in header] != list(_COLUMNS):
-        raise BadInputError(
-            f"{_WHAT} {path} has the columns {shown(', '.join(header))}.", f"give {', '.join(_COLUMNS)}."
-        )
-    if not lines:
-        raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
-    bins = []
+        named = shown(", ".join(header))
+        raise BadInputError(f"{_WHAT} {path} has the columns {named}.", f"give {', '.join(_COLUMNS)}.")
+    bins: list[tuple[float, float]] = []
     for line, row in lines:
         where = f"{_WHAT} {path}, line {line}"
         try:
             rows, looked_up = map(float, row)
-            shares = 0 <= rows <= 1 and 0 <= looked_up <= 1
         except ValueError:
-            shares = False
-        if not shares:
+            rows = looked_up = -1.0
+        if not (0 <= rows <= 1 and 0 <= looked_up <= 1):
             raise BadInputError(f"{where}: {shown(','.join(row))} is not two shares.", "give 0 to 1 each.")
         if looked_up > 0 and rows == 0:
             raise BadInputError(
                 f"{where}: look-ups of no rows.", "give the share of the rows that they ask for."
             )
         bins.append((rows, looked_up))
-    for column, total in zip(_COLUMNS, map(sum, zip(*bins, strict=True)), strict=True):
+    for column, total in zip(_COLUMNS, (sum(share) for share in zip(*bins, strict=True)), strict=False):
         if abs(total - 1) > _SUMS_TO_ONE:
             raise BadInputError(
                 f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.8g} up to here.",
                 "all shares of a column together are 1: add what is missing, or divide each by the sum.",
             )
+    if not bins:
+        raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
     used = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
     return Distribution(f"histogram:{name or path}", 0.0, tuple(used))

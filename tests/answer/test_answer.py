@@ -21,7 +21,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Constants
-from perfmodel.schema.workload import Table, TableSet, Workload
+from perfmodel.schema.workload import Table, TableSet
 
 
 def test_ten_terabytes_step_by_step() -> None:
@@ -245,7 +245,7 @@ def test_the_main_evidence_is_what_more_than_a_fifth_rests_on() -> None:
 def test_workload_and_frame_say_the_same() -> None:
     chosen = setting()
     frame = project_row_wise(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
-    work = Workload(batch=1024, tables=1, pooling=32, dim=32, table_bytes=10e12)
+    work = {"batch": 1024, "table_count": 1, "pooling": 32, "dim": 32, "table_bytes": 10e12}
     single = project_row_wise(work, chosen.machine, setting=chosen)
     assert single["time_s"][0] == frame["time_s"][1]
     again = project_row_wise(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)

@@ -18,7 +18,7 @@ from perfmodel.answer import project_one
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.table_files import FIELDS, list_models, load_tables, read_config, tables_from_frame
-from perfmodel.schema.workload import UNIFORM, Table, TableSet, Workload, zipf
+from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
 
 FOREIGN = Path(__file__).parent / "foreign_tables"
 SHIPPED = {
@@ -278,25 +278,6 @@ def test_commands_show_weights_and_distributions(cli: Any, tmp_path: Path) -> No
     assert head.split()[-2:] == ["weights", "ids"]
     assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
     assert "weights" not in cli("show", "models", "criteo-kaggle").out
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"batch": 0},
-        {"batch": -1},
-        {"tables": float("nan")},
-        {"pooling": float("inf")},
-        {"dim": "wide"},
-        {"dtype": "fp31"},
-        {"table_bytes": np.array([1e12, 0.0])},
-        {"batch": np.array([])},
-    ],
-)
-def test_impossible_workloads(wrong: dict[str, object]) -> None:
-    values: dict[str, object] = {"batch": 1, "tables": 1, "pooling": 1, "dim": 32, "table_bytes": 1e12}
-    with pytest.raises(BadInputError):
-        Workload(**{**values, **wrong})  # type: ignore[arg-type]
 
 
 # --- TorchRec's EmbeddingBagConfig ----------------------------------------------------------------------
