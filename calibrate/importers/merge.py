@@ -5,6 +5,7 @@ Every row is checked, different stacks are never merged, and unused lines are re
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -95,15 +96,11 @@ def import_logs(
     check_given(op, clock, gpus, gpus_per_node)
     if not paths:
         raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
-    given = LoggedRun(
-        operation_text=op or "",
-        gpus=gpus or 0,
-        gpus_per_node=gpus_per_node or 0,
-        library_version=library_version or "",
-    )
-    unread: list[LogLine] = []
+    values = {"operation_text": op, "gpus": gpus, "gpus_per_node": gpus_per_node}
+    values["library_version"] = library_version
+    given = LoggedRun(**{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+    unread, usable = list[LogLine](), list[LoggedRow]()
     cut, said, against = list[str](), list[str](), list[str]()
-    usable: list[LoggedRow] = []
     for path in map(Path, paths):
         reading, lines = _read_file(path)
         said.append(lines)
@@ -124,7 +121,7 @@ def import_logs(
         listed = "\n".join(f"  {stack}" for stack in stacks)
         text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
         raise BadInputError(text, "import them one by one, or choose with --set clock.")
-    frame, warnings = _frame(usable)
+    frame, warnings = _build_frame(usable)
     if cut:
         names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
         warnings.append(f"{names}: cut before the end of the run; the calibration is partial")
@@ -150,11 +147,7 @@ def name_log(path: Path) -> str:
 
 def _read_file(path: Path) -> tuple[Reading, str]:
     """(what a reader found in a file, its lines of NCCL_DEBUG=INFO and of the head)."""
-    try:
-        folder = path.is_dir()
-    except (OSError, ValueError):
-        folder = False
-    if folder:
+    if os.path.isdir(path):
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
     text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
     reading = read_text(text, name_log(path))
@@ -178,13 +171,15 @@ def read_text(text: str, file: str) -> Reading:
         return Reading(unread=(LogLine(file, 0, "", reason),))
     name = file.lower().replace("-", "_")  # the last resort: all_gather_8x_h100.log
     named = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
-    rows = [
-        replace(row, run=replace(row.run, operation_text=row.run.operation_text or "".join(named)))
-        if len(named) == 1
-        else row
-        for row in reading.rows
-    ]
-    return replace(reading, rows=tuple(rows))
+    if len(named) != 1:
+        return reading
+    operation = named.pop()
+    return replace(reading, rows=tuple(_name_operation(row, operation) for row in reading.rows))
+
+
+def _name_operation(row: LoggedRow, operation: str) -> LoggedRow:
+    """The row, of this operation where its run names none."""
+    return row if row.run.operation_text else replace(row, run=replace(row.run, operation_text=operation))
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> list[LoggedRow]:
@@ -198,8 +193,17 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> 
     settled: list[LoggedRow] = []
     for run, of_run in by_run.items():
         whole = _settle_run(run, given, f"{of_run[0].line.file}, line {of_run[0].line.line_no}", against)
-        if not whole.operation_text and not whole.trouble:
-            whole = replace(whole, trouble=_UNNAMED + _possible(whole, of_run))
+        if not whole.operation_text and not whole.trouble:  # which ones would all bandwidths fit?
+            renamed = {name: replace(whole, operation_text=name) for name in SAMPLE_OPERATIONS}
+            fitting = [
+                name
+                for name, as_named in renamed.items()
+                if not any(why_unusable(replace(row, run=as_named)) for row in of_run)
+            ]
+            possible = " or ".join(fitting or SAMPLE_OPERATIONS)
+            whole = replace(
+                whole, trouble=f"the log does not say which collective it is: give --op {possible}"
+            )
         changed = [replace(row, run=whole) for row in of_run]
         settled += to_buffer_sizes(changed) if whole.backend == "nvshmem" else changed
     return sorted(settled, key=lambda row: row.line.line_no)
@@ -212,10 +216,8 @@ def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]
         against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
     gpus = run.gpus or given.gpus
     per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
-    for option, value, stated in (
-        ("--gpus ", given.gpus, run.gpus),
-        ("--set gpus_per_node=", per_node, run.gpus_per_node),
-    ):
+    pairs = {"--gpus ": (given.gpus, run.gpus), "--set gpus_per_node=": (per_node, run.gpus_per_node)}
+    for option, (value, stated) in pairs.items():
         if value and stated and value != stated:
             against.append(f"{option}{value}, but the log says {stated} ({where})")
     return replace(
@@ -226,19 +228,6 @@ def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]
         gpus=gpus,
         gpus_per_node=run.gpus_per_node or per_node,
     )
-
-
-_UNNAMED = "the log does not say which collective it is: give --op "
-
-
-def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> str:
-    """The operations that may have run: all rows' bandwidths fit them. Limits: none fits -> all"""
-    fitting = []
-    for name in SAMPLE_OPERATIONS:
-        renamed = replace(run, operation_text=name)
-        if not any(why_unusable(replace(row, run=renamed)) for row in rows):
-            fitting.append(name)
-    return " or ".join(fitting or SAMPLE_OPERATIONS)
 
 
 def _why_run_unusable(run: LoggedRun) -> str:
@@ -254,9 +243,8 @@ def _why_run_unusable(run: LoggedRun) -> str:
         return "the log does not say how many nodes: give --set gpus_per_node"
     if outside := limits_of("sample")["gpus"].refusal(run.gpus):
         return f"the number of GPUs {outside}"
-    if run.gpus % run.gpus_per_node:
-        return f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
-    return ""
+    whole = run.gpus % run.gpus_per_node == 0
+    return "" if whole else f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
 
 
 def reasons_of(unread: Iterable[LogLine], most: int = 5) -> list[str]:
@@ -275,16 +263,18 @@ def _nothing_usable(paths: Sequence[str | Path], unread: list[LogLine], clock: s
     names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
     lines = reasons_of(unread)
     with_clock = f" taken with the clock {clock}" if clock else ""
-    message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
     return BadInputError(
-        "\n".join([message, *lines]),
-        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON, "
-        "NVSHMEM perftest text, "
+        "\n".join([f"no sample{with_clock} in {names}" + (":" if lines else "."), *lines]),
+        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON, NVSHMEM perftest text, "
         f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )
 
 
-def _frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
+_OF_RUN = ("backend", "library_version", "gpu", "clock", "variant", "gpus", "gpus_per_node")
+_OF_ROW = ("payload_bytes", "datatype", "in_place", "note")
+
+
+def _build_frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
@@ -292,25 +282,11 @@ def _frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     records: list[dict[str, object]] = []
     for row in rows:
         run = row.run
-        record: dict[str, object] = {
-            "source_id": Path(row.line.file).stem,
-            "backend": run.backend,
-            "library_version": run.library_version,
-            "gpu": run.gpu,
-            "machine": "",
-            "collective": run.operation,
-            "clock": run.clock,
-            "variant": run.variant,
-            "payload_bytes": row.payload_bytes,
-            "gpus": run.gpus,
-            "nodes": run.gpus // run.gpus_per_node,
-            "gpus_per_node": run.gpus_per_node,
-            "datatype": row.datatype,
-            "in_place": row.in_place,
-            "time_s": row.time_us.value / US_PER_S,
-            "flag": run.flag if row.flag == OK else row.flag,
-            "note": row.note,
-        }
+        record: dict[str, object] = {name: getattr(run, name) for name in _OF_RUN}
+        record |= {name: getattr(row, name) for name in _OF_ROW}
+        record |= {"source_id": Path(row.line.file).stem, "machine": "", "collective": run.operation}
+        record |= {"nodes": run.gpus // run.gpus_per_node, "time_s": row.time_us.value / US_PER_S}
+        record["flag"] = run.flag if row.flag == OK else row.flag
         cell = tuple(record[name] for name in COLUMNS if name not in ("source_id", "flag", "note"))
         if record["flag"] == OK:
             record["flag"] = "duplicate" if cell in cells else OK

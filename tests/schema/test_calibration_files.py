@@ -41,11 +41,7 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
         ("curves__0__gpus", "16", "must be a whole number"),
         ("curves__0__gpus", 16.5, "must be a whole number"),
         ("curves__0__collective", "gather", "unknown collective 'gather'"),
-        (
-            "curves__0__alpha_s",
-            dict.fromkeys(("value", "low", "high"), 1e20),
-            "alpha_s: value: at most 100000",
-        ),
+        ("curves__0__alpha_s", dict.fromkeys(("value", "low", "high"), 1e20), "value: at most 100000"),
         ("curves__0__beta_bytes_per_s", {"value": 1e25, "low": 1, "high": 1e26}, "value: at most 1e"),
         ("curves__0__beta_bytes_per_s__high", 1e200, "high: must be at most"),
         ("curves__0__beta_bytes_per_s__low", 1e29, "does not hold its value"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +111,19 @@ def test_dense_rates_are_those_of_the_datasheet() -> None:
     found = {gpu["machine"]: gpu["flops_per_s"] for gpu in rates["gpu"]}
     assert found == {name: DENSE_FLOPS_PER_S[name] for name in found}
     assert set(found) >= {"h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib"}
+
+
+REFERENCE = sorted(resources.data_path("reference").glob("*.csv"))
+
+
+@pytest.mark.parametrize("path", REFERENCE, ids=lambda path: path.stem)
+def test_rows_of_reference_data_are_whole_and_times_are_seconds(path: Path) -> None:
+    pages = [resources.data_path(name, "SOURCES.md") for name in ("reference", "measurements")]
+    sources = "".join(page.read_text(encoding="utf-8") for page in pages)
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream, strict=True, restkey="extra", restval=None))
+    assert len(rows) > 20 and len(REFERENCE) == 6
+    for row in rows:
+        assert "extra" not in row and None not in row.values() and row["source_id"] in sources
+        names = ("time_s", "step_time_s", "forward_s", "train_s", "eval_s")
+        assert all(1e-7 < float(row[name]) < 10 for name in names if row.get(name))

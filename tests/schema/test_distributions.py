@@ -11,13 +11,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import build_popularity
 from perfmodel.resources import data_path
-from perfmodel.schema.workload import (
-    ONE_ROW,
-    UNIFORM,
-    list_histograms,
-    parse_distribution,
-    zipf,
-)
+from perfmodel.schema.workload import ONE_ROW, UNIFORM, list_histograms, parse_distribution, zipf
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,11 +29,7 @@ def test_names() -> None:
     [
         ("zipfian", "'zipfian' is not known", "one of: uniform, zipf:A"),
         ("histogram:", "is not known", "one of: uniform"),
-        (
-            "histogram:reuse-lo",
-            "histogram 'reuse-lo' is not known",
-            "did you mean reuse-low? known: fbgemm-t788",
-        ),
+        ("histogram:reuse-lo", "histogram 'reuse-lo' is not known", "did you mean reuse-low? known: fbgemm"),
         ("zipf:-1", "-1", ""),
         ("zipf:nan", "nan", ""),
         ("histogram:nothing.csv", "nothing.csv cannot be read", "check the path"),
@@ -74,7 +64,6 @@ def test_rounding_of_a_file_is_no_error(tmp_path: Path) -> None:
         ("0.5,0.5\n0.6,0.5", r"line 3: row_share sums to 1.1"),
         ("0.5,0.5\nhalf,0.5", r"line 3: 'half,0.5' is not two shares"),
         ("0.5,0.5\n0.5,0.499", r"line 3: lookup_share sums to 0.999 up to here"),
-        ("0.5,0.5\n0.5,0.49985", r"line 3: lookup_share sums to 0.99985 up to here"),
         ("0.5,0.5\n0.5", r"line 3: '0.5' is not two shares"),
         ("1,0.5\n0,0.5", r"line 3: look-ups of no rows"),
         ("1,nan", r"line 2: '1,nan' is not two shares"),

@@ -33,7 +33,9 @@ A_GB = 0.9e9  # beside the program
 LARGE = 2_900_000
 """Bytes: what is below 3 MB takes at most 1 GB."""
 
-_ROWS = b"rows,dim\n"
+_ROWS, _PLAN = b"rows,dim\n", READERS["plan"].whole[0]
+_KEYS = b",".join(b'"%d":0' % i for i in range(200_000))
+_RANKS, _EMPTY = b"[" + b'"",' * (LARGE // 4) + b'""]', b"{}," * (LARGE // 4)
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "rows": ("tables, CSV", lambda: _ROWS + b"1,1\n" * 2**20, "more than 100 000 rows"),
     "fields": ("tables, CSV", lambda: _ROWS + b"," * LARGE, "more than 1 000 fields"),
@@ -49,26 +51,10 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "YAML of levels in blocks": ("tables, YAML", lambda: b"- " * 100_000, "nested too deeply"),
     "a tag": ("tables, YAML", lambda: b'- rows: !!int ""\n  dim: 4\n', "tags .* are not read"),
     "JSON of levels": ("tables, JSON", lambda: b"[" * LARGE, "nested too deeply"),
-    "JSON of keys": (
-        "calibration",
-        lambda: b"{" + b",".join(b'"%d":0' % i for i in range(200_000)) + b"}",
-        "schema_version",
-    ),
-    "a key that is there twice": (
-        "plan",
-        lambda: b"{" + b",".join(b'"%d":0' % i for i in range(200_000)) + b',"0":0}',
-        "stands twice",
-    ),
-    "ranks of the wrong type": (
-        "plan",
-        lambda: READERS["plan"].whole[0].replace(b"[]", b"[" + b'"",' * (LARGE // 4) + b'""]', 1),
-        "must be a whole number",
-    ),
-    "entries without anything": (
-        "TorchRec plan",
-        lambda: b'{"tables":[' + b"{}," * (LARGE // 4) + b"{}]}",
-        "is missing",
-    ),
+    "JSON of keys": ("calibration", lambda: b"{" + _KEYS + b"}", "schema_version"),
+    "a key that is there twice": ("plan", lambda: b"{" + _KEYS + b',"0":0}', "stands twice"),
+    "ranks of the wrong type": ("plan", lambda: _PLAN.replace(b"[]", _RANKS, 1), "must be a whole number"),
+    "entries without anything": ("TorchRec plan", lambda: b'{"tables":[' + _EMPTY + b"{}]}", "is missing"),
     "documents in a row": ("log, nccl-tests JSON", lambda: b"{}" * (LARGE // 2), "no sample"),
 }
 
@@ -105,16 +91,7 @@ ASKS = {
 }
 """Functions by which files are read, of which all callers are tried."""
 LIBRARIES = ("json", "tomllib", "yaml", "pd", "np", "pickle")
-RAW = (
-    "load",
-    "loads",
-    "read_csv",
-    "read_parquet",
-    "fromfile",
-    "loadtxt",
-    "open",
-    "parse",
-)
+RAW = ("load", "loads", "read_csv", "read_parquet", "fromfile", "loadtxt", "open", "parse")
 """Functions of these that read, or parse, a file whatever it holds."""
 OWN = {
     "perfmodel/report/page/assemble.py": "files of the package",
@@ -125,25 +102,11 @@ OWN = {
     "perfmodel/cli/imports.py": "samples that it is about to replace",
 }
 """Files with such a call of their own, and what it reads."""
-MEASURES = (
-    "calibrate/cuda",
-    "calibrate/machine",
-    "calibrate/ranks",
-    "calibrate/running",
-    "calibrate/providers",
-)
+MEASURES = tuple(f"calibrate/{room}" for room in ("cuda", "machine", "ranks", "running", "providers"))
 SHIPPED = {
     *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
-    *(
-        "load_claims",
-        "read_table",
-        "parse_samples",
-        "_machine",
-        "load_reasons",
-        "_describe_host",
-        "load_embark",
-        "_find_shipped",
-    ),
+    *("load_claims", "read_table", "parse_samples", "_machine", "load_reasons", "_describe_host"),
+    *("load_embark", "_find_shipped"),
     *("_read_token", "write_reply"),  # of the live page, which its own tests try
 }
 """Functions that ask for what is shipped, was measured or written here, or is copied as it is."""
@@ -268,12 +231,8 @@ def test_two_things_cannot_both_come_from_it(pipe: Pipe) -> None:
 
 
 def test_the_limits_of_a_file_are_its_limits(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    for content, why in (
-        (CSV * 2**15, "too large"),
-        (b"", "empty"),
-        (b"\xff\xfe", "UTF-8"),
-        (b"a\0b", "NUL"),
-    ):
+    contents = {"too large": CSV * 2**15, "empty": b"", "UTF-8": b"\xff\xfe", "NUL": b"a\0b"}
+    for why, content in contents.items():
         pipe(content)
         with pytest.raises(BadInputError, match=why):
             gate.read_text(STDIN, "table file", 2**20)

@@ -74,18 +74,9 @@ CONFIG = {"name": "users", "num_embeddings": 1000, "embedding_dim": 64, "pooling
 
 
 def frame() -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "name": ["users", "items"],
-            "rows": [1e6, 2000],
-            "dim": [64, 32],
-            "pooling": [2.5, np.nan],
-            "dtype": ["fp16", None],
-            "weighted": [True, None],
-            "distribution": ["zipf:1.05", None],
-            "count": [1, 2],
-        }
-    )
+    rows = {"name": ["users", "items"], "rows": [1e6, 2000], "dim": [64, 32], "pooling": [2.5, np.nan]}
+    more = {"dtype": ["fp16", None], "weighted": [True, None], "distribution": ["zipf:1.05", None]}
+    return pd.DataFrame({**rows, **more, "count": [1, 2]})
 
 
 def test_the_shipped_table_sets() -> None:
@@ -130,12 +121,8 @@ def test_capitals_in_the_names_of_columns(tmp_path: Path) -> None:
 def test_count_repeats_a_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("rows,dim,pooling,count\n10,4,1,3\n20,8,1,1\n", encoding="utf-8")
-    assert [(table.name, table.rows) for table in load_tables(path).tables] == [
-        ("t0", 10),
-        ("t1", 10),
-        ("t2", 10),
-        ("t3", 20),
-    ]
+    rows = {table.name: table.rows for table in load_tables(path).tables}
+    assert rows == {"t0": 10, "t1": 10, "t2": 10, "t3": 20}
 
 
 @pytest.mark.parametrize(
@@ -159,53 +146,37 @@ def test_wrong_frames_say_where(change: dict[str, list[object]], words: str) -> 
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [
-        ("a.csv", "rows,dim\n0,4\n", "line 2, rows"),
         ("a.csv", "rows,dim\n\n10,4\n10,-4\n", "line 4, dim"),
         ("a.csv", "rows,dim\n10.5,4\n", "line 2, rows: must be a whole number"),
         ("a.csv", "rows,dim,pooling\n10,4,nan\n", "line 2, pooling"),
-        ("a.csv", "rows,dim,pooling\n10,4,-1\n", "line 2, pooling"),
         ("a.csv", "rows,dim,dtype\n10,4,fp33\n", "line 2, dtype"),
         ("a.csv", "rows,dim\n10,4\n10\n", "line 3: 1 fields instead of 2"),
         ("a.csv", "rows,dim\n10,\n", "line 2, dim"),
         ("a.csv", "rows,pooling\n10,4\n", "missing column dim"),
         ("a.csv", "rowz,dim\n10,4\n", "column 'rowz' is not known"),
-        ("a.csv", "rows,dim,dim\n10,4,4\n", "dim stands twice"),
         ("a.csv", "rows,dim,ROWS\n10,4,4\n", "rows stands twice"),
         ("a.csv", "rows,dim\n", "no table below"),
         ("a.csv", 'rows,dim\n"10,4\n', "line 2"),
         ("a.csv", "rows,dim,count\n10,4,60000\n10,4,60000\n", "more than 100000"),
         ("a.csv", "rows;dim;pooling\n1000;64;2,5\n", "semicolons between its fields"),
         ("a.csv", "rows,dim,name\n1,4,a\x1b[31m", r"'a\x1b[31m' holds what cannot"),
-        ("a.csv", "\n\n", "empty"),
         ("a.toml", "tables = [{ rows = -1, dim = 4 }]", "tables.0.rows"),
         ("a.toml", 'tables = [{ rows = "10", dim = 4 }]', "tables.0.rows"),
-        ("a.toml", "tables = []", "tables"),
         ("a.toml", "[tables]\nrows = 1", "tables"),
         ("a.toml", "tables = [{ rows = 1, dim = 4 }", "TOML"),
         ("a.toml", "tables: " + "[" * 5000, "not valid TOML"),
         ("a.yaml", "tables:\n- {rows: true, dim: 4}", "tables.0.rows"),
         ("a.yaml", "tables:\n- {rows: 1, dim: 4, colour: 2}", "tables.0: field 'colour' is not known"),
         ("a.yaml", "- rows: 1", "tables.0.dim"),
-        ("a.yaml", "- {rows: 1, dim: 4, count: 0}", "tables.0.count"),
         ("a.yaml", "{}", "tables: is missing"),
         ("a.yaml", "1: 2", "not a mapping"),
-        ("a.yaml", "tables: [", "YAML"),
         ("a.yaml", "tables: " + "[" * 5000, "nested too deeply"),
         ("a.yaml", "tables: &x [1]\nname: *x", "aliases"),
         ("a.yaml", "d: 2001-99-99", "d: is not a field"),
         ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
         ("a.yaml", "- rows: 1000\n  dim: 4\n  rows: 20", "line 3: key 'rows' stands twice"),
-        (
-            "a.yaml",
-            "tables:\n- {rows: 010, dim: 64}\n",
-            "must be a whole number (found '010')",
-        ),
-        (
-            "a.yaml",
-            "tables:\n- {rows: 1:30:00, dim: 64}\n",
-            "must be a whole number (found '1:30:00')",
-        ),
-        ("a.json", "3", "not a mapping"),
+        ("a.yaml", "- {rows: 010, dim: 64}\n", "must be a whole number (found '010')"),
+        ("a.yaml", "- {rows: 1:30:00, dim: 64}\n", "must be a whole number (found '1:30:00')"),
         ("a.json", '{"tables": [', "not valid JSON"),
         ("a.json", '[{"rows": 1000, "dim": 4, "rows": 20}]', "key 'rows' stands twice"),
         ("a.json", '[{"rows": 1, "dim": 4, "name": "a\\u001b[31m"}]', r"'a\x1b[31m' holds what cannot"),
