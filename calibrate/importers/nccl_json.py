@@ -23,7 +23,7 @@ from perfmodel.schema.gate import decode_json
 def read_nccl_json(text: str, file: str) -> logs.Reading:
     """All rows of a nccl-tests JSON file; never raises on any text."""
     try:
-        document, _ = decode_json(text)
+        document = decode_json(text)
     except ValueError as error:
         damaged = logs.LogLine(file, getattr(error, "lineno", 1), text[:200])
         return logs.collect([damaged.refuse("JSON ends early or is damaged: the run was cut short?")])

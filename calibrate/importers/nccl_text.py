@@ -84,7 +84,7 @@ def _describe_run(section: _Section, text: str, command: str) -> tuple[logs.Logg
         if data:
             break
         command = next(iter(_COMMAND.findall(line.text)), command)
-    tests, starting, options = (pattern.search(text) for pattern in _BEGINNINGS)
+    tests, starting, options = _TESTS.search(text), _STARTING.search(text), _OPTIONS.search(text)
     libraries = _LIBRARY.findall(text)
     versions = [version for _, version in libraries if version]
     if tests and tests.group(1):

@@ -125,7 +125,7 @@ def read_rccl_file(text: str, file: str) -> logs.Reading:
         if not record:
             continue
         try:
-            cells = {str(key).lower(): str(value) for key, value in decode_json(record)[0].items()}
+            cells = {str(key).lower(): str(value) for key, value in decode_json(record).items()}
         except (ValueError, AttributeError):
             cells = {}
         items.append(_parse_rccl(cells, logs.LogLine(file, line_no, record)))
@@ -135,15 +135,13 @@ def read_rccl_file(text: str, file: str) -> logs.Reading:
 def _parse_rccl(cells: Mapping[str, str], line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
     if missing := [name for name in _OF_RCCL if name not in cells]:
         return line.refuse(f"no {', '.join(missing)}: {logs.CUT}")
-    alone, ranks, per_rank = [
-        logs.parse_bytes(cells.get(n, "")) or 0 for n in ("gpus", "ranks", "gpusperrank")
-    ]
+    count = {name: logs.parse_bytes(cells.get(name, "")) or 0 for name in ("gpus", "ranks", "gpusperrank")}
     run = logs.LoggedRun(
         backend="rccl",
         operation_text=cells["name"],
-        gpus=alone or (ranks * per_rank if cells.get("nodes") == "1" else 0),
-        gpus_per_node=alone,
-        flag=logs.SINGLE_PROCESS if per_rank > 1 else logs.OK,
-        number=ranks,
+        gpus=count["gpus"] or (count["ranks"] * count["gpusperrank"] if cells.get("nodes") == "1" else 0),
+        gpus_per_node=count["gpus"],
+        flag=logs.SINGLE_PROCESS if count["gpusperrank"] > 1 else logs.OK,
+        number=count["ranks"],
     )
     return logs.parse_row(run, cells, line)

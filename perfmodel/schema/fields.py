@@ -102,7 +102,7 @@ class Limit(Strict):
         """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
         if self.least <= value <= self.most or (self.zero and value == 0):  # false for NaN
             return ""
-        low, high = (units.format_quantity(end, self.unit) for end in (self.least, self.most))
+        low, high = units.format_quantity(self.least, self.unit), units.format_quantity(self.most, self.unit)
         number = units.format_quantity(value, self.unit) if abs(value) < _LONG else f"{value:g} {self.unit}"
         return f"must be {'0, or ' if self.zero else ''}from {low} to {high}, not {number}"
 
@@ -115,8 +115,8 @@ class Limit(Strict):
             word, end, source = "more than ten times", self.sold_most, high
         else:
             return ""
-        number, sold = (units.format_quantity(number, self.unit) for number in (value, end))
-        return f"{number} is {word} any product's value ({sold}: {source})"
+        sold = units.format_quantity(end, self.unit)
+        return f"{units.format_quantity(value, self.unit)} is {word} any product's value ({sold}: {source})"
 
 
 @lru_cache(maxsize=3)

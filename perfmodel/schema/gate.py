@@ -66,10 +66,9 @@ _piped: dict[TextIO, tuple[str, bytes]] = {}
 
 def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
     """The error for a file that exceeds a limit. what  plural noun of which there are too many"""
-    limit = format_count(most)
-    step = f"{next_step}: at most {limit} are read."
+    limit, words = format_count(most), f"{where} has more than {format_count(most)} {what}."
     return BadInputError(
-        f"{where} has more than {limit} {what}.", step, where=where, allowed=f"at most {limit}"
+        words, f"{next_step}: at most {limit} are read.", where=where, allowed=f"at most {limit}"
     )
 
 
@@ -116,18 +115,16 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
     Limits: as ``read_bounded``; not UTF-8, empty, NUL bytes -> BadInputError
     """
     raw = read_bounded(path, what, most)
+    named = f"{what} {path}"
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInputError(
-            f"{what} {path} is not UTF-8 text (byte {error.start}).", "save it as UTF-8, or check the file."
-        ) from None
+        step = "save it as UTF-8, or check the file."
+        raise BadInputError(f"{named} is not UTF-8 text (byte {error.start}).", step) from None
     if not text.strip():
-        raise BadInputError(f"{what} {path} is empty.", expected(what))
+        raise BadInputError(f"{named} is empty.", expected(what))
     if "\x00" in text:
-        raise BadInputError(
-            f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", expected(what)
-        )
+        raise BadInputError(f"{named} holds a NUL byte: it is not text, or it was cut short.", expected(what))
     return text
 
 
@@ -145,10 +142,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             long = line.count(".") >= MOST_KEY_PARTS and _LONG_KEY.search(line)
             if long or (long is None and len(_QUOTED_PART.findall(line)) >= MOST_KEY_PARTS):
                 raise ValueError(f"a key of more than {MOST_KEY_PARTS} parts ({first_line(line)})")
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise not_valid(f"{what} {path}", "TOML", error, expected(what)) from None
-    return document
 
 
 def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
@@ -165,7 +161,7 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
         return document
 
     try:
-        return decode_json(text, json.JSONDecoder(object_pairs_hook=build))[0]
+        return decode_json(text, json.JSONDecoder(object_pairs_hook=build))
     except ValueError as error:
         raise not_valid(where, "JSON", error, next_step) from None
 
@@ -175,21 +171,14 @@ def read_json(path: Path, what: str, next_step: str = "the file may have been cu
     return load_json(read_text(path, what), f"{what} {path}", next_step)
 
 
-def decode_json(
-    text: str, decoder: json.JSONDecoder | None = None, start: int | None = None
-) -> tuple[Any, int]:
-    """(a JSON value, its end): of the whole text, or from ``start`` on.
-
-    Limits: not JSON, or too many values -> ValueError
-    """
-    if not start and len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > MOST_VALUES:
+def decode_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
+    """The value of a JSON text. Limits: not JSON, or too many values -> ValueError"""
+    if len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > MOST_VALUES:
         raise ValueError(_TOO_MANY)
-    decoder = decoder or json.JSONDecoder()
     try:
-        value, end = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
+        return (decoder or json.JSONDecoder()).decode(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    return value, end
 
 
 def read_yaml(path: Path, what: str) -> Any:
@@ -198,10 +187,9 @@ def read_yaml(path: Path, what: str) -> Any:
 
     text = read_text(path, what)
     try:
-        document = _build_yaml(text, f"{what} {path}")
+        return _build_yaml(text, f"{what} {path}")
     except (yaml.YAMLError, ValueError) as error:
         raise not_valid(f"{what} {path}", "YAML", error, expected(what)) from None
-    return document
 
 
 def _build_yaml(text: str, where: str) -> Any:

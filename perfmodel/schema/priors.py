@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
-from perfmodel.schema.fields import Positive, Quantity, Strict, read_as
+from perfmodel.schema.fields import Positive, Quantity, Strict, read_as, validated
 from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name, write_whole_text
 from perfmodel.schema.gate import WIDEST, read_text, read_toml
 
@@ -220,13 +220,14 @@ class Priors(Strict):
 @lru_cache(maxsize=1)
 def load_priors() -> Priors:
     """The shipped priors."""
-    names = "collectives.toml", "bands.toml", LEARNED
-    path, bands, learned = (resources.data_path("priors", name) for name in names)
+    folder = resources.data_path("priors")
     try:
-        priors = Priors.model_validate({**read_toml(path, "priors"), "bands": read_toml(bands, "priors")})
-        return priors.model_copy(update={"learned": _NETWORKS.validate_json(read_text(learned, "priors"))})
+        learned = _NETWORKS.validate_json(read_text(folder / LEARNED, "priors"))
     except ValidationError as error:
-        raise invalid_fields(error, "priors", str(path)) from None
+        raise invalid_fields(error, "priors", str(folder)) from None
+    document = read_toml(folder / "collectives.toml", "priors")
+    bands = read_toml(folder / "bands.toml", "priors")
+    return validated(Priors, {**document, "bands": bands, "learned": learned}, "priors", str(folder))
 
 
 def save_learned(learned: Mapping[str, Mapping[str, Learned]], path: Path) -> None:
@@ -312,14 +313,14 @@ class DenseRates(Strict):
 
     def of(self, machine: str) -> GpuRate:
         """The rate of a machine's GPU. Limits: a machine that is not shipped -> BadInputError"""
-        for rate in self.gpu:
-            if rate.machine == machine:
-                return rate
-        raise BadInputError(
-            f"no rate of dense layers is known for a GPU of {machine}.",
-            "give their time for a batch, forward and backward, e.g. --dense 3ms; "
-            f"known: {', '.join(rate.machine for rate in self.gpu)}.",
-        )
+        rates = {rate.machine: rate for rate in self.gpu}
+        if machine not in rates:
+            raise BadInputError(
+                f"no rate of dense layers is known for a GPU of {machine}.",
+                "give their time for a batch, forward and backward, e.g. --dense 3ms; "
+                f"known: {', '.join(rates)}.",
+            )
+        return rates[machine]
 
     def share_of(self, generation: str) -> Share:
         """Share of a generation; for a generation without measured steps, the share of all others."""

@@ -61,7 +61,10 @@ FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
     "virtual_table_eviction_policy": ("irrelevant", "of virtual tables alone"),
     "enable_embedding_update": ("irrelevant", "rows written from outside a pass"),
     "num_embeddings_post_pruning": ("refused", "give the rows after pruning as num_embeddings"),
-    "use_virtual_table": ("refused", "rows of a virtual table are in no memory until they are trained"),
+    "use_virtual_table": (
+        "refused",
+        "its rows are in no memory until trained: give as many as num_embeddings",
+    ),
     "stash_weights": ("refused", "rows that leave the memory of the GPU during a step are not modelled"),
     # Of TorchRec's ParameterConstraints and its benchmarks, and this program's own
     "pooling_factors": ("used", "ids of a bag of each feature"),
