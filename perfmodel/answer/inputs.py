@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, Distribution, Tabl
 from perfmodel.units import counted, format_bytes, format_count
 
 Array = NDArray[np.float64]
+_write = partial(format_bytes, binary=False)
 
 DEFAULTS: dict[str, Any] = {
     "batch": 1024,
@@ -205,22 +206,20 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
     usable, hbm = room.usable_bytes, room.hbm_bytes
     if (needed > MOST_GPUS).any():
         place = int(np.argmax(needed > MOST_GPUS))
-        all_bytes, of_gpu = (format_bytes(x, binary=False) for x in (table_bytes.flat[place], usable))
         raise BadInputError(
-            f"{all_bytes} of tables need {needed.flat[place]:.3g} GPUs of {of_gpu}.",
+            f"{_write(table_bytes.flat[place])} of tables need {needed.flat[place]:.3g} GPUs of "
+            f"{_write(usable)}.",
             f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
     small = gpus < capacity.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():
         place = int(np.argmax(small))
         size, count = table_bytes.flat[place], gpus.flat[place]
-        all_bytes, share, of_gpu, held, all_ = (
-            format_bytes(x, binary=False) for x in (size, size / count, usable, usable * count, hbm)
-        )
         raise TooFewGpusError(
-            f"{all_bytes} of tables over {count:.0f} GPUs is {share} of rows each, above the {of_gpu} of "
-            f"{all_} that tables may use.",
-            f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for {held} of rows.",
+            f"{_write(size)} of tables over {count:.0f} GPUs is {_write(size / count)} of rows each, above "
+            f"the {_write(usable)} of {_write(hbm)} that tables may use.",
+            f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for "
+            f"{_write(usable * count)} of rows.",
         )
 
 
@@ -228,7 +227,7 @@ def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
     if (rows < 1).any():
         place = int(np.argmax(rows < 1))
         raise BadInputError(
-            f"{format_bytes(rows.flat[place] * row_bytes.flat[place], binary=False)} is less than one row of "
+            f"{_write(rows.flat[place] * row_bytes.flat[place])} is less than one row of "
             f"{row_bytes.flat[place]:.0f} bytes in each table.",
             "a number without a unit is bytes: give a size like 10GB or 10TB (--table-size).",
         )
@@ -302,21 +301,20 @@ class GpuCount:
 
     def describe_memory(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
-        total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
         named = [("rows", self.rows_bytes), ("optimizer state", self.optimizer_bytes)]
         named += [("exchange buffers", self.buffer_bytes)]
-        texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
+        texts = [f"{name} {_write(size)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
-        return form.format(f"{total} of {usable} per GPU", parts)
+        return form.format(f"{_write(self.memory_bytes)} of {_write(self.usable_bytes)} per GPU", parts)
 
     def __str__(self) -> str:
-        room, sizes = self.usable_bytes, (self.table_bytes, self.state_bytes, self.usable_bytes)
-        size, state, usable = (format_bytes(x, binary=False) for x in sizes)
-        size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
+        room, size, usable = self.usable_bytes, _write(self.table_bytes), _write(self.usable_bytes)
+        if self.state_bytes:
+            size = f"({size} + {_write(self.state_bytes)} of optimizer state)"
         alone = capacity.round_to_nodes(self.for_rows, self.gpus_per_node)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
-            usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
+            usable = f"({usable} − {_write(self.buffer_bytes)} of buffers)"
         ratio = (self.table_bytes + self.state_bytes) / room
         if self.rule == GIVEN:
             where, fewest = counted(self.gpus, "GPU"), format_count(self.for_rows)
@@ -343,8 +341,6 @@ def count_gpus(
     # A number that was given is kept even where it does not fit: the answer then says so.
     rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    parts = memory.rows_bytes, memory.optimizer_bytes, memory.buffer_bytes / basis.buffer_weight
-    rows, state, buffers = (float(sizes[place]) for sizes in parts)
     (per_element, per_row), tables = basis.state, work.tables
     every = float((tables.count * tables.rows * (tables.dim * per_element + per_row)).sum())
     return GpuCount(
@@ -357,10 +353,10 @@ def count_gpus(
         reserve=reserve,
         gpus_per_node=node,
         shard_bytes=size / gpus,
-        rows_bytes=rows,
-        optimizer_bytes=state,
+        rows_bytes=float(memory.rows_bytes[place]),
+        optimizer_bytes=float(memory.optimizer_bytes[place]),
         state_bytes=every,
-        buffer_bytes=buffers,
+        buffer_bytes=float(memory.buffer_bytes[place] / basis.buffer_weight),
         fits=bool(capacity.check_fits(float(memory.total_bytes[place]), work.usable_bytes)),
     )
 

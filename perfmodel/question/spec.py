@@ -184,8 +184,8 @@ class CommandOptions:
         values: dict[str, Any] = {}
         remaining = []
         for text in texts or ():
-            name, equals, value = (piece.strip() for piece in text.partition("="))
-            name = name.replace("-", "_")
+            typed, equals, value = text.partition("=")
+            name, value = typed.strip().replace("-", "_"), value.strip()
             if not equals or name not in settable:
                 nearest = difflib.get_close_matches(name, settable, n=1, cutoff=0.7)
                 if nearest and name not in KEYS:

@@ -330,10 +330,8 @@ def read_calibration(path: Path) -> Calibration:
 
 def list_calibrations(machine: str | None = None) -> list[str]:
     """Names of the shipped calibrations, ``machine/backend-version-clock``."""
-    root = resources.data_path(_FOLDER)
-    names = [
-        f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in sorted(root.glob(f"*/*{_SUFFIX}"))
-    ]
+    paths = sorted(resources.data_path(_FOLDER).glob(f"*/*{_SUFFIX}"))
+    names = [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in paths]
     return [name for name in names if machine is None or name.startswith(machine + "/")]
 
 
@@ -348,7 +346,6 @@ def load_calibration(name_or_path: str | Path) -> Calibration:
     text = str(name_or_path)
     if isinstance(name_or_path, str) and text in list_calibrations():
         return shipped_calibration(text)
-    path = Path(text)
-    if path.suffix == _SUFFIX or os.path.exists(text):  # not Path.exists: any text may be a name
-        return read_calibration(path)
+    if text.endswith(_SUFFIX) or os.path.exists(text):  # not Path.exists: any text may be a name
+        return read_calibration(Path(text))
     raise unknown_name("calibration", text, [LATEST, *list_calibrations()])

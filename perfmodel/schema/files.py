@@ -291,15 +291,12 @@ def runs_folder() -> Path:
     return home_folder() / "runs"
 
 
-def runs_by_age(folder: Path | None = None) -> list[Path]:
-    """Folders of runs below ``folder`` or ``runs_folder``, last written first.
+def runs_by_age() -> list[Path]:
+    """Folders of runs below ``runs_folder``, last written first; at one instant, the last by name.
 
-    Limits: no run, or an unreadable folder -> empty; a run that was put aside -> left out; written at
-    the same instant -> the last by name
+    Limits: no run, or an unreadable folder -> empty; a run that was put aside -> left out
     """
-    root = folder or runs_folder()
-    try:
-        runs = [(path.stat().st_mtime_ns, path.parent) for path in root.glob(f"*/{SAMPLES_NAME}")]
-    except OSError:
-        return []
-    return [run for _, run in sorted(runs, reverse=True) if BROKEN not in run.name]
+    with contextlib.suppress(OSError):
+        runs = [(path.stat().st_mtime_ns, path.parent) for path in runs_folder().glob(f"*/{SAMPLES_NAME}")]
+        return [run for _, run in sorted(runs, reverse=True) if BROKEN not in run.name]
+    return []

@@ -260,19 +260,16 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
     if not lines:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
     header = header_of(lines[0], file)
-    good: list[tuple[int, PointLine | Visit | Finish]] = []
-    damage: list[Damage] = []
+    good, damage = list[tuple[int, PointLine | Visit | Finish]](), list[Damage]()
     visits: dict[str, list[Visit]] = {}  # so far, of each point
     for number, text in enumerate(lines[1:], 2):
         if not (bare := text.strip(_BLANK)):
             continue
         try:
             line = _parse_line(bare, number, file)
+            why = "a second header" if isinstance(line, RunHeader) else _find_contradiction(line, visits)
         except BadInputError as error:
             why = error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
-            damage.append(Damage(number, why))
-            continue
-        why = _find_contradiction(line, visits)
         if why or isinstance(line, RunHeader):
             damage.append(Damage(number, why))
             continue
@@ -284,10 +281,8 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
     return RunLines(header, len(complete), good, damage)
 
 
-def _find_contradiction(line: RunHeader | PointLine | Visit | Finish, visits: dict[str, list[Visit]]) -> str:
+def _find_contradiction(line: PointLine | Visit | Finish, visits: dict[str, list[Visit]]) -> str:
     """Why a readable line contradicts the visits before it, by point; "" if it is usable."""
-    if isinstance(line, RunHeader):
-        return "a second header"
     if isinstance(line, PointLine):
         return "" if line.key == line.point.key else "the key is not that of the point"
     if line.key not in visits:

@@ -6,6 +6,7 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
 from perfmodel.schema.fields import Ranks, Seconds, Strict, limits_of, require_one_of, validated
-from perfmodel.schema.files import cell, expected, first_line, shown, unknown_name, write_whole_text
+from perfmodel.schema.files import cell, expected, shown, unknown_name, write_whole_text
 from perfmodel.schema.gate import read_csv_lines, split_csv
 
 if TYPE_CHECKING:
@@ -108,33 +109,27 @@ def _list_files(path: str | Path | None, backend: str | None) -> list[Path]:
         folders = [backend] if backend else SAMPLE_BACKENDS  # kernels/ has files of other columns
         return sorted(file for name in folders for file in root.glob(f"{name}/*.csv"))
     folder = Path(path)
-    try:
-        if not folder.is_dir():
-            return [folder]
-        files = sorted(folder.rglob("*.csv"))
-    except (OSError, ValueError) as error:
-        raise BadInputError(
-            f"{_WHAT} {path!s} cannot be read: {first_line(str(error))}.", "check the path."
-        ) from None
-    if not files:
-        raise BadInputError(f"folder {folder} holds no sample file (*.csv).", expected(_WHAT))
-    return files
+    if not os.path.isdir(folder):  # reading says what is wrong with a file
+        return [folder]
+    if files := sorted(folder.rglob("*.csv")):
+        return files
+    raise BadInputError(f"folder {folder} holds no sample file (*.csv).", expected(_WHAT))
 
 
 def _read_rows(lines: list[tuple[int, list[str]]], where: str) -> list[_Sample]:
     """Validated rows. Limits: an unusable line -> BadInputError that names the first"""
     names = [name.strip() for name in lines[0][1]]
     missing = [name for name in COLUMNS if name not in names]
-    unknown = [name for name in names if name not in COLUMNS]
+    unknown = [shown(name) for name in names if name not in COLUMNS]
     if missing or unknown or len(names) != len(set(names)):
         problem = [f"missing column {', '.join(missing)}"] if missing else []
-        problem += [f"unknown column {', '.join(shown(name) for name in unknown[:5])}"] if unknown else []
+        problem += [f"unknown column {', '.join(unknown[:5])}"] if unknown else []
         problem += [] if problem else ["a column appears twice"]
         raise BadInputError(f"{_WHAT} {where}: {'; '.join(problem)}.", expected(_WHAT))
-    numbers = [number for number, _ in lines[1:]]
     for number, row in lines[1:]:
         if len(row) != len(names):
             raise _refuse_row(where, number, f"{len(row)} fields instead of {len(names)}")
+    numbers = [number for number, _ in lines[1:]]
     records = [{name: text.strip() for name, text in zip(names, row, strict=True)} for _, row in lines[1:]]
     rows = validated(_SampleFile, {"rows": records}, _WHAT, where, numbers).rows
     earlier: set[_Sample] = set()
