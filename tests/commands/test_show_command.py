@@ -52,6 +52,8 @@ def test_calibrations_and_show(cli: Any) -> None:
     assert "t = ((" in cli("show", SHIPPED).out
     both = cli("show", "h100-sxm-ib/nccl-2.27.3-stream", "--compare", SHIPPED)
     assert "B/A" in both.out
+    apart = cli("show", "h200-sxm-ib/nvshmem-3.3.9-device", "--compare", SHIPPED).out
+    assert all(re.search(f"Only {side} has [0-9]+ cell", " ".join(apart.split())) for side in "AB")
     assert max(len(line) for line in both.out.splitlines()) <= WIDTH
 
 

@@ -156,13 +156,9 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 def test_lines_that_hold_nothing_count_for_nothing(tmp_path: Path, line: str) -> None:
     """What a lost machine or an editor leaves: blank lines, zero bytes before a line and behind the last."""
     point = collective()
-    lines = [
-        HEADER,
-        *lines_of(point, status=None),
-        line,
-        "\0\0" + visit(point, 1e-6).model_dump_json() + "\n",
-    ]
-    run = read_run(write(tmp_path, *lines, finish(point), tail="\0" * 100))
+    timed = "\0\0" + visit(point, 1e-6).model_dump_json() + "\n"
+    lines = [*lines_of(point, status=None), line, timed, finish(point)]
+    run = read_run(write(tmp_path, HEADER, *lines, tail="\0" * 100))
     assert run.complete and [v.times_s for v in run.visits[point.key]] == [[1e-6]]
 
 
@@ -250,9 +246,7 @@ def test_the_fuller_calibration_is_taken_before_the_preferred_clock(folder: Path
     assert calibration_in(folder, clock="eager").name == FULL
 
 
-def test_a_complete_calibration_goes_before_a_partial_one_and_one_that_projects_before_both(
-    folder: Path,
-) -> None:
+def test_a_complete_calibration_goes_before_a_partial_one(folder: Path) -> None:
     add(folder, FULL, complete=False)
     add(folder, "gloo.json", lambda c: c.gpus == 2, backend=Backend.GLOO, complete=True)
     assert calibration_in(folder).name == "gloo.json"
@@ -310,9 +304,7 @@ def test_a_folder_that_gives_no_calibration_says_why(
     is_an_error(called(*command, str(folder)), 3, "functional check")
 
 
-def test_a_calibration_cut_short_is_written_anew_by_the_line_that_is_printed(
-    folder: Path,
-) -> None:
+def test_a_calibration_cut_short_is_written_anew_by_the_line_that_is_printed(folder: Path) -> None:
     (folder / FULL).write_bytes((folder / FULL).read_bytes()[:200])
     for words in (("show", "latest"), ("project", "--gpus", "2", "--calibration", str(folder))):
         is_an_error(called(*words), 2, FULL, "perfmodel calibrate --quick --machine four-cores")
@@ -322,7 +314,4 @@ def test_the_line_that_measures_goes_to_the_same_place(folder: Path, tmp_path: P
     assert calibrate_line(folder) == "perfmodel calibrate --quick --machine four-cores"
     assert calibrate_line(folder, preset="") == "perfmodel calibrate --machine four-cores"
     away = Path(shutil.copytree(folder, tmp_path / "my runs" / folder.name))
-    line = calibrate_line(away, "--only", "gloo")
-    assert line == (
-        f"perfmodel calibrate --only gloo --quick --out '{tmp_path / 'my runs'}' --machine four-cores"
-    )
+    assert calibrate_line(away, "--only", "gloo").endswith(f" --out '{away.parent}' --machine four-cores")

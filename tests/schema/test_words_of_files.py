@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from oracles.made_logs import line, write
 
-from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.files import cell
 
 HEAD = "gpu,collective,payload_bytes,gpus,gpus_per_node,time_s"
@@ -58,19 +57,6 @@ def test_every_reason_for_not_fitting_a_sample_has_its_number(cli: Any, tmp_path
     assert first.startswith("32 samples of nccl")
     assert first.endswith("13 fitted, 13 in place, 1 duplicate, 5 of another variant, type or collective")
     assert max(map(len, outcome.out.splitlines())) <= 100
-
-
-def test_a_comparison_says_what_it_leaves_out(cli: Any) -> None:
-    names = ("h200-sxm-ib/nvshmem-3.3.9-device", "h200-sxm-ib/nccl-2.29.2-stream")
-    first, second = map(load_calibration, names)
-    cells = [{(c.collective, c.gpus, c.domain_gpus) for c in item.curves} for item in (first, second)]
-    shown = cli("show", names[0], "--compare", names[1])
-    words = " ".join(shown.out.split())
-    for letter, mine in (("A", cells[0] - cells[1]), ("B", cells[1] - cells[0])):
-        assert mine and f"Only {letter} has {len(mine)} cell" in words
-    assert "- outside the sizes that were measured" in words
-    same = cli("show", names[0], "--compare", names[0]).out
-    assert "Only" not in same
 
 
 @pytest.mark.parametrize("command", ["project", "plan"])
