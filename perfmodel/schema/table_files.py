@@ -45,40 +45,11 @@ TABLE_SUFFIXES = (".csv", *_READERS)
 MARK = "num_embeddings"
 """A field that every ``EmbeddingBagConfig`` has, and no table in our format."""
 
-FIELDS: Mapping[str, tuple[Literal["used", "irrelevant", "refused"], str]] = {
-    MARK: ("used", "rows"),
-    "embedding_dim": ("used", "dim"),
-    "name": ("used", "name"),
-    "data_type": ("used", "dtype"),
-    "feature_names": ("used", "features"),
-    "pooling": ("used", "SUM or MEAN, or the number of ids"),
-    "need_pos": ("used", "weighted: a position travels with each id, as a weight does"),
-    "total_num_buckets": ("used", "buckets"),
-    "weight_init_max": ("irrelevant", "values of the weights"),
-    "weight_init_min": ("irrelevant", "values of the weights"),
-    "init_fn": ("irrelevant", "values of the weights"),
-    "input_dim": ("irrelevant", "range of the ids before they are hashed"),
-    "virtual_table_eviction_policy": ("irrelevant", "of virtual tables alone"),
-    "enable_embedding_update": ("irrelevant", "rows written from outside a pass"),
-    "num_embeddings_post_pruning": ("refused", "give the rows after pruning as num_embeddings"),
-    "use_virtual_table": (
-        "refused",
-        "its rows are in no memory until trained: give as many as num_embeddings",
-    ),
-    "stash_weights": ("refused", "rows that leave the memory of the GPU during a step are not modelled"),
-    # Of TorchRec's ParameterConstraints and its benchmarks, and this program's own
-    "pooling_factors": ("used", "ids of a bag of each feature"),
-    "pooling_factor": ("used", "ids of a bag"),
-    "avg_pooling_factor": ("used", "ids of a bag"),
-    "pooling_type": ("used", "as pooling"),
-    "config_class": ("used", "EmbeddingBagConfig"),
-    "embedding_names": ("irrelevant", "names of the features"),
-    "count": ("used", "count"),
-}
-"""Every field of TorchRec: used, irrelevant to time and memory, or refused if it is set, and why."""
+FIELDS: Mapping[str, Sequence[str]] = read_toml(
+    resources.data_path("limits", "torchrec_fields.toml"), "fields of TorchRec"
+)
+"""Every field of TorchRec: used, irrelevant to time and memory, or refused if it is set; as what, or why."""
 
-_RENAMED = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count", "need_pos": "weighted"}
-_RENAMED |= {"total_num_buckets": "buckets"}
 _FACTORS = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
 _DTYPES = {
     **{name: name for name in ("fp32", "fp16", "bf16", "int8")},
@@ -320,7 +291,8 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         reason = packed if dtype in ("int4", "int2") else "is not known"
         step = f"known: {', '.join(sorted(map(str.upper, _DTYPES)))}."
         raise BadInputError(f"{where}: data_type {shown(config['data_type'])} {reason}.", step)
-    entry = {ours: config[name] for name, ours in _RENAMED.items() if config.get(name) is not None}
+    entry = {FIELDS[name][1]: value for name, value in config.items() if value is not None}
+    entry = {name: value for name, value in entry.items() if name in _TableEntry.model_fields}
     return entry | {"dtype": _DTYPES[dtype]} | _read_bags(config, where)
 
 
