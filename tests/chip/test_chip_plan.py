@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -111,3 +112,5 @@ def test_tables_have_ids_of_their_own() -> None:
     on_chip = place_tables(load_chip("ascend-910"), two, 512)
     assert on_chip[0].count_misses(np.zeros(1))[0] == pytest.approx(1)
     assert on_chip[1].count_misses(np.zeros(1))[0] == pytest.approx(512, rel=0.01)
+    two = PlanTables.of(TableSet("two", (hot, replace(even, features=3))), UNIFORM)
+    assert [table.batch for table in place_tables(load_chip("ascend-910"), two, 512)] == [512, 3 * 512]

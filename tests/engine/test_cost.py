@@ -35,10 +35,12 @@ MLPERF = PlanTables.load("mlperf-dlrm-dcnv2")
 @pytest.mark.parametrize("ids", ["uniform", "zipf:1.1", "histogram:fbgemm-t856", "own"])
 def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objective: str) -> None:
     known, given = load_tables("mlperf-dlrm-dcnv2"), "zipf:0.9" if ids == "own" else ids
-    if ids == "own":  # every second table says its ids itself, every third has weights
+    if ids == "own":  # every second table says its ids itself and has two features; every third has weights
         own = [None, parse_distribution("zipf:1.1")]
         each = [
-            replace(table, distribution=own[at % 2], weighted=at % 3 == 0)
+            replace(
+                table, distribution=own[at % 2], weighted=at % 3 == 0, features=1 + at % 2, buckets=at % 5 * 7
+            )
             for at, table in enumerate(known.tables)
         ]
         known = replace(known, tables=tuple(each))
