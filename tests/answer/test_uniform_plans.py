@@ -256,3 +256,13 @@ def test_column_parts_are_whole_vectors_of_every_table() -> None:
         assert isinstance(found, UniformPlan)
         for table, placement in zip(shapes, found.plan.placements, strict=True):
             assert placement.scheme.col_parts == 1 or table.dim % (4 * placement.scheme.col_parts) == 0
+
+
+def test_ways_that_are_priced_together_come_out_as_alone() -> None:
+    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("criteo-kaggle"), 1024, 16)
+    priced = UniformPlans(evaluator, 68e9)
+    priced.bound_times(list(WAYS))
+    for way in WAYS:
+        alone, together = UniformPlans(evaluator, 68e9).find_best(way), priced.find_best(way)
+        assert isinstance(alone, UniformPlan) and isinstance(together, UniformPlan)
+        assert (together.scheme, together.cost.time_s) == (alone.scheme, alone.cost.time_s)

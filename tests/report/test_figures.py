@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -14,8 +14,9 @@ import pytest
 from perfmodel.answer import Question, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_shardings, rank_shardings
 from perfmodel.answer.sweep import GRIDS
-from perfmodel.errors import NoCalibrationError
+from perfmodel.model import popularity as look_ups
 from perfmodel.model.curves import hockney_time
+from perfmodel.model.popularity import build_popularity
 from perfmodel.report.figures import heat_maps
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import load_measured
@@ -23,6 +24,7 @@ from perfmodel.report.figures.registry import FIGURES, draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.figures.validation import compare_points
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import format_ratio, format_time
 from perfmodel.validate import accuracy
 
@@ -136,19 +138,6 @@ def test_rules_stand_where_a_node_and_a_domain_end(machine: str, gpus: list[int]
 def test_the_papers_slowdowns_are_marks_of_its_machine_alone(options: Any, marks: list[float]) -> None:
     block = draw("slowdown", subject(**DEFAULT, **options))
     assert [y for trace in traces(block, "markers") for y in trace.y] == marks
-
-
-def test_sizes_that_a_calibration_does_not_cover_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Subject.ask
-
-    def ask(on_top: Subject, **changes: Any) -> Any:
-        if changes["table_bytes"] > 1e12:
-            raise NoCalibrationError("no such ranks.")
-        return whole(on_top, **changes)
-
-    monkeypatch.setattr(Subject, "ask", ask)
-    block = draw("slowdown", subject(**GRID))
-    assert max(row["table_bytes"] for row in block.data if row["line"] == "TorchRec's fastest") == 1e12
 
 
 def test_bars_are_the_changes_that_help_and_the_sentence_is_the_best() -> None:
@@ -379,6 +368,17 @@ def test_the_sentence_of_the_roofline_follows_the_data() -> None:
     tables = draw("roofline", alone(tables=MODEL, gpus=16, batch=512, table_bytes=None))
     rows = [row for row in tables.data if row["batch"] == 512]
     assert rows[-1]["working_set_bytes"] == load_machine("h100-sxm-ib").value("hbm_bytes")
+
+
+def test_a_table_of_so_many_rows_is_worked_out_for_all_batches_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = project_one(gpus=16, tables="criteo-kaggle", distribution=parse_distribution("zipf:1.05"))
+    few = lru_cache(maxsize=2)(build_popularity.__wrapped__)
+    monkeypatch.setattr(look_ups, "build_popularity", few)
+    sizes = {row["working_set_bytes"] for row in draw("roofline", Subject(answer, answer)).data}
+    tables, batches = answer.table_count, 3
+    assert few.cache_info().misses < tables * len(sizes) * (batches - 1)
 
 
 # Predicted against measured
