@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from perfmodel.collectives.bands import links_of
+from perfmodel.collectives.bands import name_links
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import across_rate
 from perfmodel.fit.build import FORCED, select_usable
@@ -168,7 +168,7 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
         family=[FAMILIES.get(name, name) for name in collectives],
         where=np.where(across, "across", "in"),
         known=[find_known(calibration, name, int(g), int(d), float(size)) for name, g, d, size in cells],
-        links=np.where(across, machine.links.network, links_of(machine, across=False)),
+        links=np.where(across, machine.links.network, name_links(machine, across=False)),
         log_error=np.log(points["predicted_s"] / points["time_s"]),
     )
 

@@ -15,7 +15,7 @@ from calibrate.machine.identity import gpu_machine
 from perfmodel.cli.chosen import calibration_file, calibration_of, machine_of
 from perfmodel.cli.imports import doubt_gpu, unread_text
 from perfmodel.cli.output import check_target, emit, emit_json, note, warn_all
-from perfmodel.collectives.choose import nearest_calibration
+from perfmodel.collectives.choose import choose_nearest
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
 from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError
@@ -109,7 +109,7 @@ def _judge(
     (backend, version, gpu, logged), machine = result.stack, named or _recognize(result)
     if calibration is None:
         try:
-            nearest = nearest_calibration(machine, Backend(backend), Clock(logged), version)
+            nearest = choose_nearest(machine, Backend(backend), Clock(logged), version)
         except NoCalibrationError as error:
             raise NoCalibrationError(error.message, "give another --machine, or a --calibration.") from None
         model = CollectiveModel(machine, nearest)

@@ -27,7 +27,6 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn, warn_all
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
-from perfmodel.collectives.library import Faster
 from perfmodel.engine.settings import BEST, load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.passes import CollectiveOptions
@@ -133,9 +132,8 @@ def models_of(
     if library != BEST:
         return (CollectiveModel.load(machine, library, clock, calibration),), ()
     setting = load_setting(machine, BEST, clock, calibration=calibration)
-    links = setting.links
-    libraries = (links.first, links.second) if isinstance(links, Faster) else (links,)
-    return tuple(each.times for each in libraries if isinstance(each.times, CollectiveModel)), setting.notes
+    libraries = setting.links.libraries.values()
+    return tuple(times for times in libraries if isinstance(times, CollectiveModel)), setting.notes
 
 
 def check_alignment(frame: pd.DataFrame, models: Sequence[CollectiveModel]) -> None:
@@ -197,7 +195,7 @@ def answers_of_faster(models: Sequence[CollectiveModel], rows: pd.DataFrame) -> 
     refused: list[NoCalibrationError] = []
     for model in models:
         try:
-            answers.append(model.answers(rows).assign(library=str(model.calibration.backend)))
+            answers.append(model.predict(rows).assign(library=str(model.calibration.backend)))
         except NoCalibrationError as error:
             refused.append(error)
     if not answers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import RING_BACKENDS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.priors import Ends, load_priors
+from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -20,8 +20,7 @@ Bools = npt.NDArray[np.bool_]
 _Z95 = 1.96
 
 
-@dataclass(frozen=True)
-class BandPart:
+class BandPart(NamedTuple):
     """A part of a band and its reason (``what``): how far ln t may be below and above, on the grid of sizes.
 
     The parts of a band add up.
@@ -32,7 +31,7 @@ class BandPart:
     above: Floats
 
 
-def links_of(machine: Machine, *, across: bool) -> str:
+def name_links(machine: Machine, *, across: bool) -> str:
     """Name of the links in the table of bands: a network, or what joins the GPUs of a domain."""
     if across:
         return "slingshot" if machine.links.network == "slingshot" else "network"
@@ -47,53 +46,47 @@ def build_band(
     """The band of a group of ranks on the machine that was measured, on the grid of sizes.
 
     measured  sizes whose time comes from a measured cell of these ranks, or from two around them
-    A measured time of this very cluster has the error of its curve (``curve_errors``). Of a cluster like it,
-    and where a law takes over, the band is how far whole operators were that no fit had seen
+    A measured time of this very cluster has the error of its curve (``find_curve_errors``). Of a cluster like
+    it, and where a law takes over, the band is how far whole operators were that no fit had seen
     (``data/priors/bands.toml``). A law's grows with each doubling of domains, inside one of ranks, beyond the
     largest that was measured.
     """
-    across, priors = group.domains > 1, load_priors()
-    links, table = links_of(machine, across=across), priors.bands
+    across, priors, own = group.domains > 1, load_priors(), calibration.this_cluster
+    table, links = priors.bands, name_links(machine, across=across)
     classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")
-
-    def read(ends: Ends) -> Floats:
-        return np.array([ends.below, ends.above])[:, classes]
-
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
     alike = [c for c in cells if c.collective == collective]
-    of_cluster = calibration.this_cluster and bool(cells)
-    row = table.find(links, this_cluster=of_cluster, law=True)
-    reason = (
-        "a law, on more GPUs of a measured cluster"
-        if of_cluster
-        else f"a law, on clusters of {len(row.operators)} operators"
-    )
-    ends = read(row)
+    row = table.find(links, this_cluster=own and bool(cells), law=True)
+    reason = f"a law, on clusters of {len(row.operators)} operators"
+    reason = "a law, on more GPUs of a measured cluster" if row.this_cluster else reason
+    ends = np.array([row.below, row.above])[:, classes]
     if measured.any():
         near = table.find(links, this_cluster=False, law=False)
-        measured_ends, cause = read(near), f"measured, on clusters of {len(near.operators)} operators"
-        if calibration.this_cluster:
+        measured_ends = np.array([near.below, near.above])[:, classes]
+        cause = f"measured, on clusters of {len(near.operators)} operators"
+        if own:
             curve = calibration.curve(collective, group.gpus, group.domain_gpus)
-            measured_ends = np.max([curve_errors(c) for c in ([curve] if curve else alike)], axis=0)
+            measured_ends = np.max([find_curve_errors(c) for c in ([curve] if curve else alike)], axis=0)
             cause = "a size left out of its measured curve"
         ends = np.where(measured, measured_ends, ends)
         reason = cause if measured.all() else f"{cause}; beyond its sizes {reason}"
     law = calibration.law(collective)
-    learned = priors.learned_of(law.law, machine.network_priors) if law and across else None
-    shared = learned.domains if learned and not calibration.this_cluster else [1.0]
+    learned = priors.learned_of(law.law, machine.network_priors) if law and across and not own else None
     counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in alike]
-    farthest = np.maximum(shared, max([*counts, 2])) * np.ones(len(table.classes))
-    doublings = (
-        np.log2(np.maximum((group.domains if across else group.gpus) / farthest, 1))[classes] * ~measured
+    farthest = np.maximum(learned.domains if learned else 1.0, max([*counts, 2])) * np.ones(
+        len(table.classes)
     )
+    beyond = (group.domains if across else group.gpus) / farthest
+    doublings = np.log2(np.maximum(beyond, 1))[classes] * ~measured
     parts = [BandPart(reason, *ends)]
     if doublings.any():
         reason = f"more {'domains' if across else 'GPUs'} than were measured, for each doubling"
-        parts.append(BandPart(reason, *(doublings * read(table.growth))))
+        growth = np.array([table.growth.below, table.growth.above])[:, classes]
+        parts.append(BandPart(reason, *(doublings * growth)))
     return parts
 
 
-def curve_errors(curve: Curve) -> Floats:
+def find_curve_errors(curve: Curve) -> Floats:
     """How far ln t of a cluster's own curve may be, on the grid: its scatter, and sizes left out in turn."""
     sizes, noise = np.array(curve.anchor_bytes), load_priors().uncertainty
     left_out = curve.left_out_log_sd or [noise.unknown_left_out_log_sd] * sizes.size
@@ -114,5 +107,5 @@ def widen_band(
         parts.append((reason, noise.unseen_log_sd))
     if borrowed and calibration.backend in RING_BACKENDS and calibration.backend is not machine.ring_backend:
         parts.append(("another library's measurements", noise.other_library_log_sd))
-    flat = np.ones(GRID_BYTES.size)
-    return [BandPart(reason, _Z95 * log_sd * flat, _Z95 * log_sd * flat) for reason, log_sd in parts]
+    wide = _Z95 * np.ones(GRID_BYTES.size)
+    return [BandPart(reason, log_sd * wide, log_sd * wide) for reason, log_sd in parts]

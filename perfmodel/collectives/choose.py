@@ -8,7 +8,7 @@ from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 
-def version_key(version: str) -> tuple[int, ...]:
+def rank_version(version: str) -> tuple[int, ...]:
     """Sort key of a dotted version; parts that are words do not count. Limits: "2.29.2" > "2.9" > "2"."""
     return tuple(int(piece) if piece.isdigit() else 0 for piece in version.replace("-", ".").split("."))
 
@@ -19,32 +19,26 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
-    matching = _list_matching(machine.name, backend, clock)
+    matching, seen, like = _list_matching(machine.name, backend, clock), {machine.name}, machine.links.like
+    while not matching and like not in seen and like in list_machines():
+        seen.add(like)
+        lender = load_machine(like)
+        library = lender.ring_backend if backend is machine.ring_backend else backend
+        matching, like = _list_matching(lender.name, library, clock), lender.links.like
     if matching:
         return matching[0]
-    seen = {machine.name}
-    like = machine.links.like
-    while like and like not in seen and like in list_machines():
-        seen.add(like)
-        vendors = backend is machine.ring_backend
-        borrowed = _list_matching(like, load_machine(like).ring_backend if vendors else backend, clock)
-        if borrowed:
-            return borrowed[0]
-        like = load_machine(like).links.like
-    names = list_calibrations(machine.name)
-    remedy = "measure it (perfmodel calibrate) and use --calibration latest."
     request = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
         f"nothing of any evidence class for {request} on {machine.name}; "
-        f"calibrations: {', '.join(names) or 'none'}.",
+        f"calibrations: {', '.join(list_calibrations(machine.name)) or 'none'}.",
         f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
         "perfmodel import LOG…"
         if backend in LAW_BACKENDS
-        else remedy,
+        else "measure it (perfmodel calibrate) and use --calibration latest.",
     )
 
 
-def nearest_calibration(machine: Machine, backend: Backend, clock: Clock, version: str) -> Calibration:
+def choose_nearest(machine: Machine, backend: Backend, clock: Clock, version: str) -> Calibration:
     """The calibration of this clock, if there is one, and of the version nearest to ``version``.
 
     Limits: version "" or a machine without its own -> ``choose_calibration``
@@ -53,22 +47,19 @@ def nearest_calibration(machine: Machine, backend: Backend, clock: Clock, versio
     if not matching or not version:
         usable = clock if matching and matching[0].clock is clock else None
         return choose_calibration(machine, backend, usable)
-    return min(matching, key=lambda item: abs(_place(item.library_version) - _place(version)))
 
+    def place(version: str) -> int:  # near versions are near numbers: 2.29.2 is 229 02, 2.9 is 209 00
+        major, minor, patch = (*rank_version(version), 0, 0)[:3]
+        return (major * 100 + minor) * 100 + patch
 
-def _place(version: str) -> int:
-    """A version as a number, so that near versions are near numbers.
-
-    Limits: 2.29.2 is 229 02, 2.9 is 209 00
-    """
-    major, minor, patch = (*version_key(version), 0, 0)[:3]
-    return (major * 100 + minor) * 100 + patch
+    return min(matching, key=lambda item: abs(place(item.library_version) - place(version)))
 
 
 def _list_matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
-    matching = []
-    for name in list_calibrations(machine):
-        stem = name.split("/", 1)[1]
-        if stem.startswith(f"{backend}-") and (clock is None or stem.endswith(f"-{clock}")):
-            matching.append(shipped_calibration(name))
-    return sorted(matching, key=lambda c: (c.preferred, version_key(c.library_version)), reverse=True)
+    stems = {name: name.split("/", 1)[1] for name in list_calibrations(machine)}
+    matching = [
+        shipped_calibration(name)
+        for name, stem in stems.items()
+        if stem.startswith(f"{backend}-") and (clock is None or stem.endswith(f"-{clock}"))
+    ]
+    return sorted(matching, key=lambda c: (c.preferred, rank_version(c.library_version)), reverse=True)

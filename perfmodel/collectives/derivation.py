@@ -6,7 +6,7 @@ Times are logarithms on the grid of sizes (``link_laws``), each with evidence.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 
 _MOST = 64  # calibrations that are kept: more than a page or a sweep asks of at once
+_ROUNDING = 1.001  # logs round sizes: one that was measured does not count as beyond the measured ones
 _cache: dict[tuple[object, ...], Calibrated] = {}
 
 
@@ -59,19 +60,8 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One step in the derivation of a time.
-
-    what  the step, in words;  log_time  ln t on the grid after the step
-    """
-
-    what: str
-    log_time: Floats
-
-
-@dataclass(frozen=True)
 class Correction:
-    """The law's error on the nearest group of this very cluster that was measured, on the grid of sizes.
+    """The law's error on a group of this very cluster that was measured, or on its own cell's last size.
 
         corr = (t_near / law_near)^fade                                         [-]
 
@@ -92,20 +82,18 @@ class Correction:
     fade: Floats
 
 
-@dataclass(frozen=True)
-class Derivation:
+class Derivation(NamedTuple):
     """ln t on the grid, and how it was derived.
 
-    measured    sizes whose time is that of measured cells
-    stages      the derivation; the last stage is ``log_time``;  basis  source of the time, in words
+    measured    sizes whose time is that of measured cells;  evidence  ranks
+    stages      the derivation: each step in words, with ln t after it
     correction  of the law by a measured cell, if there is one
     """
 
     log_time: Floats
     measured: Bools
     evidence: Codes
-    basis: str
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[tuple[str, Floats], ...] = ()
     correction: Correction | None = None
 
 
@@ -118,157 +106,123 @@ def derive_time(base: Calibrated, collective: str, group: Group) -> Derivation:
     """
     key = collective, group
     if key not in base.derived:
-        law = base.calibration.law(collective)
         curve = base.calibration.curve(collective, group.gpus, group.domain_gpus)
-        # What was measured comes before what lies between two measurements, and the law comes last.
-        if curve is None:
-            derived = interpolate_cells(base, collective, group) or from_law(base, law, collective, group)
-        elif law is None:
-            derived = from_curve(base.calibration, curve)
+        if curve is not None:
+            base.derived[key] = extend_by_law(base, curve, group)
+        elif cells := find_cells_around(base.calibration, collective, group):
+            base.derived[key] = interpolate_cells(base, cells, group)
         else:
-            cell = from_curve(base.calibration, curve)
-            derived = extend_by_law(cell, curve, from_law(base, law, collective, group))
-        base.derived[key] = derived
+            base.derived[key] = compute_by_law(base, collective, group)
     return base.derived[key]
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
     """Time of a stored curve [s]; see ``interpolate_anchors``."""
-    return interpolate_anchors(
-        payload_bytes,
-        curve.alpha_s.value,
-        curve.beta_bytes_per_s.value,
-        curve.p.value,
-        np.array(curve.anchor_bytes),
-        np.array(curve.anchor_times_s),
-    )
+    shape = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
+    anchors = np.array(curve.anchor_bytes), np.array(curve.anchor_times_s)
+    return interpolate_anchors(payload_bytes, *shape, *anchors)
 
 
-def stack_rank(curve: Curve, calibration: Calibration) -> int:
+def rank_stack(curve: Curve, calibration: Calibration) -> int:
     """Least rank of a curve's evidence: transferred if version or clock are not the calibration's; else 0."""
     alike = curve.library_version == calibration.library_version and curve.clock == calibration.clock
     return 0 if alike or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
-def from_curve(calibration: Calibration, curve: Curve) -> Derivation:
-    """The times of a measured cell: its anchors, and its curve beyond them."""
-    lowest, highest = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    # Logs round sizes: a per mille keeps a size that was measured from counting as beyond the measured ones.
-    inside = (lowest * 0.999 <= GRID_BYTES) & (highest * 1.001 >= GRID_BYTES)
-    evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-    log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
-    return Derivation(
-        log_time,
-        np.ones(GRID_BYTES.size, bool),
-        np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
-        f"{basis} ({', '.join(curve.sources)})",
-        (Stage(basis, log_time),),
-    )
+def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
+    """A measured cell: its curve, and beyond its sizes the law, corrected by its first or last size.
 
-
-def extend_by_law(cell: Derivation, curve: Curve, law: Derivation) -> Derivation:
-    """A measured cell, and below and above its sizes the law, shifted to meet it at its last size.
-
-    cell  times of the cell;  curve  the cell itself;  law  times by the law for the same ranks
     A flat time is not yet the floor where the law says that smaller messages use a faster protocol: ten
     nodes that were measured from 32 MiB on are flat there, at the latency of another protocol.
-    Limits: the cell shows its floor, or its bandwidth -> the curve itself on that side
+    Limits: the cell shows its floor, or its bandwidth, or there is no law -> the curve on that side
     """
-    steepest, sizes, times = load_priors().shape.floor_slope, curve.anchor_bytes, curve.anchor_times_s
-    slopes = np.diff(np.log(times)) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the bandwidth
-    lowest = int(np.searchsorted(GRID_BYTES, sizes[0] * 0.999))
-    highest = int(np.searchsorted(GRID_BYTES, sizes[-1] * 1.001)) - 1
-    flat_law = law.log_time[lowest] - law.log_time[0] < steepest
-    shows_floor = slopes.size > 0 and slopes[0] < steepest and bool(flat_law)
-    shows_bandwidth = slopes.size > 0 and slopes[-1] > 1 - steepest
-    for edge, outside, shown in (
-        (lowest, sizes[0] * 0.999 > GRID_BYTES, shows_floor),
-        (highest, sizes[-1] * 1.001 < GRID_BYTES, shows_bandwidth),
-    ):
-        if not shown:
-            shifted = law.log_time + (cell.log_time[edge] - law.log_time[edge])
-            joined = np.where(outside, shifted, cell.log_time)
-            rank = np.where(outside, np.maximum(cell.evidence, law.evidence), cell.evidence)
-            cell = Derivation(
-                joined,
-                cell.measured & ~outside,
-                rank.astype(np.int8),
-                f"{cell.basis}; beyond its sizes the {law.basis}",
-                (*cell.stages, Stage("beyond its sizes the law", joined)),
-            )
-    return cell
+    calibration, sizes = base.calibration, np.array(curve.anchor_bytes)
+    log_time = np.log(curve_time(curve, GRID_BYTES))
+    smaller, larger = sizes[0] > GRID_BYTES * _ROUNDING, sizes[-1] * _ROUNDING < GRID_BYTES
+    rank = np.where(smaller | larger, Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank)
+    rank = np.maximum(rank, rank_stack(curve, calibration)).astype(np.int8)
+    stages = ((f"measured on {curve.gpus} GPUs", log_time),)
+    law, beyond = calibration.law(curve.collective), smaller & False
+    if law is not None:
+        steepest = load_priors().shape.floor_slope
+        slopes = np.diff(np.log(curve.anchor_times_s)) / np.diff(
+            np.log(sizes)
+        )  # 0 on the floor, 1 on the rate
+        by_law = compute_by_law(base, curve.collective, group, curve)
+        _, plain = by_law.stages[0]
+        flat = bool(plain[np.argmin(smaller)] - plain[0] < steepest)
+        beyond |= smaller & (not (slopes.size and slopes[0] < steepest and flat))
+        beyond |= larger & (not (slopes.size and slopes[-1] > 1 - steepest))
+    if beyond.any():
+        log_time = np.where(beyond, by_law.log_time, log_time)
+        rank = np.where(beyond, np.maximum(rank, by_law.evidence), rank)
+        stages = (*stages, ("beyond its sizes the law", log_time))
+    return Derivation(log_time, ~beyond, rank, stages)
 
 
 def find_cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
     """The cells in one domain with the next fewer and the next more ranks. Limits: several domains -> None"""
-    cells = sorted(
-        (c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
-        key=lambda c: c.gpus,
-    )
-    below = [c for c in cells if c.gpus < group.gpus]
-    above = [c for c in cells if c.gpus > group.gpus]
-    return (below[-1], above[0]) if group.domains == 1 and below and above else None
+    cells = [c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus]
+    below = max((c for c in cells if c.gpus < group.gpus), key=lambda c: c.gpus, default=None)
+    above = min((c for c in cells if c.gpus > group.gpus), key=lambda c: c.gpus, default=None)
+    return (below, above) if group.domains == 1 and below and above else None
 
 
-def interpolate_cells(base: Calibrated, collective: str, group: Group) -> Derivation | None:
+def interpolate_cells(base: Calibrated, cells: tuple[Curve, Curve], group: Group) -> Derivation:
     """Interpolation between cells with fewer and with more ranks in one domain: ln t linear in G.
 
     Source: docs/model.md#how-a-time-is-found
     """
-    cells = find_cells_around(base.calibration, collective, group)
-    if cells is None:
-        return None
-    low, high = (derive_time(base, collective, Group.of(cell.gpus, cell.domain_gpus)) for cell in cells)
-    times = np.exp(low.log_time), np.exp(high.log_time)
-    log_time = np.log(time_between_counts(*times, group.gpus, *(cell.gpus for cell in cells)))
+    low, high = (derive_time(base, c.collective, Group.of(c.gpus, c.domain_gpus)) for c in cells)
+    times, counts = (np.exp(low.log_time), np.exp(high.log_time)), [cell.gpus for cell in cells]
+    log_time = np.log(time_between_counts(*times, group.gpus, *counts))
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
-    basis = f"between {cells[0].gpus} and {cells[1].gpus} measured GPUs"
-    stages, measured = (*low.stages, *high.stages, Stage(basis, log_time)), low.measured & high.measured
-    return Derivation(log_time, measured, evidence.astype(np.int8), basis, stages)
+    stage = f"between {counts[0]} and {counts[1]} measured GPUs", log_time
+    measured = low.measured & high.measured
+    return Derivation(log_time, measured, evidence.astype(np.int8), (*low.stages, *high.stages, stage))
 
 
-def from_law(base: Calibrated, law: Law | None, collective: str, group: Group) -> Derivation:
-    """The law on the machine that was measured, corrected by the nearest cell of this very cluster.
+def compute_by_law(base: Calibrated, collective: str, group: Group, cell: Curve | None = None) -> Derivation:
+    """The law on the machine that was measured, corrected by a cell.
 
+    cell  of this very group, beyond whose sizes a time is asked for;  None: the nearest of this very cluster.
     What another cluster is off the law by says nothing of this one (docs/accuracy.md).
+    Limits: no law -> NoCalibrationError
     """
     machine, calibration = base.machine, base.calibration
+    law = calibration.law(collective)
     if law is None:
-        anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
+        measured = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(
             f"nothing of any evidence class for {collective}/{calibration.backend} on {group.gpus} GPUs "
-            f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, anchored)) or 'none'}).",
+            f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, measured)) or 'none'}).",
             "ask for one of these, measure on more ranks, or use a shipped machine."
             if calibration.backend not in LAW_BACKENDS
             else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
-    log_time = np.log(compute_law_time(law, machine, machine, collective, group))
-    basis, correction = f"law of the links ({calibration.calibration_id})", None
-    stages = [Stage("law of the links", log_time)]
+    log_time, correction = np.log(compute_law_time(law, machine, machine, collective, group)), None
+    stages = [("law of the links", log_time)]
     nearest = _find_nearest_cell(calibration, collective, group)
-    if nearest and calibration.this_cluster:  # another cluster's error says nothing of this one
-        correction = _correct(base, law, nearest, group)
+    if cell := cell or (nearest if calibration.this_cluster else None):
+        correction = _correct(base, law, cell, group)
         log_time = log_time + correction.fade * (correction.log_measured - correction.log_law)
-        basis = f"{basis}, corrected by measured cells"
-        stages.append(Stage("corrected by measured cells", log_time))
+        stages.append(("corrected by measured cells", log_time))
     rank = Evidence.EXTRAPOLATED.rank if nearest else Evidence.TRANSFERRED.rank
     none, ranks = np.zeros(GRID_BYTES.size, bool), np.full(GRID_BYTES.size, rank, np.int8)
-    return Derivation(log_time, none, ranks, basis, tuple(stages), correction)
+    return Derivation(log_time, none, ranks, tuple(stages), correction)
 
 
 def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:
     """The measured cell with the most similar ranks: in several domains if the group is, domains first."""
     # Inside and across domains other links and other algorithms decide: one never corrects the other.
     several = group.domains > 1
-    cells = [
-        c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
-    ]
+    alike = [c for c in calibration.curves if c.collective == collective]
 
     def compare(c: Curve) -> tuple[float, float]:
         in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
         return in_domain, abs(np.log2(c.gpus / group.gpus))
 
-    return min(cells, key=compare, default=None)
+    return min((c for c in alike if (c.gpus > c.domain_gpus) == several), key=compare, default=None)
 
 
 def _correct(base: Calibrated, law: Law, cell: Curve, group: Group) -> Correction:

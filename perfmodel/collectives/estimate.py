@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _KEY_BASE = 2 * MOST_GPUS
+_TIMES = 4  # columns of ``TimeTable.read`` that are times; two of codes follow
+Member = TypeVar("Member", Backend, Clock)
 
 
 @dataclass
@@ -62,9 +64,8 @@ class CollectiveModel:
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
         """
-        name = backend or str(machine.defaults.backend)
-        library = Backend(_check_member([*map(str, Backend)], name, "backend"))
-        wanted = None if clock is None else Clock(_check_member([*map(str, Clock)], clock, "clock"))
+        library = _read_member(Backend, backend or machine.defaults.backend, "backend")
+        wanted = None if clock is None else _read_member(Clock, clock, "clock")
         if calibration is None:
             return CollectiveModel(machine, choose_calibration(machine, library, wanted))
         chosen = load_calibration(calibration)
@@ -120,39 +121,28 @@ class CollectiveModel:
         gpus_per_node   ranks on each node (default: the machine's, or all ranks where they fit one)
         Raises BadInputError for non-positive input, NoCalibrationError where nothing is known.
         """
-        if collective not in COLLECTIVES:
-            raise BadInputError(
-                f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
-            )
         per_node = self.machine.gpus_per_node if gpus_per_node is None else gpus_per_node
-        size, ranks, node = np.broadcast_arrays(
-            np.asarray(payload_bytes, float), np.asarray(gpus, float), np.asarray(per_node, float)
-        )
-        _check_ranges(size, ranks, node)
+        question = (np.asarray(values, float) for values in (payload_bytes, gpus, per_node))
+        size, ranks, node = np.broadcast_arrays(*question)
+        _check_question(collective, size, ranks, node)
         flat, keys = size.ravel(), (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
-        times = [np.zeros(flat.size) for _ in range(4)]
-        codes = [np.zeros(flat.size, np.int8) for _ in range(2)]
+        columns = [np.zeros(flat.size, np.float64 if i < _TIMES else np.int8) for i in range(_TIMES + 2)]
         alone = flat.size > 0 and bool((keys == keys[0]).all())
         for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
             rows = slice(None) if alone else np.flatnonzero(keys == key)
             count, on_node = divmod(key, _KEY_BASE)
             values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
-            for column, value in zip(times, values[:4], strict=False):
+            for column, value in zip(columns, values, strict=False):
                 column[rows] = value
-            for code, rank in zip(codes, values[4:], strict=False):
-                code[rows] = rank
-        time, low, high, floor = (column.reshape(size.shape) for column in times)
-        evidence, limit = (column.reshape(size.shape) for column in codes)
-        library = constant(0, size.shape), (str(self.calibration.backend),)
-        return Timing(time, low, high, floor, evidence, limit, LIMITS, *library)
+        shaped = [column.reshape(size.shape) for column in columns]
+        return Timing(*shaped, LIMITS, constant(0, size.shape), (str(self.calibration.backend),))
 
-    def answers(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
+    def predict(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""
         frame = _check_frame(frame)
         names = frame["collective"].astype(str).to_numpy()
-        size, ranks = (_read_numbers(frame, name) for name in ("payload_bytes", "gpus"))
-        node = _read_numbers(frame, "gpus_per_node", self.machine.gpus_per_node)
-        result = frame.copy()
+        defaults = {"payload_bytes": np.nan, "gpus": np.nan, "gpus_per_node": self.machine.gpus_per_node}
+        size, ranks, node = (_read_numbers(frame, *item) for item in defaults.items())
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
@@ -162,13 +152,11 @@ class CollectiveModel:
             for column in columns:
                 columns[column][rows] = getattr(timing, column)
             ratio[rows], ranked[rows] = compute_bus_factor(name, ranks[rows]), timing.evidence
-        result = result.assign(**columns)
+        result = frame.assign(**columns)
         with np.errstate(divide="ignore"):
             result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
             result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
-        result["evidence"] = np.array([str(e) for e in Evidence])[ranked]
-        result["clock"] = str(self.clock)
-        return result
+        return result.assign(evidence=np.array([str(e) for e in Evidence])[ranked], clock=str(self.clock))
 
 
 def predict_collectives(
@@ -188,15 +176,14 @@ def predict_collectives(
     collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
-    return CollectiveModel.load(where.with_overrides(overrides or {}), backend, clock, calibration).answers(
-        frame
-    )
+    where = where.with_overrides(overrides or {})
+    return CollectiveModel.load(where, backend, clock, calibration).predict(frame)
 
 
-def _check_member(known: list[str], text: str, what: str) -> str:
-    if str(text) not in known:
-        raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
-    return str(text)
+def _read_member(kind: type[Member], text: str, what: str) -> Member:
+    if text not in list(kind):
+        raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(kind)}.")
+    return kind(text)
 
 
 def _check_laws(calibration: Calibration, name: str | Path) -> None:
@@ -212,16 +199,18 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
             )
 
 
-def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
-    """Refuse sizes and numbers of GPUs that no call has. Limits: not above 0, or too many -> BadInputError"""
+def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) -> None:
+    """Refuse collectives, sizes and numbers of GPUs that no call has."""
+    if collective not in COLLECTIVES:
+        known = f"known collectives: {', '.join(COLLECTIVES)}."
+        raise BadInputError(f"unknown collective {collective!r}.", known)
     for name, values, largest, limit in (
         ("payload_bytes", size, LARGEST_BYTES, "256 TiB"),
         ("gpus", ranks, MOST_GPUS, f"{MOST_GPUS} GPUs"),
         ("gpus_per_node", node, MOST_GPUS, f"{MOST_GPUS} GPUs"),
     ):
         counted = name != "payload_bytes"
-        bad = ~(np.isfinite(values) & (values > 0) & (values <= largest))
-        bad |= counted & (values != np.floor(values))
+        bad = ~((values > 0) & (values <= largest)) | (counted & (values != np.floor(values)))
         if bad.any():
             raise BadInputError(
                 f"{name} must be {'a whole number ' if counted else ''}above 0 and at most {limit}, not "
@@ -230,12 +219,12 @@ def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
             )
 
 
-def _check_frame(given: Any) -> pd.DataFrame:
+def _check_frame(table: Any) -> pd.DataFrame:
     """The questions as a frame, checked to have the columns that are needed."""
     import pandas as pd
 
     try:
-        frame = given if isinstance(given, pd.DataFrame) else pd.DataFrame(given)
+        frame = pd.DataFrame(table)
     except (TypeError, ValueError) as error:
         raise BadInputError(
             f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
@@ -249,7 +238,7 @@ def _check_frame(given: Any) -> pd.DataFrame:
     return frame
 
 
-def _read_numbers(frame: pd.DataFrame, name: str, default: float = np.nan) -> Floats:
+def _read_numbers(frame: pd.DataFrame, name: str, default: float) -> Floats:
     """A column of numbers; ``default`` where it has none. Limits: not a number -> BadInputError"""
     import pandas as pd
 

@@ -1,8 +1,10 @@
-"""Times of collectives as a projection needs them: of one communication library, or of the faster of two."""
+"""Times of collectives as a projection needs them: of the fastest of a machine's communication libraries."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,62 +94,41 @@ def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
 
 
 @dataclass(frozen=True)
-class Library:
-    """One communication library on one machine: its name and the source of its times."""
+class Links:
+    """The communication libraries of one machine, by name; each collective runs on the fastest of them."""
 
-    name: str
-    times: CollectiveTimes
-
-    @property
-    def clocks(self) -> tuple[Clock, ...]:
-        """The clock of its times, as a tuple of one clock."""
-        return (self.times.clock,)
-
-    @property
-    def calibrations(self) -> tuple[str, ...]:
-        """The calibration behind its times, as a tuple of one name."""
-        return (self.times.calibration_id,)
-
-    def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of a collective; 0 on one GPU and for an empty payload."""
-        sent = (np.asarray(gpus) > 1) & (np.asarray(payload) > 0)
-        timing = self.times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
-        timing = replace(timing, library_names=(self.name,))
-        return timing if sent.all() else timing.where(sent)
-
-
-@dataclass(frozen=True)
-class Faster:
-    """Two libraries: each collective runs on the library that is faster at its size."""
-
-    first: Library
-    second: Library
+    libraries: Mapping[str, CollectiveTimes]
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The clocks of both libraries."""
-        return self.first.clocks + self.second.clocks
+        """The clock of each library's times."""
+        return tuple(times.clock for times in self.libraries.values())
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The calibrations of both libraries."""
-        return self.first.calibrations + self.second.calibrations
+        """The name of the calibration behind each library's times."""
+        return tuple(times.calibration_id for times in self.libraries.values())
+
+    def find_clock(self, library: str) -> Clock:
+        """Clock of the times of a step that this library runs. Limits: a step of none -> the last one's"""
+        return self.libraries.get(library, [*self.libraries.values()][-1]).clock
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of the faster library, element by element; if only one knows the collective, its time.
+        """Time of a collective by the fastest library, element by element; 0 on one GPU, or without payload.
 
-        Limits: neither library knows the collective -> NoCalibrationError of the first library
+        Limits: equal times -> the first library;  a library does not know the collective -> the others';
+        none knows it -> NoCalibrationError of the first library
         """
+        sent = (np.asarray(gpus) > 1) & (np.asarray(payload) > 0)
         timings, refused = [], []
-        for library in (self.first, self.second):
+        for name, times in self.libraries.items():
             try:
-                timings.append(library.timing(collective, payload, gpus, gpus_per_node))
+                timing = times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
             except NoCalibrationError as error:
                 refused.append(error)
+                continue
+            timings.append(replace(timing, library_names=(name,)))
         if not timings:
             raise refused[0]
-        a, b = timings[0], timings[-1]
-        return select(a.time_s <= b.time_s, a, b)
-
-
-Links = Library | Faster
+        fastest = reduce(lambda a, b: select(a.time_s <= b.time_s, a, b), timings)
+        return fastest if sent.all() else fastest.where(sent)

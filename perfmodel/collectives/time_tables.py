@@ -12,15 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.bands import BandPart, build_band, widen_band
-from perfmodel.collectives.derivation import (
-    Calibrated,
-    Correction,
-    Derivation,
-    Stage,
-    curve_time,
-    derive_time,
-    stack_rank,
-)
+from perfmodel.collectives.derivation import Calibrated, Correction, curve_time, derive_time, rank_stack
 from perfmodel.collectives.link_laws import (
     GRID_BYTES,
     GRID_LOG2,
@@ -40,14 +32,7 @@ from perfmodel.schema.machine import Machine
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
-LIMITS = (
-    "",
-    "link latency",
-    "link rate",
-    "network latency",
-    "NIC rate",
-    "protocol rate",
-)
+LIMITS = ("", "link latency", "link rate", "network latency", "NIC rate", "protocol rate")
 _SHORTEST_S = 1e-12  # ranks without links between them have a light time of 0, whose logarithm does not exist
 
 
@@ -59,7 +44,6 @@ class TimeTable:
     floor_share  share of the time that is latency;  evidence  its rank at each size
     limit        what the time depends on most, as an index into ``LIMITS``
     anchors      measured sizes, and ``anchor_evidence`` of their times
-    basis        what the times come from, in words
     stages, correction  how the times were derived (``Derivation``);  band  parts of the interval
     """
 
@@ -71,8 +55,7 @@ class TimeTable:
     limit: Codes
     anchors: Floats
     anchor_evidence: int
-    basis: str
-    stages: tuple[Stage, ...]
+    stages: tuple[tuple[str, Floats], ...]
     band: tuple[BandPart, ...]
     correction: Correction | None
 
@@ -98,25 +81,25 @@ class TimeTable:
         return time, np.exp(low), np.exp(high), time * share, evidence, self.limit[left]
 
 
-def build_table(own: Calibrated, machine: Machine, collective: str, group: Group) -> TimeTable:
+def build_table(base: Calibrated, machine: Machine, collective: str, group: Group) -> TimeTable:
     """The time table of one collective on several ranks, for every size.
 
-    own  the calibration, and where it was measured;  machine  where the collective runs
+    base  the calibration, and where it was measured;  machine  where the collective runs
     The times are those of ``derive_time``, moved to the links of ``machine``.
     Limits: neither measured curves nor a law -> NoCalibrationError
     """
-    calibration, derived = own.calibration, derive_time(own, collective, group)
-    curve = calibration.curve(collective, group.gpus, group.domain_gpus)  # of this very group
-    borrowed, changed = own.machine.name != machine.name, touches_links(machine)
+    calibration, derived = base.calibration, derive_time(base, collective, group)
+    curve = calibration.curve(collective, group.gpus, group.domain_gpus)
+    borrowed, changed = base.machine.name != machine.name, touches_links(machine)
     weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank if borrowed else 0
-    log_time, stages, moved = _move_to_links(own, machine, collective, group, derived, bool(weakest))
-    log_least = np.log(np.maximum(compute_least_times(machine, collective, group), _SHORTEST_S))
+    stages, moved = _move_to_links(base, machine, collective, group, bool(weakest))
+    log_light = np.log(np.maximum(compute_least_times(machine, collective, group), _SHORTEST_S))
     # First the bound, then the running maximum: a bound that binds at small sizes lifts larger ones as well.
-    log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
-    band = build_band(own.machine, calibration, collective, group, derived.measured)
+    log_time = np.maximum.accumulate(np.maximum(stages[-1][1], log_light))
+    band = build_band(base.machine, calibration, collective, group, derived.measured)
     band += widen_band(machine, calibration, borrowed=borrowed, changed=changed and moved)
-    below, above = (np.sum([getattr(piece, end) for piece in band], axis=0) for end in ("below", "above"))
-    low = np.maximum.accumulate(np.maximum(log_time - below, log_least))
+    below, above = (np.sum([getattr(part, end) for part in band], axis=0) for end in ("below", "above"))
+    low = np.maximum.accumulate(np.maximum(log_time - below, log_light))
     share, limit = find_latency_share(machine, calibration.law(collective), collective, group, log_time)
     return TimeTable(
         log_time=log_time,
@@ -126,47 +109,42 @@ def build_table(own: Calibrated, machine: Machine, collective: str, group: Group
         evidence=np.maximum(derived.evidence, weakest).astype(np.int8),
         limit=limit,
         anchors=np.array(curve.anchor_bytes) if curve else np.empty(0),
-        anchor_evidence=max(stack_rank(curve, calibration), weakest) if curve else 0,
-        basis=derived.basis,
-        stages=(*stages, Stage("at least the speed of light, or a smaller message", log_time)),
+        anchor_evidence=max(rank_stack(curve, calibration), weakest) if curve else 0,
+        stages=(*stages, ("at least the speed of light, or a smaller message", log_time)),
         band=tuple(band),
         correction=derived.correction,
     )
 
 
 def _move_to_links(
-    own: Calibrated, machine: Machine, collective: str, group: Group, derived: Derivation, other_links: bool
-) -> tuple[Floats, tuple[Stage, ...], bool]:
-    """(ln t on this machine's links, stages, whether it moved), not below what one domain needs for its part.
+    base: Calibrated, machine: Machine, collective: str, group: Group, other_links: bool
+) -> tuple[list[tuple[str, Floats]], bool]:
+    """(stages of ln t on this machine's links, whether it moved), not below what one domain needs.
 
+    Other links change a time as they change the law: small messages with the steps, large with the rates.
     A ring passes all of S through each domain, as if there were one domain; an all-to-all keeps S (g - 1)/G
     inside, the bytes of g ranks with a payload of S g/G. Source: docs/model.md#how-a-time-is-found
     """
-    calibration, log_time, stages = own.calibration, derived.log_time, derived.stages
+    calibration, stages = base.calibration, [*derive_time(base, collective, group).stages]
     law = calibration.law(collective) if other_links else None
 
     def shift(ranks: Group, sizes: Floats) -> Floats:
-        """By how much ln t changes by the law: small messages with the steps, large ones with the rates."""
         if law is None:
             return np.zeros(sizes.size)
-        times = (
-            compute_law_time(law, where, own.machine, collective, ranks, sizes)
-            for where in (machine, own.machine)
+        question = base.machine, collective, ranks, sizes
+        return np.log(
+            compute_law_time(law, machine, *question) / compute_law_time(law, base.machine, *question)
         )
-        after, before = times
-        return np.asarray(np.log(after / before))
 
     change = shift(group, GRID_BYTES)
     if law is not None:
-        log_time = log_time + change
-        stages = (*stages, Stage("links of this machine for those that were measured", log_time))
+        stages.append(("links of this machine for those that were measured", stages[-1][1] + change))
     inside = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
     if group.domains > 1 and inside and not calibration.curve(collective, group.gpus, group.domain_gpus):
         sizes = GRID_BYTES * (group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0)
-        bound = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
-        log_time = np.maximum(log_time, bound)
-        stages = (*stages, Stage("at least what the ranks of one domain need", log_time))
-    return log_time, stages, law is None or bool(change.any())
+        least = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
+        stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], least)))
+    return stages, law is None or bool(change.any())
 
 
 def compute_least_times(machine: Machine, collective: str, group: Group) -> Floats:

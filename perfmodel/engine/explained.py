@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.derivation import Calibrated, Correction, curve_time, find_cells_around
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Faster, Timing
+from perfmodel.collectives.library import Timing
 from perfmodel.collectives.link_laws import scale_unknowns, step_constants
 from perfmodel.collectives.time_tables import LIMITS, TimeTable
 from perfmodel.engine.cost import Evaluator
@@ -183,10 +183,8 @@ class ExplainedPass:
         return Explanation(row, (equation,), (source,), _whole("whole passes of the run", row))
 
     def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
-        links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
-        if isinstance(links, Faster):
-            links = links.first if links.first.name == row.library else links.second
-        model: Any = links.times
+        ranks, node = self.times.group(step)
+        model: Any = self.times.basis.setting.links.libraries[row.library]
         gpus = int(to_float(ranks))
         return _explain_estimate(model, row, gpus, node or model.machine.gpus_per_node)
 
@@ -224,7 +222,7 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
     table, law, notes = model.table(collective, gpus, node), calibration.law(collective), list[str]()
     curve = calibration.curve(collective, gpus, group.domain_gpus)
     sources = [*curve.sources] if curve else [*law.sources] if law else []
-    stages = [(stage.what, math.exp(table.at(stage.log_time, size))) for stage in table.stages]
+    stages = [(what, math.exp(table.at(log_time, size))) for what, log_time in table.stages]
     with record_equations():
         if curve is not None:
             time_s = curve_time(curve, np.array([size]))

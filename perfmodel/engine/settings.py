@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Array, Faster, Library, Links
+from perfmodel.collectives.library import Array, Links
 from perfmodel.collectives.link_laws import card_rate
 from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
@@ -162,9 +162,7 @@ class Setting:
         """
         if library == KERNEL_LIBRARY:
             return self.kernels.clock if self.kernels else Clock.STREAM
-        if isinstance(self.links, Faster):
-            return (self.links.first if library == self.links.first.name else self.links.second).times.clock
-        return self.links.times.clock
+        return self.links.find_clock(library)
 
 
 def load_setting(
@@ -189,12 +187,11 @@ def load_setting(
     if rate != machine.value("nic_bytes_per_s"):
         machine = machine.with_overrides({"nic_bytes_per_s": rate})
     constants, source = load_kernel_constants(), None
-    links: Links
     if backend == BEST:
         links, notes = _compare_libraries(machine, clock, calibration)
     else:
         times = CollectiveModel.load(machine, backend, clock, calibration)
-        links = Library(backend, times)
+        links = Links({backend: times})
         source = None if times.borrowed else times.calibration  # that of this very machine
     fitted = None if source is None else _choose_kernels(source, kernels)
     if source is not None and fitted is not None:
@@ -312,14 +309,15 @@ def _compare_libraries(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = Library(machine.ring_backend, CollectiveModel.load(machine, machine.ring_backend, clock))
-    for shared in (str(nccl.times.clock), *([None] if clock is None else [])):
+    library = machine.ring_backend
+    nccl = CollectiveModel.load(machine, library, clock)
+    for shared in (str(nccl.clock), *([None] if clock is None else [])):
         try:
             times = CollectiveModel.load(machine, Backend.NVSHMEM, shared)
         except NoCalibrationError as error:
-            alone = (f"best is {nccl.name.upper()} alone: {error.message}",)
+            alone = (f"best is {library.upper()} alone: {error.message}",)
             continue
-        clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {times.clock} clock"
+        clocks = f"NCCL on the {nccl.clock} clock, NVSHMEM on the {times.clock} clock"
         note = () if shared else (f"the two libraries are compared across clocks: {clocks}",)
-        return Faster(nccl, Library(Backend.NVSHMEM, times)), note
-    return nccl, alone
+        return Links({library: nccl, Backend.NVSHMEM: times}), note
+    return Links({library: nccl}), alone

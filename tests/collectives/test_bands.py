@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.collectives.bands import curve_errors, links_of
+from perfmodel.collectives.bands import find_curve_errors, name_links
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.time_tables import compute_least_times
@@ -33,7 +33,7 @@ def test_every_machine_has_its_rows() -> None:
         for across, (own, law) in itertools.product(
             (False, True), ((False, False), (False, True), (True, True))
         ):
-            row = table.find(links_of(load_machine(name), across=across), this_cluster=own, law=law)
+            row = table.find(name_links(load_machine(name), across=across), this_cluster=own, law=law)
             assert row.operators and min(*row.below, *row.above) > 0
 
 
@@ -48,7 +48,7 @@ def test_a_measured_group_of_this_cluster_has_the_error_of_its_curve() -> None:
     own = model.calibration.model_copy(update={"this_cluster": True})
     curve = own.curve("all_gather", 8, 8)
     assert curve is not None
-    log_error = float(curve_errors(curve)[28 * PER_OCTAVE])
+    log_error = float(find_curve_errors(curve)[28 * PER_OCTAVE])
     assert ends(CollectiveModel(H100, own), "all_gather", 8, 2.0**28)[1] == pytest.approx(log_error, rel=1e-3)
     assert log_error < load_priors().bands.find("nvlink", this_cluster=False, law=False).above[3]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import perfmodel
 from perfmodel.collectives import derivation
 from perfmodel.collectives import link_laws as grid
-from perfmodel.collectives.choose import choose_calibration, version_key
+from perfmodel.collectives.choose import choose_calibration, rank_version
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import step_constants
 from perfmodel.collectives.time_tables import find_latency_share
@@ -256,7 +256,7 @@ def test_choice_of_calibration() -> None:
     assert (chosen.machine, chosen.library_version, str(chosen.clock)) == ("h100-sxm-ib", "2.29.2", "stream")
     graph = choose_calibration(load_machine("h200-sxm-ib"), Backend.NCCL, Clock.GRAPH)
     assert graph.clock is Clock.GRAPH
-    assert version_key("2.29.2") > version_key("2.9") > version_key("2")
+    assert rank_version("2.29.2") > rank_version("2.9") > rank_version("2")
 
 
 @pytest.mark.parametrize(
@@ -293,24 +293,25 @@ def test_nothing_known_is_said() -> None:
         nvshmem.estimate("all_reduce", [2**20], 8)
 
 
-def test_beyond_its_sizes_a_cell_has_the_shape_of_the_law_and_its_band() -> None:
-    """A cell of 1 KiB .. 1 MiB that shows neither floor nor bandwidth, and takes twice the law's time."""
-    known = cell_of("all_gather", 8)
-    anchors = {
-        "anchor_bytes": [2.0**10, 2.0**20],
-        "anchor_times_s": [1e-5, 1e-5 * 2**5],
-        "left_out_log_sd": [],
-    }
-    curve, octave = known.model_copy(update=anchors), grid.GRID_LOG2
-    none, every = np.zeros(octave.size, bool), np.ones(octave.size, bool)
-    law = derivation.Derivation(0.5 * octave, none, np.full(octave.size, 2, np.int8), "law")
-    inside = np.full(octave.size, 1, np.int8)
-    shown = np.where((octave >= 10) & (octave <= 20), 0.5 * octave, 5.0) + np.log(2)
-    joined = derivation.extend_by_law(derivation.Derivation(shown, every, inside, "cell"), curve, law)
-    beyond = (octave < 10) | (octave > 20)
-    np.testing.assert_allclose(joined.log_time, 0.5 * octave + np.log(2))
-    assert joined.measured.tolist() == (~beyond).tolist()
-    assert joined.evidence.tolist() == np.where(beyond, 2, 1).tolist()
+@pytest.mark.parametrize("own", [True, False])
+def test_beyond_its_sizes_a_cell_has_the_law_corrected_by_its_last_size(own: bool) -> None:
+    """A cell of 1 .. 4 MiB that shows neither floor nor bandwidth, and takes twice the law's time."""
+    machine, known, group = load_machine("h100-sxm-ib"), model_of().calibration, Group.of(8, 8)
+    law, octave = known.law("all_gather"), grid.GRID_LOG2
+    assert law is not None
+    law_s = grid.compute_law_time(law, machine, machine, "all_gather", group)
+    anchors = octave[(octave >= 20) & (octave <= 22)]
+    times = {"anchor_bytes": 2**anchors, "anchor_times_s": 2 * np.interp(anchors, octave, law_s)}
+    lists = {name: values.tolist() for name, values in times.items()}
+    cell = cell_of("all_gather", 8).model_copy(update=lists | {"left_out_log_sd": []})
+    alone = known.model_copy(update={"curves": [cell], "this_cluster": own})
+    derived = derivation.derive_time(derivation.Calibrated.of(machine, alone), "all_gather", group)
+    beyond = np.maximum(np.maximum(20 - octave, octave - 22), 0)
+    wanted = np.log(2) * np.exp(-beyond / load_priors().shape.fading_octaves)
+    np.testing.assert_allclose(derived.log_time - np.log(law_s), wanted, atol=1e-9)
+    assert derived.measured.tolist() == (beyond == 0).tolist()
+    rank = np.where(beyond > 0, Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank)
+    assert derived.evidence.tolist() == rank.tolist()
 
 
 @pytest.mark.parametrize(("collective", "shift"), [("all_gather", 1), ("all_reduce", 0)])
@@ -332,44 +333,22 @@ def test_this_clusters_law_is_corrected_by_its_nearest_cell(collective: str, shi
     np.testing.assert_allclose(derived.log_time - np.log(law_s), np.log(2) * fade, atol=1e-12)
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_between_two_cells_only_those_of_the_same_collective_count(collective: str) -> None:
-    machine = load_machine("h100-sxm-ib")
-    known = CollectiveModel.load(machine).calibration
-    own = derivation.Calibrated.of(machine, known)
-    curves = [known.curve(collective, gpus, gpus) for gpus in (4, 8)]
-    found = derivation.interpolate_cells(own, collective, Group.of(6, 8))
-    if None in curves:
-        assert found is None or "between 4 and 8" not in found.basis
-        return
-    low, high = (derivation.from_curve(known, curve).log_time for curve in curves if curve is not None)
-    assert found is not None and found.basis == "between 4 and 8 measured GPUs"
-    np.testing.assert_allclose(found.log_time, (low + high) / 2)
-
-
-def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None:
+def test_between_two_cells_time_is_their_mean_and_nothing_is_surer_than_the_less_sure() -> None:
     """4 GPUs up to 64 KiB, 8 GPUs up to 1 MiB: of 512 KiB on 6 GPUs one of the two is not measured."""
-    known, cut = model_of().calibration, []
+    known, cut = model_of().calibration, [cell_of("all_to_all", gpus) for gpus in (4, 8)]
     for gpus, most in ((4, 2**16), (8, 2**20)):
         cell = cell_of("all_gather", gpus)
         n = sum(size <= most for size in cell.anchor_bytes)
         names = ("anchor_bytes", "anchor_times_s", "left_out_log_sd")
         cut.append(cell.model_copy(update={name: (getattr(cell, name) or [])[:n] for name in names}))
     for curves in (cut, cut[::-1]):
-        only = known.model_copy(update={"curves": curves})
-        found = derivation.interpolate_cells(
-            derivation.Calibrated.of(load_machine(only.machine), only), "all_gather", Group.of(6, 8)
+        base = derivation.Calibrated.of(
+            load_machine(known.machine), known.model_copy(update={"curves": curves})
         )
-        assert found is not None
-        at = {size: int(found.evidence[int(np.log2(size) * grid.PER_OCTAVE)]) for size in (2**15, 2**19)}
-        assert at == {2**15: Evidence.INTERPOLATED.rank, 2**19: Evidence.EXTRAPOLATED.rank}
-
-
-def test_a_cell_is_measured_from_its_first_size_on() -> None:
-    cell = cell_of("all_gather", 8)
-    first, last = (int(np.log2(cell.anchor_bytes[at]) * grid.PER_OCTAVE) for at in (0, -1))
-    measured = derivation.from_curve(model_of().calibration, cell).evidence == Evidence.INTERPOLATED.rank
-    assert measured[first : last + 1].all() and not measured[:first].any() and not measured[last + 1 :].any()
+        derived = [derivation.derive_time(base, "all_gather", Group.of(gpus, 8)) for gpus in (4, 6, 8)]
+        np.testing.assert_allclose(derived[1].log_time, (derived[0].log_time + derived[2].log_time) / 2)
+        ranks = derived[1].evidence[[int(np.log2(size) * grid.PER_OCTAVE) for size in (2**15, 2**19)]]
+        assert ranks.tolist() == [Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank]
 
 
 def test_steps_of_other_links_are_counted_once() -> None:
@@ -381,7 +360,7 @@ def test_steps_of_other_links_are_counted_once() -> None:
     stages = model.table("reduce_scatter", 16, 8).stages
     steps = step_constants(machine, load_priors())
     first = LINK_LAWS[law.law].time_at(np.log(np.array(law.values)), steps, "reduce_scatter", group, size)
-    np.testing.assert_allclose(stages[0].log_time, np.log(first), atol=1e-12)
+    np.testing.assert_allclose(stages[0][1], np.log(first), atol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.52, 1), (0.48, 2)])

@@ -16,7 +16,7 @@ import pytest
 from cli_calls import called, is_an_error
 
 from perfmodel.cli import run
-from perfmodel.collectives.choose import nearest_calibration
+from perfmodel.collectives.choose import choose_nearest
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_BYTES
 from perfmodel.collectives.time_tables import compute_least_times
@@ -247,7 +247,7 @@ def test_how_often_normal_clusters_are_outside() -> None:
         source, machine, backend, version = map(str, key)
         box = load_machine(machine)
         stated = version if version[:1] == "2" else ""
-        chosen = nearest_calibration(box, Backend(backend), Clock.STREAM, stated)
+        chosen = choose_nearest(box, Backend(backend), Clock.STREAM, stated)
         for series in build_series(mine, CollectiveModel(box, chosen), "", same_clock=True):
             counts[source in fitted][0] += 1
             counts[source in fitted][1] += series.abnormal
