@@ -13,11 +13,10 @@ import numpy as np
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.curves import fit_curve, leave_one_out, local_spread
-from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
+from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock
-from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors, load_priors
 
@@ -217,13 +216,6 @@ def _fit_laws(
         alike = [cell for cell in cells if cell.collective == name]
         laws.append(fit_law("pairwise", alike, machine, unlike_nccl, like.law(name) if like else None))
     return laws
-
-
-def make_interval(value: float, low: float, high: float) -> Interval:
-    """A fitted value with its 95 % interval, rounded as in files."""
-    centre = rounded(value)
-    low, high = rounded(min(low, value), 3), rounded(max(high, value), 3)
-    return Interval(value=centre, low=min(low, centre), high=max(high, centre))
 
 
 def _fingerprint(samples: pd.DataFrame) -> str:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from perfmodel.fit.context import read_times
 from perfmodel.fit.curves import half_widths, solve
-from perfmodel.fit.laws import rounded
-from perfmodel.model import access, exchanges, kernels
+from perfmodel.fit.laws import make_interval, rounded
+from perfmodel.model import exchanges, kernels
 from perfmodel.schema.calibration import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.priors import Constants, load_kernel_constants
+from perfmodel.schema.priors import load_kernel_constants
 from perfmodel.schema.workload import element_bytes
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ _KEYS = ("bucketize_floor_s", "bucketize_bytes_per_s")
 """Constants of the step that is timed in our own pass alone."""
 _OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
 """Whose kernels our own pass uses: the first of these implementations that was also timed alone."""
-_ROW_BYTES = (8.0, 4096.0)
-_BAG_FACTORS = (0.1, 50.0)
-"""Bounds of ``row_access_bytes`` and of ``bag_factor``."""
+_BOUNDS = {"row_access_bytes": (8.0, 4096.0), "bag_factor": (0.1, 50.0)}
 _FARTHEST = 1e3
 """Largest factor between a floor or rate and the value that the samples show."""
 _AT_BOUND = 1e-3
@@ -130,7 +128,7 @@ def _fit_implementation(
     errors, at_bound, untold = [np.empty(0)], list[str](), list[str]()
     for step in _STEPS:
         gathers = step == "gather_pool"
-        kernel = _model_kernel(step, rows if gathers else _select_timed(step, passes), machine)
+        kernel = _build_kernel(step, rows if gathers else _select_timed(step, passes), machine)
         if kernel is None or kernel.time_s.size <= len(kernel.start):
             continue
         fixed, solution = _determine(kernel, machine)
@@ -147,43 +145,17 @@ def _fit_implementation(
         fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], there)
     if not fits:
         return None
-    together = np.concatenate(errors)
     return KernelConstants(
         values=values,
         fits=fits,
-        log_sd=_log_sd(together),
+        **_measure_errors(np.concatenate(errors)),
         sample_count=sum(fit.sample_count for fit in fits.values()),
-        loo_median=_quantile(together, 0.5),
-        loo_p90=_quantile(together, 0.9),
         at_bound=at_bound,
         untold=untold,
         in_pass=in_pass,
         implementation=implementation,
         clock=clock,
     )
-
-
-def count_misses(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> Floats:
-    """Misses per look-up of uniform ids [-]: calls rotate through more rows than the cache holds.
-
-    row_bytes  of a row [bytes];  cache_bytes  for one table [bytes];  arrays [cells]
-    """
-    rows = cells["rows"].to_numpy(float) / cells["shards"].to_numpy(float)
-    draws = (cells["batch"] * cells["pooling"]).to_numpy(float)
-    resident = access.count_resident_rows(rows, draws, row_bytes, cache_bytes)
-    return np.asarray(
-        1 - access.compute_hit_ratio(rows, draws, resident, access.count_unique_uniform(rows, draws))
-    )
-
-
-def predict_gathers(cells: pd.DataFrame, machine: Machine, constants: KernelConstants) -> Floats:
-    """Times of gathers by fitted constants, for a kernel in a loop of its own [s].
-
-    cells  timed gathers: rows of ``Run.kernel_samples``;  constants  fitted without passes
-    """
-    kernel = _model_gather(cells, machine, load_kernel_constants())
-    fitted = {key: interval.value for key, interval in constants.values.items()}
-    return kernel.time({key: fitted[key] if key in fitted else machine.value(key) for key in kernel.start})
 
 
 def _select_timed(step: KernelStep, passes: pd.DataFrame | None) -> pd.DataFrame:
@@ -197,75 +169,61 @@ def _select_timed(step: KernelStep, passes: pd.DataFrame | None) -> pd.DataFrame
     return passes[timed].assign(time_s=times[timed], shards=passes["gpus"][timed])
 
 
-def _model_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
+def _build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
     """The model of the kernel of a step. Limits: no cells -> None"""
     if cells.empty:
         return None
-    constants = load_kernel_constants()
+    names = ("batch", "tables", "pooling", "dim", "shards", "id_bytes", "rows", "time_s")
+    columns = {name: cells[name].to_numpy(float) for name in names}
     if step == "gather_pool":
-        return _model_gather(cells, machine, constants)
-    bags, shards = (cells["batch"] * cells["tables"]).to_numpy(float), cells["shards"].to_numpy(float)
-    moved = exchanges.ids_bytes(_count_lookups(cells), cells["id_bytes"].to_numpy(float))
-    moved = moved + exchanges.lengths_bytes(shards, bags, constants.value("length_bytes"))
-    times, (floor, rate) = cells["time_s"].to_numpy(float), _KEYS
-    start, bounds = _guess(times, moved, floor, rate)
+        row = columns["dim"] * np.array([float(element_bytes(name)) for name in cells["dtype"]])
+        return _build_gather(columns, row, machine)
+    bags, length = columns["batch"] * columns["tables"], load_kernel_constants().value("length_bytes")
+    moved = exchanges.ids_bytes(bags * columns["pooling"], columns["id_bytes"])
+    moved = moved + exchanges.lengths_bytes(columns["shards"], bags, length)
+    start, bounds = _guess(columns["time_s"], moved, *_KEYS)
 
     def time(values: Values) -> Floats:
-        return np.asarray(kernels.stream_kernel_time(moved, values[floor], values[rate]))
+        return np.asarray(kernels.stream_kernel_time(moved, *(values[key] for key in _KEYS)))
 
-    return _Kernel(start, bounds, times, time, lambda values: moved)
-
-
-def _count_lookups(cells: pd.DataFrame) -> Floats:
-    return (cells["batch"] * cells["tables"] * cells["pooling"]).to_numpy(float)
+    return _Kernel(start, bounds, columns["time_s"], time, lambda values: moved)
 
 
 def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], dict[str, Any]]:
     """First guesses and bounds for a floor and a rate."""
     shortest, fastest = float(times.min()), float((moved / times).max())
-    bounds = {
-        key: (centre / _FARTHEST, centre * _FARTHEST) for key, centre in ((floor, shortest), (rate, fastest))
-    }
+    bounds = {key: (x / _FARTHEST, x * _FARTHEST) for key, x in ((floor, shortest), (rate, fastest))}
     return {floor: shortest / 2, rate: fastest}, bounds
 
 
-def _model_gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Kernel:
-    """The model of ``gather_pool_time`` for one shard of the tables; short rows and bags cost more."""
-    times = cells["time_s"].to_numpy(float)
-    dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
-    row = dim * np.array([float(element_bytes(name)) for name in cells["dtype"]])
+def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) -> _Kernel:
+    """The model of ``gather_pool_time`` for one shard of the tables; short rows and bags cost more.
+
+    row  bytes of a row [bytes]. Calls rotate through more rows than the L2 holds: ids of each are uniform
+    """
+    constants, times, ids = load_kernel_constants(), columns["time_s"], columns["id_bytes"]
+    draws, tables, shards = columns["batch"] * columns["pooling"], columns["tables"], columns["shards"]
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
-    bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
-    shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
-    miss, sector = count_misses(cells, row, cache), machine.value("sector_bytes")
-    bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
+    bag = columns["dim"] * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
+    miss = kernels.compute_uniform_misses(columns["rows"] / shards, draws, row, cache)
+    bags, sector = columns["batch"] * tables * shards, machine.value("sector_bytes")
 
     def move(least: float, factor: float) -> kernels.GatherTraffic:
-        lookups = _count_lookups(cells)
-        return kernels.count_traffic(miss, lookups, row, least, sector, ids, bags, factor * bag)
+        return kernels.count_traffic(miss, draws * tables, row, least, sector, ids, bags, factor * bag)
+
+    def move_with(values: Values) -> kernels.GatherTraffic:
+        return move(values["row_access_bytes"], values["bag_factor"])
 
     def time(values: Values) -> Floats:
-        moved = move(values["row_access_bytes"], values["bag_factor"])
         rates = values["launch_floor_s"], values["gather_bytes_per_s"], values["l2_bytes_per_s"]
-        return np.asarray(kernels.gather_pool_time(moved.dram_bytes, moved.l2_bytes, *rates))
+        return np.asarray(kernels.gather_pool_time(*move_with(values), *rates))
 
     plain = move(0.0, 1.0)
     start, bounds = _guess(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")
     fastest = float((plain.l2_bytes / times).max())
-    start |= {
-        "l2_bytes_per_s": 2 * fastest,
-        "row_access_bytes": float(np.median(row)),
-        "bag_factor": 1.0,
-    }
-    bounds |= {"l2_bytes_per_s": (fastest / 2, fastest * _FARTHEST), "row_access_bytes": _ROW_BYTES}
-    bounds["bag_factor"] = _BAG_FACTORS
-    return _Kernel(
-        start,
-        bounds,
-        times,
-        time,
-        lambda values: move(values["row_access_bytes"], values["bag_factor"]).dram_bytes,
-    )
+    start |= {"l2_bytes_per_s": 2 * fastest, "row_access_bytes": float(np.median(row)), "bag_factor": 1.0}
+    bounds |= {**_BOUNDS, "l2_bytes_per_s": (fastest / 2, fastest * _FARTHEST)}
+    return _Kernel(start, bounds, times, time, lambda values: move_with(values).dram_bytes)
 
 
 def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: Any = slice(None)) -> Any:
@@ -307,9 +265,7 @@ def _scale(key: str, q: float, wide: float, there: InPass | None) -> Interval:
     factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
     scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
     shift = more_s if key.endswith("floor_s") else 0.0
-    value = rounded(float(np.exp(q)) * scale + shift)
-    low, high = (rounded(float(np.exp(q + sign * wide)) * scale + shift, 3) for sign in (-1, 1))
-    return Interval(value=value, low=min(low, value), high=max(high, value))
+    return make_interval(*(float(np.exp(q + side * wide)) * scale + shift for side in (0, -1, 1)))
 
 
 def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -> InPass | None:
@@ -317,7 +273,7 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
 
     Limits: fewer than 3 passes -> None;  3 -> only a factor
     """
-    modelled = _model_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
+    modelled = _build_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
     if modelled is None or modelled.time_s.size < _FEWEST_PASSES:
         return None
     alone = modelled.time({key: known[key] if key in known else machine.value(key) for key in modelled.start})
@@ -335,7 +291,7 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
     return InPass(
         factor=rounded(float(np.exp(best.x[0]))),
         more_s=rounded(more_s) if more_s > 2 * _SHORTEST_S else 0.0,
-        log_sd=_log_sd(np.asarray(best.fun)),
+        log_sd=_measure_errors(np.asarray(best.fun))["log_sd"],
         passes=modelled.time_s.size,
     )
 
@@ -351,20 +307,20 @@ def _leave_out(kernel: _Kernel, fixed: Values, start: Values) -> Floats:
 
 
 def _summarize(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit:
+    errors = _measure_errors(left_out)
     return KernelFit(
-        log_sd=max(_log_sd(left_out), there.log_sd if there else 0.0),
+        **errors | {"log_sd": max(errors["log_sd"], there.log_sd if there else 0.0)},
         sample_count=left_out.size + (there.passes if there else 0),
-        loo_median=_quantile(left_out, 0.5),
-        loo_p90=_quantile(left_out, 0.9),
         low_bytes=rounded(float(moved.min())),
         high_bytes=rounded(float(moved.max())),
     )
 
 
-def _log_sd(errors: Floats) -> float:
-    """Root mean square, outliers included: a projection makes such errors too."""
-    return rounded(float(np.sqrt(np.mean(errors**2))), 3)
-
-
-def _quantile(errors: Floats, share: float) -> float:
-    return rounded(float(np.quantile(np.abs(np.expm1(errors)), share)), 3)
+def _measure_errors(errors: Floats) -> dict[str, float]:
+    """Root mean square, outliers included (a projection makes such errors too), and quantiles of |errors|."""
+    relative = np.abs(np.expm1(errors))
+    return {
+        "log_sd": rounded(float(np.sqrt(np.mean(errors**2))), 3),
+        "loo_median": rounded(float(np.quantile(relative, 0.5)), 3),
+        "loo_p90": rounded(float(np.quantile(relative, 0.9)), 3),
+    }

@@ -14,6 +14,7 @@ from perfmodel.collectives.link_laws import step_constants
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import BEST_KNOWN, Learned, Priors
 
@@ -250,3 +251,10 @@ def _count_domains(law: str, clusters: Sequence[ClusterCells], low_bytes: float,
 def rounded(value: float, digits: int = 4) -> float:
     """A number rounded to significant digits, so that files are the same on every machine."""
     return float(f"{value:.{digits}g}")
+
+
+def make_interval(value: float, low: float, high: float) -> Interval:
+    """A fitted value with its 95 % interval, rounded as in files."""
+    centre = rounded(value)
+    low, high = rounded(min(low, value), 3), rounded(max(high, value), 3)
+    return Interval(value=centre, low=min(low, centre), high=max(high, centre))
