@@ -70,7 +70,7 @@ def compare_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
 
 
 def judge_in_node() -> str:
-    cells = accuracy.leave_one_size_out().groupby(["machine", "collective", "gpus"], observed=True)
+    cells = accuracy.predict_left_out_sizes().groupby(["machine", "collective", "gpus"], observed=True)
     points = pd.concat([compare_alpha_beta(cell) for _, cell in cells]).assign(all="all")
     rows = []
     for column in ("all", "machine", "collective", "gpus", "size"):
@@ -83,13 +83,15 @@ def judge_in_node() -> str:
 
 
 def judge_two_nodes() -> str:
-    learned = accuracy.one_node_to_two().assign(constants="other clusters'")
-    alone = accuracy.one_node_to_two(with_clusters=False).assign(constants="NCCL's own")
+    learned = accuracy.predict_two_nodes().assign(constants="other clusters'")
+    alone = accuracy.predict_two_nodes(with_clusters=False).assign(constants="NCCL's own")
     return write_summary(pd.concat([learned, alone]), ["constants", "size"])
 
 
 def judge_other_clusters() -> str:
-    return write_summary(accuracy.other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""])
+    return write_summary(
+        accuracy.predict_other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""]
+    )
 
 
 def judge_other_machines() -> str:
@@ -140,7 +142,7 @@ def judge_nodes() -> str:
 
 def compare_forced() -> str:
     """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
-    priors, samples = load_priors(), measured.shipped_samples()
+    priors, samples = load_priors(), measured.load_shipped_samples()
     cluster = next(cells for cells in find_cluster_cells(samples) if cells.name == "pico_mn5_h100")
     cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
     prior = prior_of("ring_tree", cluster.machine, priors)

@@ -12,7 +12,7 @@ import sys
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.resources import data_path
-from perfmodel.validate.embark import evaluator_of, plan_name, usable_bytes
+from perfmodel.validate.embark import build_evaluator, count_usable_bytes, plan_name
 from perfmodel.validate.verdicts import load_claims, load_embark
 
 _BATCH = 65536
@@ -24,8 +24,8 @@ def main(effort_s: float) -> None:
     questions = [claim.ask for claim in load_claims()]
     models = dict.fromkeys([*run.models, *(ask["model"] for ask in questions if ask["what"] == "throughput")])
     for model in models:
-        evaluator = evaluator_of(model, run.gpus, _BATCH)
-        result = Search(evaluator, usable_bytes(evaluator), effort_s=effort_s).run()
+        evaluator = build_evaluator(model, run.gpus, _BATCH)
+        result = Search(evaluator, count_usable_bytes(evaluator), effort_s=effort_s).run()
         path = data_path("dlrm", "plans", plan_name(model, run.gpus))
         path.write_text(json.dumps(plan_record(result.plan), separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"{model}: {result.cost.time_s * 1e3:.3f} ms, {result.stopped}")

@@ -1,6 +1,6 @@
 """Predicts whole operators, or large groups of nodes, by fits that did not use their samples.
 
-Data frames of points with predictions (``measured.judged``).
+Data frames of points with predictions (``measured.judge_points``).
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class LeftOut:
 @lru_cache(maxsize=1)
 def operators() -> tuple[LeftOut, ...]:
     """Every operator of the shipped samples with every machine of it, fitted once."""
-    nccl = measured.shipped_samples().query(f"backend == '{Backend.NCCL}'")
+    nccl = measured.load_shipped_samples().query(f"backend == '{Backend.NCCL}'")
     sources: dict[str, set[str]] = {}
     for source in nccl["source_id"].unique():
         sources.setdefault(operator_of(str(source)), set()).add(str(source))
     parts = []
-    for entry in measured.preferred_entries().values():
+    for entry in measured.list_preferred_entries().values():
         fits: dict[str, Calibration] = {}
         for machine, rows in find_machines(entry, nccl):
             for source, group in select_usable(rows).groupby("source_id", observed=True):
@@ -138,11 +138,11 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 
     Columns of ``told``, and machine, seen_nodes (most nodes in the fit).
     """
-    samples, parts = measured.shipped_samples(), []
+    samples, parts = measured.load_shipped_samples(), []
     for case in cases:
-        entry, machine = measured.preferred_entries()[case.machine], load_machine(case.machine)
-        rows = measured.measured_rows(entry, samples)
-        priors = accuracy.priors_without(entry.sources)
+        entry, machine = measured.list_preferred_entries()[case.machine], load_machine(case.machine)
+        rows = measured.select_measured_rows(entry, samples)
+        priors = accuracy.learn_priors_without(entry.sources)
         fitted = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
         points = told(rows[rows["nodes"] >= case.without_nodes], machine, fitted)
         seen = int(rows.loc[rows["nodes"] < case.without_nodes, "nodes"].max())
@@ -153,12 +153,14 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
     """Medians of samples with their predictions, and columns that classify them.
 
-    Columns of ``measured.judged``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
+    Columns of ``measured.judge_points``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
     several), known (whether the fit has this collective, these GPUs and such sizes), links (network, or
     inside a domain what it is made of), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
-    points = measured.predicted(measured.medians(rows, machine), CollectiveModel(machine, calibration))
+    points = measured.predict_points(
+        measured.take_medians(rows, machine), CollectiveModel(machine, calibration)
+    )
     across = points["gpus"] > points["domain_gpus"]
     collectives = points["collective"].astype(str)
     cells = list(
@@ -181,10 +183,10 @@ def find_known(calibration: Calibration, collective: str, gpus: int, domain_gpus
 
 def fit_without(entry: Entry, sources: frozenset[str]) -> Calibration:
     """The calibration of an entry, fitted without the samples of some sources."""
-    priors = accuracy.priors_without(sources)
+    priors = accuracy.learn_priors_without(sources)
     remaining = without_sources(entry, sources)
     if remaining.cells:
-        return fit_entry(remaining, measured.shipped_samples(), priors=priors)
+        return fit_entry(remaining, measured.load_shipped_samples(), priors=priors)
     machine = load_machine(entry.machine)
     laws = [
         law.model_copy(update=dict(fit_law(law.law, [], machine, priors)) | {"collectives": law.collectives})
@@ -210,7 +212,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
     machines   only these (empty: all)
     Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
     """
-    preferred, parts = measured.preferred_entries(), []
+    preferred, parts = measured.list_preferred_entries(), []
     for name, entry in preferred.items():
         machine = load_machine(name)
         like = machine.links.like
@@ -218,10 +220,10 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
             continue
         lender = fit_stored(like)
         seen = {source for curve in lender.curves for source in curve.sources}
-        points = measured.measured_points(entry, measured.shipped_samples())
+        points = measured.list_measured_points(entry, measured.load_shipped_samples())
         unseen = points[[not seen & set(text.split()) for text in points["sources"]]]
         if len(unseen):
-            result = measured.predicted(unseen, CollectiveModel(machine, lender))
+            result = measured.predict_points(unseen, CollectiveModel(machine, lender))
             inside = result["gpus"] <= result["domain_gpus"]
             where = np.where(inside, "in", "across")
             parts.append(result.assign(machine=name, like=like, where=where))
@@ -231,7 +233,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 @lru_cache(maxsize=16)
 def fit_stored(machine: str) -> Calibration:
     """The preferred NCCL calibration of a machine, fitted again."""
-    return fit_entry(measured.preferred_entries()[machine], measured.shipped_samples())
+    return fit_entry(measured.list_preferred_entries()[machine], measured.load_shipped_samples())
 
 
 _PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
@@ -239,7 +241,7 @@ _PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
 
 def stored_sizes() -> pd.DataFrame:
     """Sizes of 8 GPUs left out, as pages show them (0.6 s per machine)."""
-    points = accuracy.leave_one_size_out(gpus=(8,))
+    points = accuracy.predict_left_out_sizes(gpus=(8,))
     cell = ["machine", "collective", "gpus", "payload_bytes", "sources"]
     return points[cell + _PREDICTED].reset_index(drop=True)
 
@@ -250,7 +252,7 @@ def save(large: pd.DataFrame) -> None:
     fewest = large[large["seen_nodes"] == large.groupby("machine")["seen_nodes"].transform("min")]
     for name, frame, digits in (
         ("sizes_left_out", stored_sizes(), None),
-        ("clusters_left_out", accuracy.other_clusters()[[*cell[:1], *cell[2:], *_PREDICTED]], "%.5g"),
+        ("clusters_left_out", accuracy.predict_other_clusters()[[*cell[:1], *cell[2:], *_PREDICTED]], "%.5g"),
         ("nodes_left_out", fewest[cell + _PREDICTED], "%.5g"),
     ):
         path = data_path("validation", f"{name}.csv")

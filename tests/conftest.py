@@ -185,7 +185,7 @@ def _claims_are_judged_once(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if questions is None:  # no test of this run imports it
         yield
         return
-    answer, folder = questions.answer, make_shared_folder(tmp_path_factory, "claims")
+    answer, folder = questions.find_answer, make_shared_folder(tmp_path_factory, "claims")
 
     def judge_once(ask: Mapping[str, Any]) -> Any:
         path = folder / sha256(json.dumps([ask, EFFORTS]).encode()).hexdigest()
@@ -197,7 +197,7 @@ def _claims_are_judged_once(tmp_path_factory: pytest.TempPathFactory) -> Iterato
             return pickle.load(file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "answer", judge_once)
+        patch.setattr(questions, "find_answer", judge_once)
         yield
 
 

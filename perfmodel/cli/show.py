@@ -111,7 +111,7 @@ def _show_calibration(options: ShowOptions, name: str) -> None:
     from perfmodel.report import calibration_text as report
     from perfmodel.schema.machine import list_chips, list_machines
     from perfmodel.schema.table_files import list_models
-    from perfmodel.validate.points import run_of, samples_of, since_its_fit
+    from perfmodel.validate.points import count_since_fit, load_samples_of, run_of
 
     for kind, names in (("machines", list_machines), ("models", list_models), ("chips", list_chips)):
         if name in names():
@@ -131,10 +131,10 @@ def _show_calibration(options: ShowOptions, name: str) -> None:
         else:
             emit(report.comparison_text(calibration, other, rows))
         return
-    points = samples_of(calibration, name) if options.samples else None
+    points = load_samples_of(calibration, name) if options.samples else None
     run = run_of(name)
     try:
-        since = since_its_fit(calibration, run)
+        since = count_since_fit(calibration, run)
     except BadInputError as error:  # the calibration itself can still be shown
         warn(f"what was measured since it was fitted is not known: {error.message}")
         since = 0, 0

@@ -47,13 +47,13 @@ def _outside(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _own_run(text: str, *, as_json: bool) -> None:
-    from perfmodel.validate.own import compare_run, judge_run, step_errors
+    from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
     folder = run_folder(text)
     if folder is None:
         raise BadInputError(f"--run {text} is not a folder.", "give the folder of a run, or latest.")
     passes = compare_run(folder)
-    steps, verdicts = step_errors(passes), judge_run(passes)
+    steps, verdicts = compare_steps(passes), judge_run(passes)
     if as_json:
         _emit_json(
             verdicts,

@@ -14,9 +14,9 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     Limits: a calibration is missing -> NoCalibrationError
     """
     if paper:
-        from perfmodel.validate.questions import answer
+        from perfmodel.validate.questions import find_answer
 
-        return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims(), "claims")]
+        return [claim.verdict(find_answer(claim.ask)) for claim in each_of(load_claims(), "claims")]
     from perfmodel.validate.accuracy import judge_left_out
 
     bands = [band for band in load_claims("bands") if held_out or not band.held_out]

@@ -37,7 +37,7 @@ _FEWEST_SIZES = 4
 """Fewest sizes of a measured curve from which one size can be left out."""
 
 
-def leave_one_size_out(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
+def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
     """Every size of every one-node cell, predicted by the model with that size left out of its curve.
 
     A cell is a collective on a number of GPUs; its curve is its time against size. The preferred NCCL
@@ -49,17 +49,17 @@ def leave_one_size_out(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
 
     parts = []
     for name in IN_NODE_MACHINES:
-        machine, entry = load_machine(name), measured.preferred_entries()[name]
+        machine, entry = load_machine(name), measured.list_preferred_entries()[name]
         calibration = shipped_calibration(entry.calibration_id)
-        points = measured.measured_points(entry, measured.shipped_samples())
+        points = measured.list_measured_points(entry, measured.load_shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
             if len(cell) >= _FEWEST_SIZES:
-                parts.append(_cell_left_out(cell, machine, calibration).assign(machine=name))
-    return measured.judged(pd.concat(parts))
+                parts.append(_predict_left_out(cell, machine, calibration).assign(machine=name))
+    return measured.judge_points(pd.concat(parts))
 
 
-def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
+def _predict_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
     """The points of a measured curve, each size predicted from the other sizes."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
@@ -70,20 +70,20 @@ def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibratio
             f"{calibration.calibration_id} has no curve for {collective} on {gpus} GPUs, but samples of it.",
             "rebuild the shipped calibrations.",
         )
-    others = [np.arange(sizes.size) != i for i in range(sizes.size)]
-    fits = [fit_curve(sizes[rest], times[rest]) for rest in others]
+    remaining = [np.arange(sizes.size) != i for i in range(sizes.size)]
+    fits = [fit_curve(sizes[kept_rows], times[kept_rows]) for kept_rows in remaining]
     errors = np.array([float(f.time(s)) / t - 1 for f, s, t in zip(fits, sizes, times, strict=True)])
     columns = np.empty((3, sizes.size))
-    for i, rest in enumerate(others):
-        alone = _refitted(curve, fits[i], errors[rest])
-        own = calibration.model_copy(update={"curves": [alone], "this_cluster": True})
-        model = CollectiveModel(machine, own)
+    for i, kept_rows in enumerate(remaining):
+        alone = _replace_fit(curve, fits[i], errors[kept_rows])
+        refitted = calibration.model_copy(update={"curves": [alone], "this_cluster": True})
+        model = CollectiveModel(machine, refitted)
         estimate = model.estimate(collective, sizes[i], gpus, node)
         columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
     return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
 
 
-def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
+def _replace_fit(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
     """The curve with the parameters, anchors and spread of a fit to fewer points.
 
     errors   leave-one-out errors of the remaining points, so that a point does not affect its own interval
@@ -104,7 +104,7 @@ def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
     return Curve.model_validate(curve.model_dump() | fewer)
 
 
-def one_node_to_two(
+def predict_two_nodes(
     with_clusters: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
 ) -> pd.DataFrame:
     """Two-node measurements of the preferred calibrations, predicted by a fit to one-node measurements only.
@@ -117,23 +117,25 @@ def one_node_to_two(
     """
     import pandas as pd
 
-    samples, parts = measured.shipped_samples(), []
-    for name, entry in measured.preferred_entries(backend).items():
-        points = measured.measured_points(entry, samples)
+    samples, parts = measured.load_shipped_samples(), []
+    for name, entry in measured.list_preferred_entries(backend).items():
+        points = measured.list_measured_points(entry, samples)
         held_out = points[points["nodes"] == _TWO]
         if (machines and name not in machines) or held_out.empty or not (points["nodes"] == 1).any():
             continue
-        model = CollectiveModel(load_machine(name), one_node_fit(entry, with_clusters))
-        parts.append(measured.predicted(held_out, model).assign(machine=name, clock=str(entry.clock)))
+        model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
+        parts.append(measured.predict_points(held_out, model).assign(machine=name, clock=str(entry.clock)))
     return pd.concat(parts)
 
 
-def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
+def fit_one_node(entry: Entry, with_clusters: bool = True) -> Calibration:
     """A calibration fitted to an entry's one-node measurements."""
     priors = (
-        priors_without(entry.sources) if with_clusters else load_priors().model_copy(update={"learned": {}})
+        learn_priors_without(entry.sources)
+        if with_clusters
+        else load_priors().model_copy(update={"learned": {}})
     )
-    return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, priors=priors)
+    return fit_entry(entry, measured.load_shipped_samples(), without_nodes=_TWO, priors=priors)
 
 
 OTHER_CLUSTERS = {
@@ -144,7 +146,7 @@ OTHER_CLUSTERS = {
 """Machine of each healthy cluster whose samples inform no fit, by source. ``bands`` checks the first two."""
 
 
-def other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFrame:
+def predict_other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFrame:
     """Samples of several nodes that inform no fit, predicted by the shipped calibration of their machine.
 
     Columns of ``judged`` and machine, source_id.
@@ -154,30 +156,30 @@ def other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFra
     parts = []
     for source in sources:
         name = OTHER_CLUSTERS[source]
-        entry = measured.preferred_entries()[name]
-        own = entry.model_copy(update={"cells": [Selection(sources=[source])]})
-        points = measured.measured_points(own, measured.shipped_samples())
+        entry = measured.list_preferred_entries()[name]
+        selected = entry.model_copy(update={"cells": [Selection(sources=[source])]})
+        points = measured.list_measured_points(selected, measured.load_shipped_samples())
         model = CollectiveModel(load_machine(name), shipped_calibration(entry.calibration_id))
-        two = points[points["nodes"] >= _TWO]
-        parts.append(measured.predicted(two, model).assign(machine=name, source_id=source))
+        across = points[points["nodes"] >= _TWO]
+        parts.append(measured.predict_points(across, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
 
 
 @lru_cache(maxsize=64)
-def priors_without(sources: frozenset[str]) -> Priors:
+def learn_priors_without(sources: frozenset[str]) -> Priors:
     """The prior knowledge (priors) learned without the samples of some sources."""
     priors = load_priors()
     if not any(cluster.sources & sources for cluster in load_plan().cluster):
         return priors
-    clusters = find_cluster_cells(measured.shipped_samples(), sources)
+    clusters = find_cluster_cells(measured.load_shipped_samples(), sources)
     learned = learn_networks(clusters, priors.model_copy(update={"learned": {}}))
     return priors.model_copy(update={"learned": learned})
 
 
 _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
-    "in_node": leave_one_size_out,
-    "other_cluster": lambda: other_clusters(list(OTHER_CLUSTERS)[:2]),
-    "two_nodes": one_node_to_two,
+    "in_node": predict_left_out_sizes,
+    "other_cluster": lambda: predict_other_clusters(list(OTHER_CLUSTERS)[:2]),
+    "two_nodes": predict_two_nodes,
 }
 """Points that no fit used, by their name in a row."""
 

@@ -73,9 +73,9 @@ class Comparison:
     def rise(self, start_bytes: float, end_bytes: float) -> tuple[float, float]:
         """(NVSHMEM's, NCCL's) time at ``end_bytes`` over the time at ``start_bytes``."""
         ends = [start_bytes, end_bytes]
-        first, last = np.interp(ends, self.payload_bytes, self.nvshmem_s)
+        start_s, end_s = np.interp(ends, self.payload_bytes, self.nvshmem_s)
         nccl_first, nccl_last = np.interp(ends, self.payload_bytes, self.nccl_s)
-        return float(last / first), float(nccl_last / nccl_first)
+        return float(end_s / start_s), float(nccl_last / nccl_first)
 
 
 @lru_cache(maxsize=32)
@@ -84,12 +84,12 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
 
     nvshmem_clock, nccl_clock  how the times of each were taken
     """
-    models = [_model(Backend.NVSHMEM, nvshmem_clock), _model(Backend.NCCL, nccl_clock)]
-    found = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
-    cells = [(m, curve) for m, curve in found if curve is not None]
+    models = [_load_model(Backend.NVSHMEM, nvshmem_clock), _load_model(Backend.NCCL, nccl_clock)]
+    curves = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
+    cells = [(m, curve) for m, curve in curves if curve is not None]
     if len(cells) < len(models):
         return None
-    sizes = common_sizes([curve for _, curve in cells])
+    sizes = list_common_sizes([curve for _, curve in cells])
     nvshmem, nccl = (_span(m.estimate(collective, sizes, GPUS)) for m, _ in cells)
     low, _, high = compute_ratio_band(nccl, nvshmem)
     return Comparison(sizes, nvshmem[1], nccl[1], low, high)
@@ -100,14 +100,14 @@ def _span(found: Timing) -> tuple[Floats, Floats, Floats]:
 
 
 @lru_cache(maxsize=8)
-def _model(backend: Backend, clock: Clock) -> CollectiveModel | None:
+def _load_model(backend: Backend, clock: Clock) -> CollectiveModel | None:
     try:
         return CollectiveModel.load(load_machine(MACHINE), str(backend), str(clock))
     except NoCalibrationError:
         return None
 
 
-def common_sizes(curves: list[Curve]) -> Floats:
+def list_common_sizes(curves: list[Curve]) -> Floats:
     """Sizes within the measured ranges of all curves, 16 per octave [bytes]."""
     low = max(c.anchor_bytes[0] for c in curves)
     high = min(c.anchor_bytes[-1] for c in curves)

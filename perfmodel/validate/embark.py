@@ -24,7 +24,7 @@ _MILLION = 1e6
 _NODE_GPUS = 8
 
 
-def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
+def build_evaluator(model: str, gpus: int, batch: int) -> Evaluator:
     """The evaluator of a workload on EMBark's machine, forward and backward. batch  samples of all GPUs"""
     run, tables = load_embark(), PlanTables.load(model)
     return Evaluator.on(
@@ -40,7 +40,7 @@ def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
     )
 
 
-def usable_bytes(evaluator: Evaluator) -> float:
+def count_usable_bytes(evaluator: Evaluator) -> float:
     """Memory of a GPU for tables and their exchange [bytes]."""
     return evaluator.setting.machine.value("hbm_bytes") * (1 - load_embark().reserve)
 
@@ -51,23 +51,23 @@ def plan_name(model: str, gpus: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def planned(model: str, gpus: int, batch: int) -> CostedPlan:
+def load_planned(model: str, gpus: int, batch: int) -> CostedPlan:
     """A workload with the plan that our planner found for it; EMBark's own are not published."""
-    evaluator = evaluator_of(model, gpus, batch)
+    evaluator = build_evaluator(model, gpus, batch)
     path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
     return CostedPlan.compute(evaluator, read_plan(path, evaluator.tables))
 
 
 @lru_cache(maxsize=32)
-def _table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
-    evaluator = evaluator_of(model, gpus, batch)
-    found = UniformPlans(evaluator, usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
-    if not isinstance(found, UniformPlan):
-        raise BadInputError(f"{model} on {gpus} GPUs: {found.why}.", "choose more GPUs.")
-    return CostedPlan.compute(evaluator, found.plan)
+def _plan_table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
+    evaluator = build_evaluator(model, gpus, batch)
+    uniform = UniformPlans(evaluator, count_usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
+    if not isinstance(uniform, UniformPlan):
+        raise BadInputError(f"{model} on {gpus} GPUs: {uniform.why}.", "choose more GPUs.")
+    return CostedPlan.compute(evaluator, uniform.plan)
 
 
-def throughput(
+def predict_throughput(
     model: str, training_flops: float, *, batches: Sequence[int], gpus: int, gradient_bytes: float
 ) -> Finding:
     """Millions of samples per second of all GPUs.
@@ -77,16 +77,18 @@ def throughput(
     """
     rates = []
     for batch in batches:
-        plan = planned(model, gpus, batch)
-        dense = dense_of_flops(plan.evaluator, training_flops / (1 + BACKWARD_RATIO), gradient_bytes)
-        whole = WholeStep.compute(plan, dense)
-        rates += [batch / time_s / _MILLION for time_s in (whole.step_s, whole.low_s, whole.high_s)]
+        plan = load_planned(model, gpus, batch)
+        dense = build_dense(plan.evaluator, training_flops / (1 + BACKWARD_RATIO), gradient_bytes)
+        step = WholeStep.compute(plan, dense)
+        rates += [batch / time_s / _MILLION for time_s in (step.step_s, step.low_s, step.high_s)]
     judged = Finding.within(rates[0], rates, format_number)
-    least, most = (format_count(batch) for batch in (min(batches), max(batches)))
-    return replace(judged, words=f"{judged.words} million a second at batches of {least} to {most} in all")
+    fewest, largest = (format_count(batch) for batch in (min(batches), max(batches)))
+    return replace(
+        judged, words=f"{judged.words} million a second at batches of {fewest} to {largest} in all"
+    )
 
 
-def dense_of_flops(evaluator: Evaluator, flops: float, gradient_bytes: float) -> Dense:
+def build_dense(evaluator: Evaluator, flops: float, gradient_bytes: float) -> Dense:
     """Dense layers of which only the operations are known: all run after the embeddings.
 
         t = flops B / (rate share),   weights = flops / 2                     [s], [-]
@@ -102,7 +104,7 @@ def dense_of_flops(evaluator: Evaluator, flops: float, gradient_bytes: float) ->
     return Dense(times, share.error, flops / 2, gradient_bytes)
 
 
-def share(gpus: int, batches: Sequence[int]) -> Finding:
+def compute_share(gpus: int, batches: Sequence[int]) -> Finding:
     """Share of embedding communication in a serial table-row-wise step, with the first of ``batches``.
 
     batches  of all GPUs together. The tables and the batch are not published: the band covers all workloads
@@ -112,20 +114,20 @@ def share(gpus: int, batches: Sequence[int]) -> Finding:
     models = sorted(run.models, key=lambda model: model != run.figure_model)
     for batch in batches:
         for model in models:
-            for parts in _ends(_table_row_wise(model, gpus, batch)):
+            for parts in _collect_ends(_plan_table_row_wise(model, gpus, batch)):
                 shares.append(parts.embedding_communication_time / parts.serial_time)
     return Finding.within(shares[0], shares, format_fraction)
 
 
-def speedup(answer: str, batches: Sequence[int]) -> Finding:
+def compare_speedup(answer: str, batches: Sequence[int]) -> Finding:
     """Our plans, overlapped, over serial table-row-wise, on the most GPUs; the band covers all ``batches``.
 
     answer  "mean" or "max" over the workloads
     """
     run, ratios = load_embark(), []
     for batch in batches:
-        before = [_ends(_table_row_wise(model, run.gpus, batch)) for model in run.models]
-        after = [_ends(planned(model, run.gpus, batch)) for model in run.models]
+        before = [_collect_ends(_plan_table_row_wise(model, run.gpus, batch)) for model in run.models]
+        after = [_collect_ends(load_planned(model, run.gpus, batch)) for model in run.models]
         for serial, overlapped in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
             over = [
                 slow.serial_time / compute_step_time(fast, training=True)
@@ -135,6 +137,6 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
     return Finding.within(ratios[0], ratios, format_ratio)
 
 
-def _ends(plan: CostedPlan) -> tuple[StepParts, ...]:
+def _collect_ends(plan: CostedPlan) -> tuple[StepParts, ...]:
     """The parts of a step, then with each cause of error at either end, others central."""
     return plan.collect_ends(Dense.compute(load_dense(load_embark().dense), plan.evaluator))

@@ -27,17 +27,17 @@ _CELL = ["collective", "gpus", "gpus_per_node", "nodes"]
 
 
 @lru_cache(maxsize=1)
-def shipped_samples() -> pd.DataFrame:
+def load_shipped_samples() -> pd.DataFrame:
     """All shipped samples of collectives; the files are read only once."""
     return load_samples(None)
 
 
-def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
+def list_preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
     """The entry of each machine's default calibration, by machine. backend  library of the collectives"""
     return {e.machine: e for e in load_plan().calibration if e.preferred and e.backend is backend}
 
 
-def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
+def select_measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
     """The samples that an entry's curves are fitted to, with a column domain_gpus."""
     rows = select_usable(entry.rows(samples[samples["backend"] == str(entry.backend)]))
     return rows.assign(domain_gpus=find_domains(rows, load_machine(entry.machine)))
@@ -49,12 +49,12 @@ def find_domains(rows: pd.DataFrame, machine: Machine) -> npt.NDArray[np.int64]:
     return np.asarray(np.minimum(rows["gpus"].to_numpy(int), np.array(domains, int)))
 
 
-def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """The ``medians`` of every measured curve of an entry (``measured_rows``)."""
-    return medians(measured_rows(entry, samples), load_machine(entry.machine))
+def list_measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
+    """The ``take_medians`` of every measured curve of an entry (``select_measured_rows``)."""
+    return take_medians(select_measured_rows(entry, samples), load_machine(entry.machine))
 
 
-def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+def take_medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     """Median time of every size of every cell in samples: of a collective on a group of ranks.
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
@@ -71,7 +71,7 @@ def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     )
 
 
-def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
+def predict_points(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
     """The points with columns predicted_s, low_s, high_s (95 %), error (predicted / measured - 1), inside."""
     import pandas as pd
 
@@ -84,10 +84,10 @@ def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
             rows["gpus_per_node"].to_numpy(float),
         )
         parts.append(rows.assign(predicted_s=estimate.time_s, low_s=estimate.low_s, high_s=estimate.high_s))
-    return judged(pd.concat(parts)) if parts else points
+    return judge_points(pd.concat(parts)) if parts else points
 
 
-def judged(points: pd.DataFrame) -> pd.DataFrame:
+def judge_points(points: pd.DataFrame) -> pd.DataFrame:
     """The points with columns error, inside (the 95 % interval) and size (class of sizes, of ``SIZES``)."""
     time, size = points["time_s"], points["payload_bytes"]
     return points.assign(

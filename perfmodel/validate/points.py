@@ -29,7 +29,7 @@ def is_behind(point: Point, item: Calibration) -> bool:
     return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
-def fitted_samples(run: Run, item: Calibration) -> int | None:
+def count_fitted_samples(run: Run, item: Calibration) -> int | None:
     """Number of samples that a fit of this run would use now. Limits: only kernels were measured -> None"""
     rows = run.collective_samples()
     rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
@@ -37,7 +37,7 @@ def fitted_samples(run: Run, item: Calibration) -> int | None:
     return len(select_usable(rows)) if len(rows) else None
 
 
-def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
+def count_since_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
     """(points of the run that are not measured yet, samples that are newer than the calibration).
 
     Limits: no run, or fitted at the end of the run -> 0, 0
@@ -46,11 +46,11 @@ def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
         return 0, 0
     run = read_run(folder)
     left = [point for key, point in run.points.items() if is_behind(point, item) and not run.ended(key)]
-    now = fitted_samples(run, item)
+    now = count_fitted_samples(run, item)
     return len(left), 0 if now is None else max(now - item.sample_count, 0)
 
 
-def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
+def load_samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
     """The samples that a calibration was fitted to, in the columns of ``schema.samples``.
 
     name  its file, or the name of a shipped calibration

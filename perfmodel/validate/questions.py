@@ -34,7 +34,7 @@ from perfmodel.validate.verdicts import Finding
 _UNMEASURED = Finding(None, "not measured")
 
 
-def lead(collective: str) -> Finding:
+def compare_lead(collective: str) -> Finding:
     """How far NVSHMEM leads: NCCL's time over NVSHMEM's at 1 KiB, both timed with the paper's clocks.
 
     The words of the finding add the same ratio with other clocks.
@@ -44,27 +44,29 @@ def lead(collective: str) -> Finding:
     if main is None:
         return _UNMEASURED
     judged = Finding.within(main.small_ratio, [end.small_ratio for end in main.ends], format_ratio)
-    others = [f"{format_ratio(one.small_ratio)} {nccl}" for (_, nccl), one in compared.items() if one]
-    return replace(judged, words=", ".join([judged.words, *others]))
+    ratios = [f"{format_ratio(pair.small_ratio)} {nccl}" for (_, nccl), pair in compared.items() if pair]
+    return replace(judged, words=", ".join([judged.words, *ratios]))
 
 
-def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
+def find_crossing(collective: str, clocks: tuple[str, str]) -> Finding:
     """Size from which NCCL stays faster [bytes]; 0: at all sizes; infinite: NVSHMEM is always faster.
 
     clocks  how the times of (NVSHMEM, NCCL) were taken
     """
-    found = crossover.compare(collective, *map(Clock, clocks))
-    if found is None:
+    comparison = crossover.compare(collective, *map(Clock, clocks))
+    if comparison is None:
         return _UNMEASURED
-    return Finding.within(_crossing(found), [_crossing(end) for end in found.ends], format_bytes)
+    return Finding.within(
+        _read_crossing(comparison), [_read_crossing(end) for end in comparison.ends], format_bytes
+    )
 
 
-def _crossing(found: Comparison) -> float:
+def _read_crossing(found: Comparison) -> float:
     size = found.crossover_bytes
     return size if size is not None else (0.0 if found.winner == "nccl" else inf)
 
 
-def rise(
+def compare_rise(
     collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
 ) -> Finding:
     """A library's time at the last size of ``ends`` over its time at ``start``; the band covers all ``ends``.
@@ -72,24 +74,24 @@ def rise(
     clocks  how the times of (NVSHMEM, NCCL) were taken;  library  "nvshmem" or "nccl"
     A factor on the whole curve cancels in the ratio, so measured medians are used directly.
     """
-    found = crossover.compare(collective, *map(Clock, clocks))
-    if found is None:
+    comparison = crossover.compare(collective, *map(Clock, clocks))
+    if comparison is None:
         return _UNMEASURED
     of = ("nvshmem", "nccl").index(library)
-    growths = [found.rise(start, end)[of] for end in ends]
+    growths = [comparison.rise(start, end)[of] for end in ends]
     judged = Finding.within(growths[-1], growths, format_ratio)
     said = [f"{format_ratio(g)} to {format_bytes(end)}" for g, end in zip(growths, ends, strict=True)]
     return replace(judged, words=f"{'; '.join(reversed(said))}; all from {format_bytes(start)}")
 
 
-def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
+def count_crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
     """How often the faster library changes as a grid's exchange grows; 0 if NCCL wins the smallest.
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
     grid = sweep.combine_axes(**axes)
-    sizes, *ratios = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
-    _, stream, *_ = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)
+    sizes, *ratios = _compare_bags(grid, Clock.DEVICE, Clock.EAGER, asked)
+    _, stream, *_ = _compare_bags(grid, Clock.STREAM, Clock.STREAM, asked)
     beyond = sizes[ratios[0] <= 1]
     flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
     counts = [_count_changes(ratio > 1) for ratio in ratios]
@@ -103,7 +105,7 @@ def _count_changes(wins: NDArray[np.bool_]) -> int:
     return sum(a != b for a, b in pairwise(wins.tolist())) if wins[0] else 0
 
 
-def _bag_ratios(
+def _compare_bags(
     grid: sweep.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
 ) -> list[NDArray[np.float64]]:
     """Sizes of a rank's exchange, increasing, and NCCL's time of a pass over NVSHMEM's with its band.
@@ -124,7 +126,7 @@ def project_columns(grid: sweep.Columns, machine: str = DEFAULT_MACHINE, **asked
     return project_grid(*prepare(grid, machine, **asked))
 
 
-def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
+def find_slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     """The smallest or largest slowdown in the paper's two grids on so many GPUs.
 
     end  "least" or "largest"
@@ -138,35 +140,39 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     return Finding.within(float(value[place]), (float(low[place]), float(high[place])), format_ratio)
 
 
-def gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
+def count_gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
     """GPUs that hold so many bytes of tables, if each has ``hbm_bytes`` of memory and none is kept free."""
-    asked = project_one(table_bytes=table_bytes, reserve=0, overrides={"hbm_bytes": hbm_bytes})
+    needed = project_one(table_bytes=table_bytes, reserve=0, overrides={"hbm_bytes": hbm_bytes})
     usual = project_one(table_bytes=table_bytes)
-    first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
+    by_paper, second = (
+        f"{answer.gpus} GPUs, {format_ratio(answer.slowdown)} slower" for answer in (needed, usual)
+    )
     size = format_exact(hbm_bytes, "byte")
-    return Finding(asked.gpus, f"{first} (--set reserve=0 --set hbm_bytes={size}); {second} by default")
+    return Finding(needed.gpus, f"{by_paper} (--set reserve=0 --set hbm_bytes={size}); {second} by default")
 
 
-def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
+def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
     """A measured time under one condition over the time under another, at the smallest measured size.
 
     source  id of the samples' source;  slow, fast  the two conditions, as the samples' ``note`` has them:
             "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
     Limits: no such samples -> unmeasured
     """
-    from perfmodel.validate.measured import shipped_samples
+    from perfmodel.validate.measured import load_shipped_samples
 
-    rows = shipped_samples()
+    rows = load_shipped_samples()
     rows = rows[(rows["source_id"] == source) & (rows["payload_bytes"] < below_bytes)]
     if rows.empty:
         return _UNMEASURED
-    first = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]
-    times = first.groupby("note", observed=True)["time_s"].median()
+    smallest = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]
+    times = smallest.groupby("note", observed=True)["time_s"].median()
     value = float(times[slow] / times[fast])
-    return Finding(value, f"{format_ratio(value)} at {format_bytes(float(first['payload_bytes'].iloc[0]))}")
+    return Finding(
+        value, f"{format_ratio(value)} at {format_bytes(float(smallest['payload_bytes'].iloc[0]))}"
+    )
 
 
-def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
+def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
     """How much the time depends on the ids: of our mapping to a chip's cores, relative to plain gathers.
 
         (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
@@ -177,8 +183,8 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str])
     """
     ratios, words = [], []
     for model in models:
-        plans = [_chip_plan(chip, model, batch, name) for name in ids]
-        times = [[plan.time_with(other.tables) for other in plans] for plan in plans]
+        plans = [_plan_chip(chip, model, batch, name) for name in ids]
+        times = [[plan.time_with(plan_of.tables) for plan_of in plans] for plan in plans]
         best, gathered = min(times, key=max), [plan.baseline_s for plan in plans]
         ours, plain = max(best) / min(best), max(gathered) / min(gathered)
         ratios.append((ours - 1) / (plain - 1))
@@ -187,34 +193,34 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str])
     return replace(judged, words=f"{judged.words}: {', '.join(words)}")
 
 
-def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
+def compare_chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
     """Time of plain gathers over the time of a mapping for the ids: median over tables and ids."""
-    speedups = [_chip_plan(chip, model, batch, name).speedup for model in models for name in ids]
+    speedups = [_plan_chip(chip, model, batch, name).speedup for model in models for name in ids]
     return Finding.within(float(np.median(speedups)), speedups, format_ratio)
 
 
 @lru_cache(maxsize=32)
-def _chip_plan(chip: str, model: str, batch: int, ids: str) -> ChipPlan:
+def _plan_chip(chip: str, model: str, batch: int, ids: str) -> ChipPlan:
     return plan_chip(load_chip(chip), PlanTables.load(model, parse_distribution(ids)), batch)
 
 
 QUESTIONS: dict[str, Callable[..., Finding]] = {
-    "lead": lead,
-    "crossing": crossing,
-    "rise": rise,
-    "crossings": crossings,
-    "slowdown": slowdown,
-    "ratio_of_samples": ratio_of_samples,
-    "throughput": embark.throughput,
-    "gpus_needed": gpus_needed,
-    "dependence": dependence,
-    "chip_speedup": chip_speedup,
-    "share": embark.share,
-    "speedup": embark.speedup,
+    "lead": compare_lead,
+    "crossing": find_crossing,
+    "rise": compare_rise,
+    "crossings": count_crossings,
+    "slowdown": find_slowdown,
+    "ratio_of_samples": compare_samples,
+    "throughput": embark.predict_throughput,
+    "gpus_needed": count_gpus_needed,
+    "dependence": compare_dependence,
+    "chip_speedup": compare_chip_speedup,
+    "share": embark.compute_share,
+    "speedup": embark.compare_speedup,
 }
 """Questions by the name in ``what`` of a row's ``ask``."""
 
 
-def answer(ask: Mapping[str, Any]) -> Finding:
+def find_answer(ask: Mapping[str, Any]) -> Finding:
     """The value for a row. ask  of the row: ``what`` names the question, other keys are its arguments"""
     return QUESTIONS[ask["what"]](**{name: value for name, value in ask.items() if name != "what"})

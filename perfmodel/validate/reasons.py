@@ -119,17 +119,17 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
             )
             likely.append(((not reason.stated, rule.general, misfit), within, reason))
     likely.sort(key=lambda row: row[0])
-    most = min((within for _, within, _ in likely), default=0)
+    largest = min((within for _, within, _ in likely), default=0)
     proven = [reason for *_, reason in likely if reason.stated]
-    alike = [reason for _, within, reason in likely if within <= most + 1][:_MOST_REASONS]
+    alike = [reason for _, within, reason in likely if within <= largest + 1][:_MOST_REASONS]
     return proven or [replace(reason, cannot_tell=len(alike) > 1) for reason in alike]
 
 
 def _is_ruled_out(rule: ReasonRule, series: Series, others: Sequence[Series]) -> bool:
     """Whether the log's text, or another collective on the same ranks, excludes a reason."""
     ranks = series.gpus, series.gpus_per_node
-    beside = [o for o in others if (o.gpus, o.gpus_per_node) == ranks and o.collective != series.collective]
-    slow = [any(stretch.slow for stretch in other.stretches) for other in beside]
+    beside = [s for s in others if (s.gpus, s.gpus_per_node) == ranks and s.collective != series.collective]
+    slow = [any(stretch.slow for stretch in neighbour.stretches) for neighbour in beside]
     excluded = {"slow": not all(slow), "normal": any(slow)}.get(rule.beside, False)
     return excluded or bool(re.search(rule.denied, series.said))
 
@@ -171,17 +171,17 @@ def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Floats, st
             yield expected_s * ratios, ""
     elif rule.test == "wait":
         longer = (series.time_s - expected_s)[small & (series.side > 0)]
-        for more in np.quantile(longer, _QUANTILES) if longer.size else ():
-            yield expected_s + more, format_time(float(more))
-    for ratio, slower in _lower_rates(rule, series) if rule.test == "rate" else ():
+        for wait_s in np.quantile(longer, _QUANTILES) if longer.size else ():
+            yield expected_s + wait_s, format_time(float(wait_s))
+    for ratio, slower in _predict_lower_rates(rule, series) if rule.test == "rate" else ():
         times = expected_s * slower
         yield times, format_ratio(ratio)
         longer = (series.time_s - times)[small & rule.later]
-        for more in np.quantile(longer[longer > 0], _QUANTILES) if (longer > 0).any() else ():
-            yield times + more, format_ratio(ratio)
+        for wait_s in np.quantile(longer[longer > 0], _QUANTILES) if (longer > 0).any() else ():
+            yield times + wait_s, format_ratio(ratio)
 
 
-def _lower_rates(rule: ReasonRule, series: Series) -> Iterator[tuple[float, Floats]]:
+def _predict_lower_rates(rule: ReasonRule, series: Series) -> Iterator[tuple[float, Floats]]:
     """Yields factors of a machine value, each with the law's times over those without it [-].
 
     Limits: no law, no such link -> nothing;  one card of two -> nothing, it is half of the cards

@@ -62,8 +62,8 @@ class Finding:
         """The range as (low, high). Limits: no number -> None;  no band -> the number twice"""
         if self.value is None:
             return None
-        at = self.value
-        return at if self.low is None else self.low, at if self.high is None else self.high
+        centre = self.value
+        return centre if self.low is None else self.low, centre if self.high is None else self.high
 
     @classmethod
     def within(cls, value: float, ends: Iterable[float], write: Callable[[float], str]) -> Finding:
@@ -81,7 +81,7 @@ class Claim(Strict):
     """A claim of a paper, or a band of the program's own in which an error of its predictions must be.
 
     expected   what is published, in words;  published  the number itself; None: a range, or no number
-    ask        the question whose answer is compared (``questions.answer``, ``judge_left_out``)
+    ask        the question whose answer is compared (``questions.find_answer``, ``judge_left_out``)
     low, high  what the words of the paper allow (``band_why``), or the band; without them two numbers stand
                beside each other, not judged
     held_out   whether it needs a new fit without a part of the samples
@@ -102,7 +102,7 @@ class Claim(Strict):
     def verdict(self, finding: Finding, *, own: bool = False) -> Verdict:
         """The verdict for an answer; ``own``: outside the band is a regression."""
         verdict = outcome(finding, self.low, self.high, self.published)
-        band = between(self.low, self.high)
+        band = describe_band(self.low, self.high)
         failed = own and verdict is Outcome.FAILS
         return Verdict(
             self.id, self.claim, self.expected or band, finding.words, band, verdict, self.why, failed
@@ -162,14 +162,14 @@ def outcome(found: Finding, low: float | None, high: float | None, published: fl
         return Outcome.COMPARED
     if found.ends is None:
         return Outcome.CANNOT_SAY
-    least, most = found.ends
-    if low <= least and most <= high:
+    lowest, highest = found.ends
+    if low <= lowest and highest <= high:
         return Outcome.HOLDS
-    first, last = (low, high) if published is None else (published, published)
-    return Outcome.CANNOT_SAY if least <= last and first <= most else Outcome.FAILS
+    published_low, published_high = (low, high) if published is None else (published, published)
+    return Outcome.CANNOT_SAY if lowest <= published_high and published_low <= highest else Outcome.FAILS
 
 
-def between(low: float | None, high: float | None) -> str:
+def describe_band(low: float | None, high: float | None) -> str:
     """Words such as ``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> empty text"""
     if low is None or high is None:
         return ""

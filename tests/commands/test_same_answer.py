@@ -27,7 +27,7 @@ from functools import partial
 from perfmodel.cli import run
 from perfmodel.validate import accuracy
 accuracy.IN_NODE_MACHINES = ("h100-sxm-ib",)
-accuracy.leave_one_size_out = partial(accuracy.leave_one_size_out, gpus=(8,))  # a few of the fits
+accuracy.predict_left_out_sizes = partial(accuracy.predict_left_out_sizes, gpus=(8,))  # a few of the fits
 for command in sys.argv[1:]:
     print(f"$ {command}")
     code = run(shlex.split(command))

@@ -24,7 +24,7 @@ from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
 from perfmodel.validate import measured
-from perfmodel.validate.accuracy import priors_without
+from perfmodel.validate.accuracy import learn_priors_without
 
 LAW = LINK_LAWS["pairwise"]
 PEER = LAW.names.index("remote_peer_s")
@@ -122,7 +122,7 @@ def test_what_is_shipped_was_learned_from_the_clusters_of_the_plan() -> None:
 
 
 def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
-    fresh = learn_networks(find_cluster_cells(measured.shipped_samples()), nothing_learned())
+    fresh = learn_networks(find_cluster_cells(measured.load_shipped_samples()), nothing_learned())
     shipped = load_priors().learned
     assert fresh.keys() == shipped.keys() >= {"infiniband", "efa", "slingshot", "roce"}
     for network, laws in shipped.items():
@@ -133,14 +133,14 @@ def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
 
 def test_a_cluster_that_is_left_out_says_nothing_of_its_network() -> None:
     """Slingshot has two clusters: without one, only the other is known."""
-    without = priors_without(frozenset({"cscs_alps_gh200"})).learned
+    without = learn_priors_without(frozenset({"cscs_alps_gh200"})).learned
     assert without["slingshot"]["ring_tree"].clusters == ["alcf_polaris_a100"]
     assert without["infiniband"] == load_priors().learned["infiniband"]
-    assert priors_without(frozenset({"nobody"})) is load_priors()
+    assert learn_priors_without(frozenset({"nobody"})) is load_priors()
 
 
 def test_the_cells_of_a_cluster_are_its_own_and_those_of_its_gpus_inside() -> None:
-    found = {one.name: one for one in find_cluster_cells(measured.shipped_samples())}
+    found = {one.name: one for one in find_cluster_cells(measured.load_shipped_samples())}
     pico = found["pico_mn5_h100"]
     assert set(pico.cells) == {"ring_tree"} and pico.machine.value("nic_bytes_per_s") == 25e9
     across = [cell for cell in pico.cells["ring_tree"] if cell.group.domains > 1]

@@ -16,7 +16,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.files import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.run_files import calibration_in, read_run, run_folder
 from perfmodel.schema.runs import PointLine
-from perfmodel.validate.own import compare_run, judge_run, step_errors
+from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_validation_of_an_exact_run(folder: Path) -> None:
     assert passes["error"].abs().max() < 1e-3
     assert passes["inside"].all() and passes["held_out"].sum() == 3
     assert [str(v.verdict) for v in judge_run(passes)] == ["holds"] * 3
-    steps = step_errors(passes).set_index("step")
+    steps = compare_steps(passes).set_index("step")
     assert steps.loc["gather_pool", "error"] == pytest.approx(0, abs=1e-3)
     assert steps["share"].sum() == pytest.approx(0.98, abs=0.1)
 

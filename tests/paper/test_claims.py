@@ -13,7 +13,7 @@ from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import UNIFORM
 from perfmodel.validate import Verdict, questions, validate
-from perfmodel.validate.embark import evaluator_of, planned, usable_bytes
+from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_planned
 from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims, load_embark
 
 
@@ -64,8 +64,8 @@ def test_10_tb_are_shown_on_128_gpus_and_on_what_memory_kept_free_takes(today: d
 def test_the_batch_that_nobody_published_is_spanned() -> None:
     """The band over two batches is that of the one and of the other."""
     ask = {**claim("12e").ask, "batches": [65536, 131072]}
-    both = questions.answer(ask).ends
-    one, two = (questions.answer({**ask, "batches": [batch]}).ends for batch in ask["batches"])
+    both = questions.find_answer(ask).ends
+    one, two = (questions.find_answer({**ask, "batches": [batch]}).ends for batch in ask["batches"])
     assert both and one and two
     assert both == (min(one[0], two[0]), max(one[1], two[1])) and both != one
 
@@ -105,9 +105,9 @@ def test_without_a_reduce_scatter_an_exchange_sends_every_bag_to_every_gpu() -> 
 def test_stored_plans_are_of_their_tables_and_fit() -> None:
     run = load_embark()
     for model in run.models:
-        evaluator = evaluator_of(model, run.gpus, 65536)
-        held = evaluator.memory(planned(model, run.gpus, 65536).plan).total_bytes
-        assert held.max() <= usable_bytes(evaluator), model
+        evaluator = build_evaluator(model, run.gpus, 65536)
+        held = evaluator.memory(load_planned(model, run.gpus, 65536).plan).total_bytes
+        assert held.max() <= count_usable_bytes(evaluator), model
 
 
 def test_embarks_operations_are_forward_and_backward() -> None:

@@ -407,5 +407,5 @@ def test_marks_are_predictions_over_measurements_and_the_sentence_counts_them() 
 def test_the_points_are_of_clusters_and_nodes_that_no_fit_used() -> None:
     block = draw("validation", subject(**DEFAULT))
     kinds = [row["line"] for row in block.data]
-    assert kinds.count("a cluster left out of the fit") == len(accuracy.other_clusters())
+    assert kinds.count("a cluster left out of the fit") == len(accuracy.predict_other_clusters())
     assert len(block.data) > 900 and max(row["gpus"] for row in block.data) == 2160

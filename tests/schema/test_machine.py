@@ -18,7 +18,7 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.fields import FAR, limits_of
 from perfmodel.schema.machine import KEYS, list_machines, load_machine, read_machine
-from perfmodel.validate.measured import shipped_samples
+from perfmodel.validate.measured import load_shipped_samples
 from perfmodel.validate.verdicts import load_claims
 
 SHIPPED = list_machines()
@@ -207,7 +207,7 @@ def test_launch_floors_are_those_of_the_shipped_samples(
     source: str, ids: str, clock: str, collectives: list[str]
 ) -> None:
     ((low, high),) = published("launch_floor_us", source)
-    samples = shipped_samples()
+    samples = load_shipped_samples()
     rows = samples[
         samples["source_id"].astype(str).str.match(ids)
         & (samples["clock"] == clock)

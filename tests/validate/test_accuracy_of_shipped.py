@@ -25,7 +25,7 @@ FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 def _fitted_once() -> Iterator[None]:
     """Several tests ask for the same fits: each is made once, fresh, for all of them."""
     fits, cells = dict[tuple[Any, ...], tuple[Any, ...]](), dict[tuple[Any, ...], pd.DataFrame]()
-    fit, cell_left_out = accuracy.fit_entry, accuracy._cell_left_out
+    fit, cell_left_out = accuracy.fit_entry, accuracy._predict_left_out
 
     def fitted(entry: Any, samples: Any, without_nodes: int | None = None, **more: Any) -> Any:
         more["without_nodes"] = without_nodes
@@ -43,12 +43,12 @@ def _fitted_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accuracy, "fit_entry", fitted)
         patch.setattr(left_out, "fit_entry", fitted)
-        patch.setattr(accuracy, "_cell_left_out", left_out_once)
+        patch.setattr(accuracy, "_predict_left_out", left_out_once)
         yield
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:
-    alone = accuracy.one_node_fit(measured.preferred_entries()["gh200-slingshot"])
+    alone = accuracy.fit_one_node(measured.list_preferred_entries()["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
 
@@ -64,7 +64,7 @@ def test_an_operator_that_is_left_out_informs_nothing() -> None:
     (entry,) = [e for e in load_plan().calibration if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
     rest = left_out.without_sources(entry, gone)
-    fitted = fit_entry(rest, measured.shipped_samples())
+    fitted = fit_entry(rest, measured.load_shipped_samples())
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
     assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster
@@ -102,7 +102,7 @@ def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
 
 
 def test_clusters_left_out_are_those_of_a_fresh_prediction() -> None:
-    fresh, stored = accuracy.other_clusters(), read_stored("clusters")
+    fresh, stored = accuracy.predict_other_clusters(), read_stored("clusters")
     for name in ("machine", "collective", "gpus", "payload_bytes"):
         assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
     for name in ("time_s", "predicted_s", "low_s", "high_s"):

@@ -27,7 +27,7 @@ from perfmodel.report.check_text import check_text
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.checked import Series, build_series
-from perfmodel.validate.measured import shipped_samples
+from perfmodel.validate.measured import load_shipped_samples
 from perfmodel.validate.reasons import LikelyReason, find_facts, find_reasons, load_reasons
 
 Floats = npt.NDArray[np.float64]
@@ -144,7 +144,7 @@ def test_seven_gpus_of_a_node_are_normal(collective: str, gpus: int, per_node: i
 
 def measured(source: str, variant: str = "default", gpus: int = 0) -> list[Series]:
     """Curves of a shipped source, with the flags of odd rows taken off."""
-    rows = shipped_samples()
+    rows = load_shipped_samples()
     rows = rows[(rows["source_id"] == source) & (rows["variant"] == variant)]
     rows = rows[(rows["gpus"] == gpus) | (not gpus)].assign(flag="ok")
     machine = "a100-sxm-ib" if source.startswith("a100") else "h100-sxm-ib"
@@ -171,7 +171,7 @@ def test_four_a100_without_p2p() -> None:
 def test_a_cluster_with_other_cards_is_normal_and_a_forced_algorithm_is_a_fact(source: str) -> None:
     """MareNostrum 5, 25 GB/s a GPU, NCCL_ALGO=Ring, Tree and NCCL's own choice: rings are in the band."""
     cards = load_machine("h100-sxm-ib").with_overrides({"nic_bytes_per_s": 25e9})
-    rows = shipped_samples().query(f"source_id == 'pico_mn5_h100_{source}'").assign(flag="ok")
+    rows = load_shipped_samples().query(f"source_id == 'pico_mn5_h100_{source}'").assign(flag="ok")
     said = f"NCCL INFO NCCL_ALGO set by environment to {source.title()}"
     curves = build_series(rows, CollectiveModel.load(cards), said, same_clock=True)
     assert [series.verdict for series in curves] == ["normal"] * 2
@@ -238,7 +238,7 @@ def test_no_normal_bus_bandwidth_is_above_what_the_links_allow() -> None:
 
 def test_how_often_normal_clusters_are_outside() -> None:
     """The page says it, apart for sources that the bands were fitted to and for those they were not."""
-    rows = shipped_samples()
+    rows = load_shipped_samples()
     known = rows["machine"].isin(list_machines()) & rows["backend"].isin(["nccl", "rccl"])
     rows = rows[known & (rows["clock"] == "stream") & (rows["variant"] == "default")]
     fitted = {name for entry in load_plan().calibration for name in entry.sources}

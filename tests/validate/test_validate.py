@@ -18,7 +18,7 @@ from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Clock
 from perfmodel.validate import accuracy, crossover, measured, questions, validate
 from perfmodel.validate.crossover import Comparison
-from perfmodel.validate.verdicts import Finding, Outcome, between, load_claims, outcome
+from perfmodel.validate.verdicts import Finding, Outcome, describe_band, load_claims, outcome
 
 MIB = 2**20
 
@@ -31,7 +31,7 @@ def test_errors_are_relative_and_sizes_fall_into_three_classes() -> None:
         "low_s": 1.0,
         "high_s": [2.0, 1.75, 2, 2, 2, 2],
     }
-    frame = measured.judged(pd.DataFrame({"payload_bytes": sizes, **columns}))
+    frame = measured.judge_points(pd.DataFrame({"payload_bytes": sizes, **columns}))
     assert list(frame["error"])[:2] == [0.5, -0.25] and list(frame["inside"])[:2] == [True, False]
     assert list(frame["size"]) == ["floor", "floor", "middle", "middle", "bulk", "bulk"]
 
@@ -39,10 +39,10 @@ def test_errors_are_relative_and_sizes_fall_into_three_classes() -> None:
 def test_summary_of_four_points() -> None:
     times = {"time_s": 10.0, "low_s": [5.0, 9.5, 10.0, 11.0], "high_s": [10.0, 19.0, 20.0, 22.0]}
     rows = pd.DataFrame({"payload_bytes": 1.0, "predicted_s": [11.0, 9.0, 12.0, 15.0], **times})
-    row = summary(measured.judged(rows).assign(machine="m"), ["machine"]).iloc[0]
+    row = summary(measured.judge_points(rows).assign(machine="m"), ["machine"]).iloc[0]
     assert row["n"] == 4 and row["inside"] == 0.75 and row["width"] == 2
     assert row["median"] == row["bias"] == pytest.approx(0.15)  # of 0.1 0.1 0.2 0.5, one of them negative
-    mixed = measured.judged(rows.assign(payload_bytes=[1e9, 1.0, 1e6, 1e9])).assign(machine="m")
+    mixed = measured.judge_points(rows.assign(payload_bytes=[1e9, 1.0, 1e6, 1e9])).assign(machine="m")
     assert list(summary(mixed, ["machine", "size"])["size"]) == ["floor", "middle", "bulk"]
 
 
@@ -52,7 +52,7 @@ ENTRIES = {entry.calibration_id: entry for entry in load_plan().calibration}
 @pytest.mark.parametrize("name", list(ENTRIES))
 def test_measured_points_are_those_of_the_shipped_curves(name: str) -> None:
     calibration = shipped_calibration(name)
-    frame = measured.measured_points(ENTRIES[name], measured.shipped_samples())
+    frame = measured.list_measured_points(ENTRIES[name], measured.load_shipped_samples())
     seen = 0
     for key, cell in frame.groupby(["collective", "gpus", "domain_gpus"], observed=True):
         curve = calibration.curve(str(key[0]), int(key[1]), int(key[2]))
@@ -69,7 +69,7 @@ def test_other_clusters_inform_no_calibration() -> None:
     used = {
         source
         for name in set(accuracy.OTHER_CLUSTERS.values())
-        for law in shipped_calibration(measured.preferred_entries()[name].calibration_id).laws
+        for law in shipped_calibration(measured.list_preferred_entries()[name].calibration_id).laws
         for source in law.sources
     }
     used |= {source for cluster in load_plan().cluster for source in cluster.sources}
@@ -111,7 +111,7 @@ def test_beyond_the_crossover_nccl_is_faster(nvshmem: list[float], data: st.Data
 
 def test_unmeasured_pairs_are_said_to_be() -> None:
     assert crossover.compare("broadcast", Clock.DEVICE, Clock.STREAM) is None
-    assert questions.crossing("broadcast", ("device", "stream")) == Finding(None, "not measured")
+    assert questions.find_crossing("broadcast", ("device", "stream")) == Finding(None, "not measured")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_number_without_a_band_is_its_own_ends() -> None:
     assert Finding(2.0, "").ends == (2.0, 2.0) and Finding(None, "").ends is None
     assert Finding.within(2.0, [1.0, 3.0], str) == Finding(2.0, "2.0 (1.0 to 3.0)", 1.0, 3.0)
     assert Finding.within(2.0, [], str) == Finding(2.0, "2.0", 2.0, 2.0)
-    assert between(20, math.inf) == "at least 20" and between(0, 4) == "at most 4"
+    assert describe_band(20, math.inf) == "at least 20" and describe_band(0, 4) == "at most 4"
 
 
 def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
@@ -168,7 +168,7 @@ def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
     fast, slow = replace(found, low=found.nccl_s / 2.1, high=found.nccl_s * 4).ends
     assert (fast.small_ratio, slow.small_ratio) == (pytest.approx(2 / 2.1), 8)
     assert (fast.winner, slow.winner) == ("nccl", "nvshmem")
-    assert questions._crossing(fast) == 0 and questions._crossing(slow) == math.inf
+    assert questions._read_crossing(fast) == 0 and questions._read_crossing(slow) == math.inf
 
 
 def test_a_broken_band_is_a_regression() -> None:

@@ -35,7 +35,7 @@ from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_time
 from perfmodel.validate.crossover import COLLECTIVES as PAPERS
-from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, common_sizes
+from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, list_common_sizes
 
 _TIME = Axis("time_s", "time", "s")
 _FITTED = Axis("fitted_s", "fitted", "s")
@@ -162,7 +162,7 @@ def compare_curves(curves: Sequence[MeasuredCurve]) -> tuple[list[MeasuredCurve]
     low = max(line.curve.anchor_bytes[0] for line in curves)
     if len(curves) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in curves):
         return [], None
-    sizes = common_sizes([line.curve for line in curves])
+    sizes = list_common_sizes([line.curve for line in curves])
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
     pair = sorted(times, key=lambda line: float(times[line][0]))
     return pair, Comparison(sizes, *(times[line] for line in pair)).crossover_bytes

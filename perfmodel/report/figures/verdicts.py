@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfmodel.units import counted
-from perfmodel.validate.questions import answer
+from perfmodel.validate.questions import find_answer
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_claims
 
 _WORDS = {Outcome.HOLDS: "it holds", Outcome.FAILS: "it fails", Outcome.CANNOT_SAY: "cannot be said"}
@@ -20,7 +20,7 @@ def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) 
     """The verdicts on claims, by their ids. findings  that the figure has already; else they are computed"""
     rows = {claim.id: claim for claim in load_claims()}
     computed = findings or {}
-    return [rows[name].verdict(computed.get(name) or answer(rows[name].ask)) for name in claims]
+    return [rows[name].verdict(computed.get(name) or find_answer(rows[name].ask)) for name in claims]
 
 
 def count_verdicts(verdicts: Sequence[Verdict]) -> str:
