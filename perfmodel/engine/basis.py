@@ -169,8 +169,9 @@ class PassBasis:
         moved   bytes that it moves, of a gather those that pass DRAM;  l2  bytes that pass L2
         launches  number of kernels, each with its own launch floor
         Source of the band: the fit of the kernel; without one, published errors and the spread of the
-        sources of its constants.  Evidence: above the bytes that were timed, constants are extrapolated, and
-        those that the samples do not determine count too
+        sources of its constants. No low end is faster than the datasheet's rate of the memory.
+        Evidence: above the bytes that were timed, constants are extrapolated, and those that the samples do
+        not determine count too
         """
         names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
         floor_s, rate, *l2_rate = (self.numbers[name] for name in names)
@@ -198,7 +199,8 @@ class PassBasis:
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
         library = constant(0, time.shape), (KERNEL_LIBRARY,)
-        return Timing(time, time / k, time * k, floors, rank, limit, names, *library)
+        low = np.maximum(time / k, np.minimum(time, moved / self.numbers["hbm_bytes_per_s"]))
+        return Timing(time, low, time * k, floors, rank, limit, names, *library)
 
     def time_cache(self, indices: Array) -> Timing:
         """Time to look up rows in the cache of rows in host memory. indices  their bytes

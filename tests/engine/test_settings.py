@@ -8,20 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sort_model
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import answer_shardings
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan
+from perfmodel.engine.settings import load_setting
 from perfmodel.engine.steps import STEPS
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.schema.calibration import KernelConstants, KernelFit, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.machine import load_machine
+from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_kernel_constants
 
 MACHINE = "h100-sxm-ib"
@@ -154,3 +157,17 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     assert evaluator.basis.list_sorts(4, alone=True)[1][0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
     loads = evaluator.loads(plan).most
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
+
+
+@pytest.mark.parametrize("name", list_machines())
+def test_no_low_end_of_a_kernel_is_faster_than_the_memory(name: str) -> None:
+    machine, moved = load_machine(name), 2.0 ** np.arange(16, 37)
+    basis = PassBasis(load_setting(machine, str(machine.defaults.backend)))
+    for kernel, l2 in (
+        ("gather_pool", moved),
+        ("gather_pool", 4 * moved),
+        ("bucketize", None),
+        ("local_sum", None),
+    ):
+        low_s = basis.time_kernel(kernel, moved, l2).low_s
+        assert (low_s >= moved / machine.value("hbm_bytes_per_s") * (1 - 1e-9)).all()
