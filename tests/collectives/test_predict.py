@@ -16,11 +16,9 @@ from perfmodel.collectives import derivation
 from perfmodel.collectives import link_laws as grid
 from perfmodel.collectives.choose import choose_calibration, rank_version
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import step_constants
 from perfmodel.collectives.time_tables import find_latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import compute_light_time
-from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Curve, list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
@@ -192,14 +190,6 @@ def test_no_nvlink_means_pcie_rates_and_steps() -> None:
         machine.with_overrides({"nvlink_domain_gpus": 4})
 
 
-def test_the_host_does_not_make_a_large_exchange_faster() -> None:
-    """Eager calls carry the host; across many nodes the network decides, whatever the clock."""
-    machine = load_machine("h200-sxm-ib")
-    eager = CollectiveModel.load(machine, "nccl", "eager").estimate("all_to_all", [2**16], 128)
-    stream = CollectiveModel.load(machine, "nccl", "stream").estimate("all_to_all", [2**16], 128)
-    assert eager.time_s > 0.6 * stream.time_s
-
-
 @pytest.mark.parametrize("machine", [name for name in list_machines() if name != "gb200-nvl72"])
 def test_more_domains_never_beat_one(machine: str) -> None:
     """What the ranks of one domain need for their part bounds every larger group."""
@@ -349,18 +339,6 @@ def test_between_two_cells_time_is_their_mean_and_nothing_is_surer_than_the_less
         np.testing.assert_allclose(derived[1].log_time, (derived[0].log_time + derived[2].log_time) / 2)
         ranks = derived[1].evidence[[int(np.log2(size) * grid.PER_OCTAVE) for size in (2**15, 2**19)]]
         assert ranks.tolist() == [Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank]
-
-
-def test_steps_of_other_links_are_counted_once() -> None:
-    """Without NVLink the law starts from the machine that was measured, and its steps change after that."""
-    machine, group, size = load_machine("h100-sxm-ib"), Group.of(16, 8), grid.GRID_BYTES
-    model = CollectiveModel.load(machine.with_overrides({"nvlink_domain_gpus": 1, "pcie_bytes_per_s": 450e9}))
-    law = model.calibration.law("reduce_scatter")
-    assert law is not None and not model.borrowed
-    stages = model.table("reduce_scatter", 16, 8).stages
-    steps = step_constants(machine, load_priors())
-    first = LINK_LAWS[law.law].time_at(np.log(np.array(law.values)), steps, "reduce_scatter", group, size)
-    np.testing.assert_allclose(stages[0][1], np.log(first), atol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.52, 1), (0.48, 2)])

@@ -20,7 +20,7 @@ from perfmodel.collectives.link_laws import step_constants
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, fit_calibration, split_by_law
 from perfmodel.fit.curves import leave_one_out
-from perfmodel.fit.laws import Cell, fit_law, prior_of
+from perfmodel.fit.laws import Cell, fit_law
 from perfmodel.fit.shipped import Selection, fit_entry, load_plan
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
@@ -267,28 +267,3 @@ def test_a_selection_takes_the_rows_that_it_names() -> None:
     }
     for name, (value, rows) in asked.items():
         assert Selection.model_validate({"sources": ["a"], name: value}).rows(frame).index.tolist() == rows
-
-
-def test_a_law_starts_at_another_calibration_of_the_machine() -> None:
-    """All of its values; as unsure as what is believed of the machine, for a version of the library."""
-    machine, priors = load_machine("h100-sxm-ib"), load_priors()
-    like = load_calibration("h100-sxm-ib/nccl-2.29.2-stream").law("all_to_all")
-    assert like is not None
-    law = fit_law("pairwise", [], machine, priors, like)
-    assert law.values == like.values
-    assert law.log_sd == pytest.approx(prior_of("pairwise", machine, priors).log_sd, rel=1e-2)
-
-
-def test_what_a_shipped_law_has_of_the_network_is_no_one_cluster_s() -> None:
-    """B200's card would be 38.5 of 50 GB/s by the one cluster of its calibration."""
-    law = load_calibration("b200-sxm-ib/nccl-2.29.2-stream").law("all_gather")
-    own = load_calibration("h200-sxm-ib/nccl-2.29.2-stream").law("all_gather")
-    assert law is not None and own is not None
-    for unknown in LINK_LAWS["ring_tree"].unknowns:
-        if unknown.network and "choice" not in unknown.name:  # which one domain determines too
-            at = law.names.index(unknown.name)
-            believed = load_priors().known_of("ring_tree", "infiniband")[unknown.name].value
-            rate = 50e9 if unknown.name == "nic_bytes_per_s" else 1.0
-            assert law.values[at] == pytest.approx(believed * rate, rel=0.1), unknown.name
-    assert law.values[law.names.index("nic_bytes_per_s")] > 43e9
-    assert law.fitted_domains == 1

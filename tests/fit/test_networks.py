@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +12,10 @@ from perfmodel.fit.laws import (
     Cell,
     ClusterCells,
     find_weighted_median,
-    fit_law,
     learn_networks,
     prior_of,
 )
-from perfmodel.fit.shipped import find_cluster_cells, load_plan
+from perfmodel.fit.shipped import find_cluster_cells
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import load_machine
@@ -105,22 +102,6 @@ def test_a_network_without_clusters_is_believed_like_infiniband() -> None:
     assert own == priors.network["efa"].pairwise["remote_peer_s"]
 
 
-def test_other_networks_start_from_infiniband() -> None:
-    both = learn_networks([cluster("a", 2e-6), cluster("b", 2e-6, "roce")], nothing_learned())
-    alone = learn_networks([cluster("b", 2e-6, "roce")], nothing_learned())
-    values = [found["roce"]["pairwise"].unknowns["remote_peer_s"] for found in (both, alone)]
-    assert 2e-6 > values[0] > values[1] > 0.5e-6
-
-
-def test_what_is_shipped_was_learned_from_the_clusters_of_the_plan() -> None:
-    learned = load_priors().learned
-    named = {one.name for one in load_plan().cluster}
-    assert {name for laws in learned.values() for one in laws.values() for name in one.clusters} == named
-    for network, laws in learned.items():
-        own = [one.name for one in load_plan().cluster if one.built().links.network == network]
-        assert set(own) == {name for one in laws.values() for name in one.clusters}, network
-
-
 def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
     fresh = learn_networks(find_cluster_cells(measured.load_shipped_samples()), nothing_learned())
     shipped = load_priors().learned
@@ -172,13 +153,3 @@ def test_sets_of_unknowns_are_evaluated_as_they_are_one_by_one() -> None:
             together = law.time_at(sets, steps, collective, group, SIZES)
             apart = np.array([law.time_at(one, steps, collective, group, SIZES) for one in sets])
             np.testing.assert_allclose(together, apart, rtol=1e-12)
-
-
-@pytest.mark.parametrize("samples", [0, 3])
-def test_a_fit_without_samples_of_the_network_keeps_what_is_believed(samples: int) -> None:
-    inside = [Cell("all_to_all", Group.of(8, 8), SIZES, 1e-5 + SIZES / 3e11, ("x",))] * samples
-    law = fit_law("pairwise", inside, H100, load_priors())
-    believed: Mapping[str, Any] = load_priors().known_of("pairwise", "infiniband")
-    at = law.names.index("rendezvous_s")
-    assert law.values[at] == pytest.approx(believed["rendezvous_s"].value, rel=1e-3)
-    assert law.log_sd[at] == pytest.approx(believed["rendezvous_s"].log_sd, rel=1e-2)

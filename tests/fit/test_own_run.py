@@ -13,7 +13,6 @@ from oracles import own_run
 
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import build_explained_pass
-from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.build import select_usable
@@ -200,16 +199,6 @@ def test_ids_by_owner_are_those_of_the_pass_for_every_implementation(folder: Pat
     assert own.fits["bucketize"] == torch.fits["bucketize"]
 
 
-def test_constants_survive_noise(noisy: Path) -> None:
-    """5 % of noise in each visit: intervals hold the truth, log_sd says about how much noise there is."""
-    found = calibration_of(noisy).kernels
-    assert found is not None
-    assert 0.01 < found.log_sd < 0.1
-    rate = found.values["gather_bytes_per_s"]
-    assert rate.low < 8e9 / 1.1 < rate.high
-    assert rate.high / rate.low < 1.3
-
-
 def test_a_projection_takes_them(folder: Path) -> None:
     answer = asked(folder)
     steps = {step.name: step for step in answer.steps}
@@ -238,15 +227,6 @@ def test_a_what_if_wins_over_the_calibration_and_another_machine_cannot_have_it(
     other = machine_of(folder).model_copy(update={"name": "other"})
     with pytest.raises(BadInputError, match="is of four-cores"):
         project_one(None, other, table_bytes=100e6, gpus=2, backend="mpi", calibration=calibration_in(folder))
-
-
-def test_beyond_the_measured_ranks_nothing_is_known(folder: Path) -> None:
-    with pytest.raises(NoCalibrationError, match="anchored: G = 2, 4") as refused:
-        asked(folder, gpus=8)
-    assert "measure on more ranks" in refused.value.next_step
-    between = asked(folder, gpus=3)
-    names = {s.name: s.evidence for s in between.steps}
-    assert names["all_to_all_ids"] is Evidence.INTERPOLATED
 
 
 def test_in_place_sums_are_fitted_where_there_is_nothing_else() -> None:
@@ -338,17 +318,6 @@ def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
         assert there.more_s == 0 and there.factor > 1.15
     else:
         assert (there.factor, there.more_s) == (pytest.approx(1.1, rel=0.01), pytest.approx(50e-6, rel=0.05))
-
-
-def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(folder: Path) -> None:
-    setting = load_setting(machine_of(folder), "mpi", calibration=calibration_in(folder))
-    basis = PassBasis(setting)
-    fit = basis.fits["gather_pool"]
-    low, high = fit.low_bytes, fit.high_bytes
-    moved = np.array([0.998 * low, 0.9995 * low, low, high, 1.0005 * high, 1.002 * high])
-    ranks = basis.time_kernel("gather_pool", moved, moved).evidence
-    beyond, inside = Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank
-    assert ranks.tolist() == [beyond, inside, inside, inside, inside, beyond]
 
 
 def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path, tmp_path: Path) -> None:

@@ -178,15 +178,6 @@ def test_more_nodes_than_were_measured_follow_the_cards() -> None:
     assert four.high_s[0] / four.time_s[0] > two.high_s[0] / two.time_s[0] > 1.1
 
 
-def test_the_host_of_a_single_process_is_in_no_fit(samples: pd.DataFrame) -> None:
-    """Eight GPUs of one process take 30 us up to 8 MiB, whatever the size: a law says what they need."""
-    small = samples[(samples["gpus"] == 8) & (samples["payload_bytes"] < 2**22)]
-    assert set(small["flag"]) == {"single-process"}
-    model = CollectiveModel.load(load_machine(MACHINE), "rccl")
-    (cell,) = (c for c in model.calibration.curves if (c.collective, c.gpus) == ("all_to_all", 8))
-    assert cell.anchor_bytes[0] == 2**24
-
-
 def test_calibrating_rccl_without_rocm_is_exit_4(cli: Any) -> None:
     found = cli("calibrate", "--backend", "rccl", "--plan-only")
     assert found.code == 4 and "rccl cannot be calibrated here: torch" in found.err

@@ -15,7 +15,6 @@ import rival
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.resources import data_path
 from perfmodel.validate import accuracy, measured, validate
-from perfmodel.validate.verdicts import load_claims
 
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
@@ -51,13 +50,6 @@ def test_two_node_points_are_held_out_of_the_fit() -> None:
     alone = accuracy.fit_one_node(measured.list_preferred_entries()["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
-
-
-def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
-    efa = left_out.without_the_machine(machines=("h100-sxm-efa",))
-    assert not efa["sources"].str.contains("aic_h100").any()
-    assert set(efa["machine"]) == {"h100-sxm-efa"}
-    assert set(efa["where"]) == {"in", "across"}
 
 
 def test_an_operator_that_is_left_out_informs_nothing() -> None:
@@ -125,12 +117,6 @@ def test_the_rival_takes_what_others_measured_and_knows_nothing_of_its_own() -> 
 def test_own_bands_hold_on_the_shipped_data() -> None:
     broken = [(v.identifier, v.got, v.band) for v in validate() if v.regression]
     assert not broken
-
-
-def test_held_out_bands_are_asked_for() -> None:
-    slow = {band.id for band in load_claims("bands") if band.held_out}
-    assert slow
-    assert not slow & {v.identifier for v in validate()}
 
 
 # the tables in docs/

@@ -229,13 +229,6 @@ def test_two_neighbours_are_outside_and_a_single_size_only_if_it_is_the_largest(
     assert [(run.from_bytes, run.to_bytes) for run in stretches] == [(SIZES[a], SIZES[b]) for a, b in ends]
 
 
-def test_no_normal_bus_bandwidth_is_above_what_the_links_allow() -> None:
-    """Of an all-reduce 9/8 of the buffer move and nccl-tests counts 14/8: 700 of 450 GB/s are possible."""
-    for collective, most in (("all_reduce", 14 / 9 * 450e9), ("all_gather", 450e9)):
-        series = judge(frame(collective, 8, normal(collective, 8)))[0]
-        assert (series.compute_busbw(series.low_s) <= most * 1.001).all()
-
-
 def test_how_often_normal_clusters_are_outside() -> None:
     """The page says it, apart for sources that the bands were fitted to and for those they were not."""
     rows = load_shipped_samples()

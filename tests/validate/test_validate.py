@@ -8,15 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from left_out import summary
 from scipy.optimize import isotonic_regression
 
 from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.schema.evidence import Clock
-from perfmodel.validate import accuracy, crossover, measured, questions, validate
+from perfmodel.validate import accuracy, measured, questions, validate
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding, Outcome, describe_band, load_claims, outcome
 
@@ -98,22 +95,6 @@ def test_crossover_is_the_size_from_which_nccl_stays_ahead(
     assert compared.rise(1024, 2048) == (nvshmem[1] / nvshmem[0], nccl[1] / nccl[0])
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=8), st.data())
-def test_beyond_the_crossover_nccl_is_faster(nvshmem: list[float], data: st.DataObject) -> None:
-    nccl = data.draw(st.lists(st.floats(0.1, 10), min_size=len(nvshmem), max_size=len(nvshmem)))
-    found = comparison(nvshmem, nccl)
-    size = found.crossover_bytes
-    beyond = found.payload_bytes >= (size if size is not None else np.inf)
-    assert (found.nccl_s[beyond] < found.nvshmem_s[beyond]).all()
-    if size is not None:
-        assert not (found.nccl_s < found.nvshmem_s)[~beyond][-1]
-
-
-def test_unmeasured_pairs_are_said_to_be() -> None:
-    assert crossover.compare("broadcast", Clock.DEVICE, Clock.STREAM) is None
-    assert questions.find_crossing("broadcast", ("device", "stream")) == Finding(None, "not measured")
-
-
 @pytest.mark.parametrize(
     ("least", "most", "low", "high", "said"),
     [
@@ -186,13 +167,6 @@ def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(every) == len(asked) == len(load_claims("bands"))
     slow = asked.count("two_nodes")
     assert slow == 4 and len(validate()) == len(every) - slow
-
-
-def test_answers_about_points() -> None:
-    frame = pd.DataFrame({"error": [0.1, -0.3, 0.2, -0.4], "inside": [True, True, False, True]})
-    said = {name: accuracy.summarize(frame, name, "4 points").value for name in ("error", "ratio", "inside")}
-    assert said == {"error": pytest.approx(0.25), "ratio": pytest.approx(0.9), "inside": 0.75}
-    assert accuracy.summarize(frame, "error", "4 points", share=1.0).words == "40.0 % of 4 points"
 
 
 @pytest.mark.parametrize(
