@@ -68,13 +68,13 @@ def fit_calibration(
     priors   prior knowledge, instead of the shipped priors
     Limits: no sample is of a known collective -> NoCalibrationError
     """
-    usable = select_usable(samples)
-    cells = _group_cells(usable, machine)
+    cells = find_cells(samples, machine)
     if not cells:
         raise NoCalibrationError(
             f"no sample of a collective for {identity.calibration_id}.",
             f"known collectives: {', '.join(COLLECTIVES)}.",
         )
+    usable = select_usable(samples)
     identifiers = {name: value for name, value in vars(identity).items() if name != "environment"}
     return Calibration(
         schema_version=2,
@@ -83,16 +83,10 @@ def fit_calibration(
         sample_count=len(usable),
         samples_sha256=_fingerprint(usable),
         environment=dict(identity.environment),
-        curves=[_fit_cell(cell, rows, identity) for cell, rows in cells if not cell.algorithm],
-        laws=_fit_laws([cell for cell, _ in cells], machine, identity, like, priors or load_priors()),
+        curves=[fit_cell(cell, identity) for cell in cells if not cell.algorithm],
+        laws=_fit_laws(cells, machine, identity, like, priors or load_priors()),
         **identifiers,
     )
-
-
-def fit_curves(samples: pd.DataFrame, machine: Machine, identity: Identity) -> list[Curve]:
-    """The curves of ``fit_calibration`` alone; an empty list if no sample is usable."""
-    cells = _group_cells(select_usable(samples), machine)
-    return [_fit_cell(cell, rows, identity) for cell, rows in cells]
 
 
 def select_usable(samples: pd.DataFrame) -> pd.DataFrame:
@@ -112,12 +106,8 @@ def select_usable(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_cells(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
-    """The usable samples, grouped into cells."""
-    return [cell for cell, _ in _group_cells(select_usable(samples), machine)]
-
-
-def _group_cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:
-    """Each cell, with its samples."""
+    """The usable samples, grouped into cells. Limits: no usable sample -> none"""
+    samples = select_usable(samples)
     if samples.empty:
         return []
     variants = samples["variant"] if "variant" in samples.columns else [""] * len(samples)
@@ -130,20 +120,16 @@ def _group_cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd
     for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"], observed=True):
         collective, gpus, domain, algorithm = (str(piece) for piece in key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
-        cell = Cell(
-            collective,
-            Group.of(int(gpus), int(domain)),
-            medians.index.to_numpy(float),
-            medians.to_numpy(float),
-            tuple(sorted(rows["source_id"].astype(str).unique())),
-            algorithm,
-        )
-        cells.append((cell, rows))
+        measured = medians.index.to_numpy(float), medians.to_numpy(float)
+        sources = tuple(sorted(rows["source_id"].astype(str).unique()))
+        cells.append(Cell(collective, Group.of(int(gpus), int(domain)), *measured, sources, algorithm, rows))
     return cells
 
 
-def _fit_cell(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
+def fit_cell(cell: Cell, identity: Identity) -> Curve:
     """The curve of a cell, from its samples."""
+    assert cell.rows is not None  # made by ``find_cells``
+    rows = cell.rows
     sizes, times = rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float)
     fit, errors = fit_curve(sizes, times), leave_one_out(sizes, times)
     versions = sorted(rows["library_version"].astype(str).unique())

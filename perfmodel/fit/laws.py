@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from perfmodel.schema.calibration import Law
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import BEST_KNOWN, Learned, Priors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,7 +37,7 @@ class Cell:
     """A measured cell: median times of one collective on one group of ranks.
 
     algorithm  the only algorithm that the library was allowed ("ring", "tree"); "" if it chose by itself
-    payload_bytes, time_s  sizes and median times;  source_ids  sources of the samples
+    payload_bytes, time_s  sizes and median times;  source_ids  sources of the samples;  rows  the samples
     """
 
     collective: str
@@ -42,6 +46,7 @@ class Cell:
     time_s: Floats
     source_ids: tuple[str, ...]
     algorithm: str = ""
+    rows: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.build import Identity, fit_calibration, fit_curves
+from perfmodel.fit.build import Identity, find_cells, fit_calibration, fit_cell
 from perfmodel.fit.context import fit_handovers, select_passes
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.schema.calibration import GPU_L2, Calibration, list_calibrations, shipped_calibration
@@ -60,7 +60,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         rows = timed_rows[(timed_rows["backend"] == backend) & (timed_rows["clock"] == clock)]
         plain, after = (rows[rows["variant"] == variant] for variant in (DEFAULT_VARIANT, AFTER_KERNEL))
         calibration = fit_calibration(plain, machine, identity, like=_find_shipped(machine, backend))
-        curves = fit_curves(after, machine, identity)
+        curves = [fit_cell(cell, identity) for cell in find_cells(after, machine)]
         calibration = calibration.model_copy(update={"after_kernel": curves})
         passes = select_passes(run.composed_samples(), str(backend), str(clock))
         handovers = {"handover_s": fit_handovers(calibration, passes, machine)}
