@@ -51,12 +51,12 @@ def build_band(
     (``data/priors/bands.toml``). A law's grows with each doubling of domains, inside one of ranks, beyond the
     largest that was measured.
     """
-    across, priors, own = group.domains > 1, load_priors(), calibration.this_cluster
+    across, priors, is_own = group.domains > 1, load_priors(), calibration.this_cluster
     table, links = priors.bands, name_links(machine, across=across)
     classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
     alike = [c for c in cells if c.collective == collective]
-    row = table.find(links, this_cluster=own and bool(cells), law=True)
+    row = table.find(links, this_cluster=is_own and bool(cells), law=True)
     reason = f"a law, on clusters of {len(row.operators)} operators"
     reason = "a law, on more GPUs of a measured cluster" if row.this_cluster else reason
     ends = np.array([row.below, row.above])[:, classes]
@@ -64,14 +64,14 @@ def build_band(
         near = table.find(links, this_cluster=False, law=False)
         measured_ends = np.array([near.below, near.above])[:, classes]
         cause = f"measured, on clusters of {len(near.operators)} operators"
-        if own:
+        if is_own:
             curve = calibration.curve(collective, group.gpus, group.domain_gpus)
             measured_ends = np.max([find_curve_errors(c) for c in ([curve] if curve else alike)], axis=0)
             cause = "a size left out of its measured curve"
         ends = np.where(measured, measured_ends, ends)
         reason = cause if measured.all() else f"{cause}; beyond its sizes {reason}"
     law = calibration.law(collective)
-    learned = priors.learned_of(law.law, machine.network_priors) if law and across and not own else None
+    learned = priors.learned_of(law.law, machine.network_priors) if law and across and not is_own else None
     counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in alike]
     farthest = np.maximum(learned.domains if learned else 1.0, max([*counts, 2])) * np.ones(
         len(table.classes)

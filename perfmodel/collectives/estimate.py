@@ -142,7 +142,7 @@ class CollectiveModel:
         frame = _check_frame(frame)
         names = frame["collective"].astype(str).to_numpy()
         defaults = {"payload_bytes": np.nan, "gpus": np.nan, "gpus_per_node": self.machine.gpus_per_node}
-        size, ranks, node = (_read_numbers(frame, *item) for item in defaults.items())
+        size, ranks, node = (_read_numbers(frame, name, value) for name, value in defaults.items())
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
@@ -202,8 +202,8 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
 def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) -> None:
     """Refuse collectives, sizes and numbers of GPUs that no call has."""
     if collective not in COLLECTIVES:
-        known = f"known collectives: {', '.join(COLLECTIVES)}."
-        raise BadInputError(f"unknown collective {collective!r}.", known)
+        choices = f"known collectives: {', '.join(COLLECTIVES)}."
+        raise BadInputError(f"unknown collective {collective!r}.", choices)
     for name, values, largest, limit in (
         ("payload_bytes", size, LARGEST_BYTES, "256 TiB"),
         ("gpus", ranks, MOST_GPUS, f"{MOST_GPUS} GPUs"),

@@ -94,7 +94,7 @@ def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
 
 
 @dataclass(frozen=True)
-class Links:
+class Libraries:
     """The communication libraries of one machine, by name; each collective runs on the fastest of them."""
 
     libraries: Mapping[str, CollectiveTimes]

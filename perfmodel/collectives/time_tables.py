@@ -98,7 +98,7 @@ def build_table(base: Calibrated, machine: Machine, collective: str, group: Grou
     log_time = np.maximum.accumulate(np.maximum(stages[-1][1], log_light))
     band = build_band(base.machine, calibration, collective, group, derived.measured)
     band += widen_band(machine, calibration, borrowed=borrowed, changed=changed and moved)
-    below, above = (np.sum([getattr(part, end) for part in band], axis=0) for end in ("below", "above"))
+    below, above = (np.sum([getattr(piece, end) for piece in band], axis=0) for end in ("below", "above"))
     low = np.maximum.accumulate(np.maximum(log_time - below, log_light))
     share, limit = find_latency_share(machine, calibration.law(collective), collective, group, log_time)
     return TimeTable(
@@ -142,8 +142,8 @@ def _move_to_links(
     inside = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
     if group.domains > 1 and inside and not calibration.curve(collective, group.gpus, group.domain_gpus):
         sizes = GRID_BYTES * (group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0)
-        least = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
-        stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], least)))
+        shortest = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
+        stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], shortest)))
     return stages, law is None or bool(change.any())
 
 

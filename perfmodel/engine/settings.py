@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Array, Links
+from perfmodel.collectives.library import Array, Libraries
 from perfmodel.collectives.link_laws import card_rate
 from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
@@ -134,7 +134,7 @@ class Setting:
     """
 
     machine: Machine
-    links: Links
+    links: Libraries
     constants: Constants
     backend: str
     clock: str | None = None  # as the user set it; ``links`` has the clocks in use
@@ -191,7 +191,7 @@ def load_setting(
         links, notes = _compare_libraries(machine, clock, calibration)
     else:
         times = CollectiveModel.load(machine, backend, clock, calibration)
-        links = Links({backend: times})
+        links = Libraries({backend: times})
         source = None if times.borrowed else times.calibration  # that of this very machine
     fitted = None if source is None else _choose_kernels(source, kernels)
     if source is not None and fitted is not None:
@@ -299,7 +299,7 @@ def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
 
 def _compare_libraries(
     machine: Machine, clock: str | None, calibration: str | Path | None
-) -> tuple[Links, tuple[str, ...]]:
+) -> tuple[Libraries, tuple[str, ...]]:
     """(links, notes) of ``best``, the faster of NCCL and NVSHMEM: on one clock if both were timed on it.
 
     Otherwise each library keeps its own clock, and a note says so.
@@ -319,5 +319,5 @@ def _compare_libraries(
             continue
         clocks = f"NCCL on the {nccl.clock} clock, NVSHMEM on the {times.clock} clock"
         note = () if shared else (f"the two libraries are compared across clocks: {clocks}",)
-        return Links({library: nccl, Backend.NVSHMEM: times}), note
-    return Links({library: nccl}), alone
+        return Libraries({library: nccl, Backend.NVSHMEM: times}), note
+    return Libraries({library: nccl}), alone

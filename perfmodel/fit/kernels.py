@@ -134,15 +134,15 @@ def _fit_implementation(
         fixed, solution = _determine(kernel, machine)
         free = [key for key in kernel.start if key not in fixed]
         fitted = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
-        there = (_fit_in_pass(passes, machine, fixed | fitted) or slower) if gathers else None
+        slowdown = (_fit_in_pass(passes, machine, fixed | fitted) or slower) if gathers else None
         for key, q, wide in zip(free, solution.x, half_widths(solution), strict=True):
-            values[key] = _scale(key, q, wide, there)
+            values[key] = _scale(key, q, wide, slowdown)
             if min(abs(q - np.log(limit)) for limit in kernel.bounds[key]) < _AT_BOUND:
                 at_bound.append(key)
-        in_pass |= {step: there} if there else {}
+        in_pass |= {step: slowdown} if slowdown else {}
         untold += fixed
         errors.append(_leave_out(kernel, fixed, fitted))
-        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], there)
+        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], slowdown)
     if not fits:
         return None
     return KernelConstants(

@@ -14,7 +14,7 @@ from oracles.alpha_beta import AlphaBeta, one, setting
 from perfmodel.answer import prepare, project_grid, project_one, project_row_wise, sweep
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.collectives.library import Links
+from perfmodel.collectives.library import Libraries
 from perfmodel.engine import grid
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
@@ -70,12 +70,12 @@ def test_best_takes_the_faster_library_at_each_size() -> None:
     large = AlphaBeta(alpha=20e-6, beta=400e9)
     small = AlphaBeta(alpha=2e-6, beta=50e9, clock=Clock.DEVICE)
     libraries = {"nccl": large, "nvshmem": small}
-    p = one(Links(libraries), backend=BEST, gpus=64, batch=4096)
+    p = one(Libraries(libraries), backend=BEST, gpus=64, batch=4096)
     used = {step.name: step.library for step in p.steps if step.collective}
     assert used["all_to_all_splits"] == "nvshmem"
     assert used["reduce_scatter_bags"] == "nccl"
     alone = [
-        one(Links({name: times}), backend=name, gpus=64, batch=4096) for name, times in libraries.items()
+        one(Libraries({name: times}), backend=name, gpus=64, batch=4096) for name, times in libraries.items()
     ]
     assert p.time_s < min(q.time_s for q in alone)
     assert any("mixes clocks" in note for note in p.notes)

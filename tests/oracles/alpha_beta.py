@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import project_one
-from perfmodel.collectives.library import Links, Timing
+from perfmodel.collectives.library import Libraries, Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
@@ -40,7 +40,7 @@ def round_machine() -> Machine:
 
 
 def setting(times: Any = None, machine: Machine | None = None, backend: str = "nccl") -> Setting:
-    links = times if isinstance(times, Links) else Links({backend: times or AlphaBeta()})
+    links = times if isinstance(times, Libraries) else Libraries({backend: times or AlphaBeta()})
     return Setting(machine or round_machine(), links, load_kernel_constants(), backend)
 
 

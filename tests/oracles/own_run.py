@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import project_row_wise
-from perfmodel.collectives.library import Links, Timing
+from perfmodel.collectives.library import Libraries, Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
@@ -86,7 +86,7 @@ class Fabric:
 def answer(work: LookupWork, gpus: int, backend: str = "mpi") -> dict[str, float]:
     """Times of a projection with the constants of this page [s]."""
     machine = truth()
-    setting = Setting(machine, Links({"mpi": Fabric()}), load_kernel_constants(), backend)
+    setting = Setting(machine, Libraries({"mpi": Fabric()}), load_kernel_constants(), backend)
     size = 4.0 * work.tables * work.rows * work.dim
     frame = project_row_wise(
         None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,
