@@ -141,7 +141,7 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
     smaller, larger = sizes[0] > GRID_BYTES * _ROUNDING, sizes[-1] * _ROUNDING < GRID_BYTES
     rank = np.where(smaller | larger, Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank)
     rank = np.maximum(rank, rank_stack(curve, calibration)).astype(np.int8)
-    stages = ((f"measured on {curve.gpus} GPUs", log_time),)
+    stages: tuple[tuple[str, Floats], ...] = ((f"measured on {curve.gpus} GPUs", log_time),)
     law, beyond = calibration.law(curve.collective), smaller & False
     if law is not None:
         steepest = load_priors().shape.floor_slope

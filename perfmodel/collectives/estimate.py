@@ -134,8 +134,9 @@ class CollectiveModel:
             values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
             for column, value in zip(columns, values, strict=False):
                 column[rows] = value
-        shaped = [column.reshape(size.shape) for column in columns]
-        return Timing(*shaped, LIMITS, constant(0, size.shape), (str(self.calibration.backend),))
+        time, low, high, floor, evidence, limit = (column.reshape(size.shape) for column in columns)
+        library = constant(0, size.shape), (str(self.calibration.backend),)
+        return Timing(time, low, high, floor, evidence, limit, LIMITS, *library)
 
     def predict(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""

@@ -132,9 +132,8 @@ def _move_to_links(
         if law is None:
             return np.zeros(sizes.size)
         question = base.machine, collective, ranks, sizes
-        return np.log(
-            compute_law_time(law, machine, *question) / compute_law_time(law, base.machine, *question)
-        )
+        times = [compute_law_time(law, where, *question) for where in (machine, base.machine)]
+        return np.asarray(np.log(times[0] / times[1]))
 
     change = shift(group, GRID_BYTES)
     if law is not None:

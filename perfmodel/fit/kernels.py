@@ -145,10 +145,13 @@ def _fit_implementation(
         fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], slowdown)
     if not fits:
         return None
+    summary = _measure_errors(np.concatenate(errors))
     return KernelConstants(
         values=values,
         fits=fits,
-        **_measure_errors(np.concatenate(errors)),
+        log_sd=summary["log_sd"],
+        loo_median=summary["loo_median"],
+        loo_p90=summary["loo_p90"],
         sample_count=sum(fit.sample_count for fit in fits.values()),
         at_bound=at_bound,
         untold=untold,
