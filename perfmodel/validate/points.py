@@ -10,7 +10,7 @@ from perfmodel.fit.build import select_usable
 from perfmodel.fit.runs import DEFAULT_VARIANT
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.files import SAMPLES_NAME, SAMPLES_SUFFIX
-from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Point, PointKind
 from perfmodel.schema.samples import load_samples
 
@@ -29,25 +29,19 @@ def is_behind(point: Point, item: Calibration) -> bool:
     return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
-def count_fitted_samples(run: Run, item: Calibration) -> int | None:
-    """Number of samples that a fit of this run would use now. Limits: only kernels were measured -> None"""
-    rows = run.collective_samples()
-    rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
-    rows = rows[rows["variant"] == DEFAULT_VARIANT]
-    return len(select_usable(rows)) if len(rows) else None
-
-
 def count_since_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
     """(points of the run that are not measured yet, samples that are newer than the calibration).
 
-    Limits: no run, or fitted at the end of the run -> 0, 0
+    Limits: no run, or fitted at the end of the run -> 0, 0;  only kernels were measured -> no newer samples
     """
     if folder is None:
         return 0, 0
     run = read_run(folder)
     left = [point for key, point in run.points.items() if is_behind(point, item) and not run.ended(key)]
-    now = count_fitted_samples(run, item)
-    return len(left), 0 if now is None else max(now - item.sample_count, 0)
+    rows = run.collective_samples()
+    rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
+    rows = rows[rows["variant"] == DEFAULT_VARIANT]
+    return len(left), max(len(select_usable(rows)) - item.sample_count, 0) if len(rows) else 0
 
 
 def load_samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
