@@ -21,6 +21,7 @@ from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
     Axis,
     Row,
+    Trace,
     draw_line,
     draw_marks,
     draw_rule,
@@ -191,7 +192,7 @@ def _make_block(name: str, title: str, how: str, series: Series, ys: Sequence[Ax
     lines = [line for curves in series.values() for line in curves]
     labels = list(dict.fromkeys(line.label for line in lines))
     xs = [Axis("payload_bytes", f"{name_collective(key)}: payload of one GPU", "KiB") for key in series]
-    traces, rules = [], []
+    traces, rules = list[Trace](), list[Trace]()
     for column, (x, curves) in enumerate(zip(xs, series.values(), strict=True)):
         for line in curves:
             number = labels.index(line.label)

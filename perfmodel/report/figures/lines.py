@@ -18,6 +18,7 @@ from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
     Axis,
     Row,
+    Trace,
     describe_dashes,
     draw_line,
     draw_marks,
@@ -180,7 +181,7 @@ def draw_over_gpus(subject: Subject) -> Block:
     if len(rows) < 2:
         raise BadInputError("no other number of GPUs is covered by the calibration.")
     point = describe_answer(PLANNED_WORDS if planned else line, answer)
-    traces = []
+    traces: list[Trace] = []
     for place, y in enumerate((_TIME, _HOURS)):
         traces += draw_line(rows, _GPUS, y, 0, (0, place), _describe_point)
         traces += [draw_marks([point], _GPUS, y, 1, (0, place), _describe_point)] if planned else []

@@ -16,6 +16,7 @@ from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
     Axis,
     Row,
+    Trace,
     draw_line,
     draw_marks,
     draw_rule,
@@ -101,7 +102,7 @@ def _describe_stages(lines: Mapping[tuple[str, str], Sequence[Row]]) -> str:
 def _draw_stages(lines: Mapping[tuple[str, str], Sequence[Row]]) -> Any:
     xs = [Axis(axis, title, "count") for axis, title in _AXES.items()]
     ys = [Axis(stage, stage.removesuffix("_s"), "s") for stage in STAGES] + [Axis("time_s", "all", "s")]
-    names, traces = list(dict.fromkeys(name for _, name in lines)), []
+    names, traces = list(dict.fromkeys(name for _, name in lines)), list[Trace]()
     for (axis, name), line in lines.items():
         column = list(_AXES).index(axis)
         for place, y in enumerate(ys):
