@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
@@ -15,12 +14,7 @@ from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import placements
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.parts import Card, Page
-from perfmodel.report.page.provenance import (
-    describe_machine,
-    describe_versions,
-    list_machine_values,
-    write_code,
-)
+from perfmodel.report.page.provenance import write_sources
 from perfmodel.report.plan_text import bound_words, compare_words, cut_words, limit_words, memory_words
 from perfmodel.report.projection_text import band, changed_values
 from perfmodel.report.ranking_text import measure_text
@@ -28,7 +22,11 @@ from perfmodel.units import counted, format_per_second, format_ratio, format_tim
 
 MOST_RANKS = 50_000
 """Most shards of a plan that the page holds as data; ``--out`` saves larger plans."""
-_STOPPED = "Ctrl-C ended this search: it may find another plan next time; --out plan.json keeps one"
+_AGAIN = "To reproduce this page"
+_STOPPED = (
+    "To repeat this page (Ctrl-C ended this search: it may find another plan next time; "
+    "--out plan.json keeps one)"
+)
 
 
 def plan_page(
@@ -50,7 +48,7 @@ def plan_page(
     record = plan_record(planned.plan, planned.made_for)
     return Page(
         f"{' '.join(e.tables.model.split())} on {counted(e.gpus, 'GPU')}: {card.sentence}",
-        _build_provenance(planned, answer, command),
+        write_sources(answer, command, _STOPPED if planned.result.stopped == "interrupt" else _AGAIN),
         card,
         (placements(Shown.of(planned)), draw_breakdown(Subject(answer, answer, planned=True))),
         command,
@@ -108,19 +106,3 @@ def _list_notes(planned: Planned, answer: Answer, whole: WholeStep | None) -> li
     if list(names) != ["uniform"]:
         notes.append(f"Ids: {', '.join(names)}.")
     return [*notes, *(f"Values {words}." for words in changed_values(answer)), *answer.setting.notes]
-
-
-def _build_provenance(planned: Planned, answer: Answer, command: str) -> str:
-    """The sources as HTML: machine, calibrations, command."""
-    machine, e = answer.setting.machine, planned.evaluator
-    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
-    stopped = planned.result.stopped == "interrupt"
-    again = f"To repeat this page ({_STOPPED})" if stopped else "To reproduce this page"
-    return "\n".join(
-        [
-            f"<p>{describe_machine(machine)}. Tables: {escape(e.tables.model)}.</p>",
-            f"<p>Calibrations: {escape(names)}. {describe_versions()}</p>",
-            list_machine_values(machine),
-            f"<p>{escape(again)}:</p>{write_code(command)}",
-        ]
-    )

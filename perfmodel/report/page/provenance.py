@@ -1,33 +1,24 @@
-"""The sources at the end of a page as HTML; each function escapes the text that it is given."""
+"""The sources at the end of a page as HTML."""
 
 from __future__ import annotations
 
 from html import escape
 
-from perfmodel.schema.machine import Machine
+from perfmodel.answer import Answer
 
 
-def describe_machine(machine: Machine) -> str:
-    """The name and title of a machine: ``Machine NAME: what it is``."""
-    return f"Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}"
+def write_sources(answer: Answer, command: str, reproducing: str = "To reproduce this page exactly") -> str:
+    """The machine with all its values, calibrations, versions, and the command that makes the page again.
 
-
-def describe_versions() -> str:
-    """Versions of the programs that made the page."""
+    reproducing  words above the command
+    """
     import plotly
 
     from perfmodel import __version__
 
-    return escape(f"perfmodel {__version__}, plotly {plotly.__version__}.")
-
-
-def write_code(command: str) -> str:
-    """A command as HTML, for readers to copy."""
-    return f"<pre><code>{escape(command)}</code></pre>"
-
-
-def list_machine_values(machine: Machine) -> str:
-    """All values of a machine, as an HTML table that opens with a click."""
+    machine, clocks = answer.setting.machine, ", ".join(map(str, answer.clocks))
+    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+    versions = f"perfmodel {__version__}, plotly {plotly.__version__}"
     rows = "".join(
         f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td><td>{quantity.evidence}</td>"
         f"<td>{escape(quantity.source)}</td></tr>"
@@ -35,4 +26,9 @@ def list_machine_values(machine: Machine) -> str:
     )
     head = "<tr><th>value of the machine</th><th></th><th>evidence</th><th>source</th></tr>"
     table = f"<div class='wide'><table>{head}{rows}</table></div>"
-    return f"<details><summary>Values of the machine ({len(machine.values)})</summary>{table}</details>"
+    return (
+        f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}</p>\n"
+        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {escape(versions)}.</p>\n"
+        f"<details><summary>Values of the machine ({len(machine.values)})</summary>{table}</details>\n"
+        f"<p>{escape(reproducing)}:</p><pre><code>{escape(command)}</code></pre>"
+    )

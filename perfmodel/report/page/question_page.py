@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import escape
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
@@ -13,12 +12,7 @@ from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.parts import Card, Page
-from perfmodel.report.page.provenance import (
-    describe_machine,
-    describe_versions,
-    list_machine_values,
-    write_code,
-)
+from perfmodel.report.page.provenance import write_sources
 from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
@@ -42,7 +36,7 @@ def build_question_page(subject: Subject, command: str, draw: Draw = draw_figure
     drawn = {name: draw(name, subject) for name in FIGURES if name != "slowdown" or name == second}
     return Page(
         title=f"{card.sentence}: {answer.setting.machine.name}",
-        provenance=_build_provenance(subject, command),
+        provenance=write_sources(answer, command),
         card=card,
         pair=(drawn.pop("breakdown"), drawn.pop(second)),
         helps=(drawn.pop("changes"),),
@@ -59,7 +53,7 @@ def build_paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -
     titles = [block.title for block in blocks if isinstance(block, Block)]
     note = "Above each figure: what the paper says, what is found here, and whether it holds."
     card = Card(sentence, note, "All of its claims: perfmodel validate --paper.", findings=titles)
-    return Page(sentence, _build_provenance(subject, command), card, blocks, command)
+    return Page(sentence, write_sources(subject.answer, command), card, blocks, command)
 
 
 def build_card(subject: Subject, *, whole: bool = True) -> Card:
@@ -97,17 +91,3 @@ def _find_file(answer: Answer) -> str | None:
     """The user's calibration file behind the answer; None for a shipped calibration."""
     named = answer.setting.calibration
     return None if named is None or str(named) in list_calibrations() else str(named)
-
-
-def _build_provenance(subject: Subject, command: str) -> str:
-    """The sources as HTML: machine, calibrations, and the command that writes the same bytes."""
-    answer, machine = subject.answer, subject.answer.setting.machine
-    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
-    clocks = ", ".join(map(str, answer.clocks))
-    parts = [
-        f"<p>{describe_machine(machine)}</p>",
-        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {describe_versions()}</p>",
-        list_machine_values(machine),
-        f"<p>To reproduce this page exactly:</p>{write_code(command)}",
-    ]
-    return "\n".join(parts)
