@@ -59,12 +59,6 @@ class Shares:
         """Own time of each GPU, all steps together, [G]."""
         return np.asarray(self.own_s.sum(axis=0))
 
-    @property
-    def waiting(self) -> float:
-        """Share of the time that a GPU waits for busier GPUs, on average [-]. Limits: equal GPUs -> 0"""
-        total = float(self.step_s.sum())
-        return 1 - float(self.total_s.mean()) / total if total > 0 else 0.0
-
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
         """(steps that move bytes, resource that limits each step on each rank, time per byte [s/byte])."""

@@ -36,8 +36,6 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 GRID, MARK = "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
 RULE = PALETTE[7]
 """Colour of lines that are not data: ceilings, 1×, the question's value."""
-HATCHED = {"shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)", "size": 7}
-"""Hatching of bars that wait or are exposed."""
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
 HEIGHT, FIRST_HEIGHT = 420, 370
 """Pixels of a figure, and of the two figures side by side."""
