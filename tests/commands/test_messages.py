@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from cli_calls import called
 
-from perfmodel.cli import output, running, typed_line
+from perfmodel.cli import output, running
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
 from perfmodel.cli.output import check_target, fail, plain
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+from perfmodel.schema import run_files
 from perfmodel.schema.files import write_whole
 
 CONTROLS = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
@@ -231,7 +232,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_latest_is_pinned_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_line, "latest_run", lambda: Path("runs/mine"))
+    monkeypatch.setattr(run_files, "latest_run", lambda: Path("runs/mine"))
     line = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest")),))
     assert line.pinned().text() == "perfmodel report --calibration runs/mine"
     other = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest.json")),))
