@@ -7,11 +7,14 @@ from typing import Any
 __version__ = "1.0.0"
 
 _PUBLIC = {
+    "check": "perfmodel.cli.in_python",
+    "collective": "perfmodel.cli.in_python",
     "plan_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
     "project": "perfmodel.answer.sweep",
+    "sweep": "perfmodel.cli.in_python",
 }
-__all__ = ["__version__", "plan_tables", "predict_collectives", "project"]
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -26,7 +25,7 @@ from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import (
     ID_DTYPE_BYTES,
@@ -36,12 +35,11 @@ from perfmodel.schema.workload import (
     TableSet,
     parse_distribution,
 )
-from perfmodel.units import format_count, parse_quantity
+from perfmodel.units import format_count
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
 _INT32_BYTES, _INT32_ROWS = 4, 2**31
-_OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 
 
 def check_ids(rows: float, id_bytes: float | None) -> None:
@@ -51,7 +49,7 @@ def check_ids(rows: float, id_bytes: float | None) -> None:
     """
     if id_bytes == _INT32_BYTES and rows > _INT32_ROWS:
         words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
-        raise BadInputError(words, "leave --set id_dtype=int32 out, or give smaller tables.")
+        raise BadInputError(words, "leave --set id_dtype out, or give smaller tables.")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -218,50 +216,6 @@ class Question:
             "optimizer": basis.optimizer,
         }
 
-    def list_arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
-        """Command-line options that repeat this question, without options at their defaults.
-
-        machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
-        backend               as the user gave it, if it selects one of a run's calibrations
-        """
-        box, where = self.machine, machine or self.machine.name
-        beside = self.calibration is not None and where not in list_machines() and not machine
-        values = {key: box.value(key) for key in box.what_ifs}
-        values |= box.values_of_node(self.gpus_per_node) if self.gpus_per_node is not None else {}
-        usual = {**DEFAULTS, "payload": PAYLOADS[0], "optimizer": choose_optimizer(training=self.training)}
-        changed = {name: value for name, value in vars(self).items() if value not in (None, usual.get(name))}
-        numbers = {name: format_plain(float(changed[name])) for name in _OPTIONS if name in changed}
-        if self.unpooled:
-            numbers["pooling"] = f"none:{numbers['pooling']}" if "pooling" in numbers else "none"
-        ids, library = (
-            self.distribution or UNIFORM,
-            "" if self.backend == box.defaults.backend else self.backend,
-        )
-        skew = f"zipf:{format_plain(ids.skew)}" if ids.skew else ids.name
-        sets = {"dtype": changed.get("dtype"), "id_dtype": "int32" if "id_bytes" in changed else None}
-        later = {name: changed.get(name) for name in ("payload", "kernels")}
-        reserve = None if self.reserve == DEFAULT_RESERVE else format_plain(self.reserve)
-        pairs = [
-            ("--model", self.model),
-            ("--table-size", self.table_bytes and format_exact(self.table_bytes, "byte")),
-            ("--gpus", self.gpus and f"{self.gpus:.0f}"),
-            *((f"--{option}", numbers.get(name)) for name, option in _OPTIONS.items()),
-            *(("--set", text and f"{name}={text}") for name, text in sets.items()),
-            ("--machine", None if where == DEFAULT_MACHINE or beside else where),  # beside the calibration
-            *(("--set", f"{key}={format_exact(x, box.quantity(key).unit)}") for key, x in values.items()),
-            ("--calibration", self.calibration and (calibration or str(self.calibration))),
-            ("--backend", backend if self.calibration else library),
-            ("--set", self.clock and f"clock={self.clock}"),
-            ("--set", reserve and f"reserve={reserve}"),
-            *(("--set", text and f"{name}={text}") for name, text in later.items()),
-            ("--sharding", self.sharding),
-            ("--distribution", None if ids.uniform else skew),
-            ("--rows", self.rows and str(self.rows)),
-            ("--objective", OBJECTIVES[1] if self.training else None),
-            ("--set", "optimizer" in changed and f"optimizer={self.optimizer}"),
-        ]
-        return [word for option, text in pairs if text for word in (option, text)]
-
 
 def read_keywords(
     workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any
@@ -314,36 +268,3 @@ def read_sharding(text: str | None) -> str | None:
     if text is None:
         return None
     return ALL if text.strip().lower() == ALL else find_way(text)
-
-
-_SUFFIXES_OF = {
-    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
-    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
-    "s": ("s", "ms", "us", "ns"),
-    "fraction": ("%",),
-}
-
-
-def format_exact(value: float, unit: str) -> str:
-    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
-
-    Limits: a count or ratio -> the plain number
-    """
-    best, fewest = "", math.inf
-    for suffix in _SUFFIXES_OF.get(unit, ()):
-        unit_value = parse_quantity(f"1{suffix}", unit)
-        text = f"{value / unit_value:.12g}{suffix}"
-        digits = len(text.removesuffix(suffix).replace(".", ""))
-        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < unit_value):
-            continue
-        try:
-            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
-                best, fewest = text, digits
-        except BadInputError:
-            continue
-    return best or format_plain(value)
-
-
-def format_plain(value: float) -> str:
-    """The shortest text of a number that parses to it: ``1024``, ``0.15``."""
-    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))

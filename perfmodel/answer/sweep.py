@@ -19,7 +19,7 @@ from perfmodel.answer.ranking import answer_each, rank_on_fewest
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, cost_grid, project_grid
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.model import capacity
 from perfmodel.model.capacity import list_allowed_gpus, list_even_gpus, round_to_nodes
 from perfmodel.resources import DEFAULT_MACHINE
@@ -97,6 +97,14 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
+@naming_arguments(
+    {
+        "--tables": "table_count",
+        "--table-size": "table_bytes",
+        "--model": "tables",
+        "--set id_dtype": "id_bytes",
+    }
+)
 def project(
     workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,

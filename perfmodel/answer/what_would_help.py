@@ -111,12 +111,10 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     label, samples_ratio = change.label, after.samples_per_s / answer.samples_per_s
     if change.group == MACHINES:
-        domain = (
-            f" in one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
-        )
+        domain = f", one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
         label = f"{counted(after.gpus, 'GPU')}{domain}"
     elif change.group == SETTINGS and after.gpus != answer.gpus:
-        label = f"{label}, {after.gpus} GPUs, {format_ratio(samples_ratio)} samples/s"
+        label = f"{label}, {counted(after.gpus, 'GPU')}, {format_ratio(samples_ratio)} samples/s"
     if after.sharding not in (answer.sharding, change.question.sharding):
         label = f"{label}, {after.sharding}"
     yield Sensitivity(
@@ -157,7 +155,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
         yield Change(SETTINGS, "host memory", "--rows host", host)
     if question.backend != BEST and question.calibration is None:
         best = replace(question, backend=BEST, setting=None)
-        yield Change(SETTINGS, "the faster library for each step", "--backend best", best)
+        yield Change(SETTINGS, "faster library per step", "--backend best", best)
     if question.calibration is None and not machine.overrides:
         for name in machine.successors:
             bought = load_machine(name)
@@ -189,7 +187,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     for place, gpus in enumerate([next_node, *for_tables, *counts]):
         is_spread = place > len(for_tables)
         if gpus > next_node or not is_spread:
-            change = Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", replace(question, gpus=gpus))
+            change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
             effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
         if is_spread and min(costs) < costs[-1]:
@@ -215,7 +213,7 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     question = replace(answer.question, batch=batch, total=None)
     for effect in _ask_again(answer, Change(SETTINGS, "", f"--batch {batch}", question), ask):
         if effect.samples_ratio > 1 + _WORTH_SAYING:
-            label = f"{_MORE_SAMPLES}× the batch, {format_ratio(effect.samples_ratio)} the samples/s"
+            label = f"{_MORE_SAMPLES}× batch, {format_ratio(effect.samples_ratio)} samples/s"
             yield replace(effect, label=label)
 
 

@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.signals import listen
+from perfmodel.cli.signals import STOPPED, listen
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, a command took 4.4 s of CPU time, not 2.4
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else all installed packages are asked for them
@@ -28,9 +27,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         listen(words)
         gc.set_threshold(_NEW_OBJECTS)
         atexit.register(gc.freeze)  # the process ends, so Python need not free what is left
-        from perfmodel.cli.running import command
+        from perfmodel.cli.running import run_words
 
-        code = command(words)
+        code = run_words(words)
     except KeyboardInterrupt:  # Ctrl-C while this program was being loaded or was exiting
         if sys.stderr is not None:
             sys.stderr.write("\nstopped.\n")
@@ -46,6 +45,3 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     from perfmodel.cli.running import run as run_command
 
     return run_command(arguments, verbose=verbose)
-
-
-__all__ = ["main", "run"]

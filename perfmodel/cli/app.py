@@ -1,15 +1,18 @@
-"""The table of all commands: the modules and the line of help of each. A command is imported when it runs."""
+"""All commands: where the question and the answer of each are; a command is imported when it is called."""
 
 from __future__ import annotations
 
+import inspect
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from perfmodel import __version__
-from perfmodel.cli.lazy import Command, CommandGroup, LazyGroup
-from perfmodel.cli.output import emit
+from perfmodel.cli.output import Reply, emit, print_reply
+from perfmodel.question.spec import TURNS, Arg, CommandOptions, Declared
 
 HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
 
@@ -32,6 +35,132 @@ Examples
 
 perfmodel show chips lists the chips that are shipped.
 """
+
+
+COMMANDS = {
+    "project": ("passes", "How much slower is it, and why?"),
+    "collective": ("passes", "How long does a collective take, on any number of GPUs?"),
+    "sweep": ("passes", "A grid of configurations to CSV or Parquet; or machines side by side."),
+    "plan": ("plans", "Which sharding for which table, and what does the plan cost?"),
+    "chip plan": ("plans", "Which way to look up which table, and which core owns it?"),
+    "report": ("pages", "One HTML page to send to someone."),
+    "explore": ("pages", "Ask in your browser: sliders for the tables and the machine."),
+    "check": ("measured", "Is my cluster normal? Logs beside clusters like it, with likely reasons."),
+    "validate": ("measured", "How accurate is it, and which claims of the paper hold?"),
+    "calibrate": ("measured", "Measure this machine, and fit a calibration."),
+    "import": ("measured", "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
+    "show": ("measured", "What is shipped, and what is in a file?"),
+}
+"""Each command with the module of its question class in ``perfmodel.question``, and its line of help.
+
+Its function is ``perfmodel.cli.NAME.NAME``, but for the names of ``_PLACES``.
+"""
+_PLACES = {
+    "chip plan": "cli.chip.plan",
+    "explore": "explore.serve.explore",
+    "import": "cli.imports.import_logs_of",
+}
+
+
+class Group(TyperGroup):
+    """A group whose commands are ``Unloaded`` until one of them is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The name of the command in ``args``, the command itself (imported now), and the words after it."""
+        name, command, words = super().resolve_command(ctx, args)
+        return name, build_command(command.path) if isinstance(command, Unloaded) else command, words
+
+
+class Unloaded(TyperCommand):
+    """A command that is not imported yet, for lists and suggestions. path  its words, ``chip plan``"""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path.split()[-1], short_help=COMMANDS[path][1], rich_markup_mode=None)
+        self.path = path
+
+
+class LoadedCommand(TyperCommand):
+    """A command whose help has its options in the groups of their question class, ``asks``."""
+
+    asks: type[CommandOptions]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options of each group, and the options that ``--set`` takes."""
+        rows = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        sections: dict[str, list[Any]] = {title: [] for title in ("Arguments", *TURNS, "Values of --set")}
+        for option in self.asks.declared():
+            if option.by_set:
+                sections["Values of --set"].append((option.name, option.words.help))
+            else:
+                title = "Arguments" if isinstance(option.words, Arg) else TURNS[option.turn]
+                sections[title].append(rows.get(option.name))
+        if help_option := self.get_help_option(ctx):  # its name differs among versions of typer
+            sections["Output"].append(help_option.get_help_record(ctx))
+        for title, records in sections.items():
+            if lines := [record for record in records if record]:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+
+
+def load_object(path: str) -> Any:
+    """Import ``module.name`` of the package ``perfmodel``."""
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(f"perfmodel.{module}"), name)
+
+
+def load_options(path: str) -> type[CommandOptions]:
+    """Import the question class of a command, ``ChipPlanOptions`` of ``chip plan``."""
+    name = f"question.{COMMANDS[path][0]}.{path.title().replace(' ', '')}Options"
+    options: type[CommandOptions] = load_object(name)
+    return options
+
+
+def build_command(path: str) -> TyperCommand:
+    """The command with the options of its question class; the function that answers is imported later."""
+    question = load_options(path)
+
+    def run(context: typer.Context, **values: Any) -> Any:
+        by_set: dict[str, Any] = {}
+        if "settings" in values:
+            by_set, values["settings"] = question.split_settings(values["settings"])
+        options = question(**values, **by_set)
+        context.params.update(vars(options))
+        context.meta["by_set"] = by_set
+        answer = load_object(_PLACES.get(path, f"cli.{path}.{path}"))(context, options)
+        if isinstance(answer, Reply):
+            print_reply(path, answer, as_json=values["as_json"])
+        return answer
+
+    options = [build_parameter(option) for option in question.declared() if not option.by_set]
+    of_context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    run.__signature__ = inspect.Signature([of_context, *options])  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in (of_context, *options)}
+    program = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    program.command(path.split()[-1], cls=LoadedCommand, help=inspect.getdoc(question))(run)
+    loaded = typer.main.get_command(program)
+    assert isinstance(loaded, LoadedCommand)
+    loaded.asks = question
+    return loaded
+
+
+def build_parameter(option: Declared) -> inspect.Parameter:
+    """A declared option or argument, as a parameter of the function that typer reads."""
+    words = option.words
+    shown: Any
+    if isinstance(words, Arg):
+        shown = typer.Argument(help=words.help, callback=option.check)
+    else:
+        limits = {} if words.read else {"min": words.end(words.minimum), "max": words.end(words.maximum)}
+        name = words.flag or option.flag
+        shown = typer.Option(
+            name, help=words.help, metavar=words.metavar, callback=option.check, **limits  # type: ignore[arg-type]
+        )  # fmt: skip
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if option.required else option.default,
+        annotation=Annotated[option.kind, shown],
+    )
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,76 +190,28 @@ def _options(
     """Options of the program itself. ``perfmodel.cli.main`` takes ``--verbose`` out of the words before."""
 
 
-COMMANDS: dict[str, Command | CommandGroup] = {
-    "project": Command(
-        "passes:ProjectOptions",
-        "project:project",
-        "How much slower is it, and why?",
-    ),
-    "collective": Command(
-        "passes:CollectiveOptions",
-        "collective:collective",
-        "How long does a collective take, on any number of GPUs?",
-    ),
-    "sweep": Command(
-        "passes:SweepOptions",
-        "sweep:sweep",
-        "A grid of configurations to CSV or Parquet.",
-    ),
-    "plan": Command(
-        "plans:PlanOptions",
-        "plan:plan",
-        "Which sharding for which table, and what does the plan cost?",
-    ),
-    "chip": CommandGroup(
-        "One chip of many cores: which way to look up which table, and on which core?",
-        ON_CHIP,
-        {
-            "plan": Command(
-                "plans:ChipPlanOptions",
-                "chip:plan",
-                "Which way to look up which table, and which core owns it?",
-            ),
-        },
-    ),
-    "report": Command("pages:ReportOptions", "report:report", "One HTML page to send to someone."),
-    "explore": Command(
-        "pages:ExploreOptions",
-        "serve:explore",
-        "Ask in your browser: sliders for the tables and the machine.",
-        "explore",
-    ),
-    "check": Command(
-        "measured:CheckOptions",
-        "check:check",
-        "Is my cluster normal? Logs beside clusters like it, with likely reasons.",
-    ),
-    "validate": Command(
-        "measured:ValidateOptions",
-        "validate:validate",
-        "How accurate is it, and which claims of the paper hold?",
-    ),
-    "calibrate": Command(
-        "measured:CalibrateOptions",
-        "calibrate:calibrate",
-        "Measure this machine, and fit a calibration.",
-    ),
-    "import": Command(
-        "measured:ImportOptions",
-        "imports:import_",
-        "Calibrate from nccl-tests or NVSHMEM logs that you already have.",
-    ),
-    "show": Command("measured:ShowOptions", "show:show", "What is shipped, and what is in a file?"),
-}
+def build_program() -> TyperGroup:
+    """The program, with the commands of ``COMMANDS`` and their groups."""
+    root = typer.Typer(
+        cls=Group,
+        callback=_options,
+        help=HELP,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"max_content_width": 100},
+    )
+    program = typer.main.get_command(root)
+    assert isinstance(program, TyperGroup)
+    chip = Group(name="chip", help=ON_CHIP, no_args_is_help=True, rich_markup_mode=None)
+    chip.short_help = ON_CHIP.partition("\n")[0]
+    for path in COMMANDS:
+        first, _, name = path.partition(" ")
+        program.add_command(chip if name else Unloaded(path), first)
+        if name:
+            chip.add_command(Unloaded(path), name)
+    return program
 
-_root = typer.Typer(
-    cls=LazyGroup,
-    callback=_options,
-    help=HELP,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"max_content_width": 100},
-)
-app = cast(LazyGroup, typer.main.get_command(_root)).add(COMMANDS)
+
+app = build_program()

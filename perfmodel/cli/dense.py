@@ -12,7 +12,6 @@ from perfmodel.units import parse_ratio, parse_time
 if TYPE_CHECKING:
     from perfmodel.plan.outcome import Planned
 
-_OPTION = "--dense"
 _LEAST_S, _MOST_S = 1e-9, 3600.0  # of a batch
 
 
@@ -23,27 +22,21 @@ def parse_dense(text: str, machine: str) -> DenseFile | GivenTime:
     Limits: neither a name, a file nor a time, layers on a machine whose GPU has no known rate, or a time
             below 1 ns or above 1 h -> BadInputError
     """
-    plain = text.strip()
-    if not plain:
-        raise BadInputError(f"{_OPTION} is empty.", "e.g. --dense dlrm-dcnv2 or 3ms.")
-    number = plain[0].isdigit() or plain[0] in "+-."
-    if not number or plain.endswith(".toml"):
-        layers = load_dense(plain)
+    text = text.strip()
+    if text.endswith(".toml") or not (text[:1].isdigit() or text[:1] in "+-."):
+        layers = load_dense(text)
         load_rates().of(machine)
         return layers
-    time_text, apart, error_text = plain.replace("+-", "±").partition("±")
+    time_text, apart, error_text = text.replace("+-", "±").partition("±")
     try:
-        time_s = parse_time(time_text.strip(), _OPTION)
-        error = parse_ratio(error_text, f"{_OPTION} {text}: the error") if apart else 0.0
-    except BadInputError as refused:
+        time_s = parse_time(time_text.strip(), "--dense")
+    except BadInputError as error:
         step = "write a time of a batch (3ms), or a name (dlrm-dcnv2)."
-        raise BadInputError(str(refused.message), step) from None
-    if not _LEAST_S <= time_s <= _MOST_S:
-        raise BadInputError(
-            f"{_OPTION} {plain} is not what this model covers.", "from 1ns to 1h for a batch."
-        )
-    if error >= 1:
-        raise BadInputError(f"{_OPTION} {text}: an error of all of it.", "less than 100 %, e.g. 3ms±10%.")
+        raise BadInputError(str(error.message), step) from None
+    error = parse_ratio(error_text, f"--dense {text}: the error") if apart else 0.0
+    if not _LEAST_S <= time_s <= _MOST_S or error >= 1:
+        step = "from 1ns to 1h for a batch, with an error of less than 100 %, e.g. 3ms±10%."
+        raise BadInputError(f"--dense {text} is not what this model covers.", step)
     return GivenTime(time_s, error)
 
 
@@ -51,6 +44,5 @@ def whole_of(answer: Planned, layers: DenseFile | GivenTime | None) -> WholeStep
     """The plan's time together with the time of dense layers; None if there are no dense layers."""
     if layers is None:
         return None
-    return WholeStep.compute(
-        CostedPlan.compute(answer.evaluator, answer.plan), Dense.compute(layers, answer.evaluator)
-    )
+    costed = CostedPlan.compute(answer.evaluator, answer.plan)
+    return WholeStep.compute(costed, Dense.compute(layers, answer.evaluator))

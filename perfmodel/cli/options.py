@@ -11,29 +11,22 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
 
 _MOST_VALUES = 4096
-_EXAMPLES = {
-    **dict.fromkeys(("--size", "--sizes"), "1MiB,16MiB"),
-    "--table-size": "10TB,20TB",
-    "--machine": "h100-sxm-ib,h200-sxm-ib",
-    "--backend": "nccl,nvshmem",
-}
-"""Example values of options that take lists, for messages; all others take numbers."""
 LEAVE_ONE = "leave one of them out."
 
 
-def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
+def settings_of(settings: Sequence[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
     """The texts of ``--set key=value`` by key.
 
     example  for the message.  Limits: another form, a repeated key -> BadInputError
     """
     values: dict[str, str] = {}
     for text in settings or []:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip() or not value.strip():
+        key, _, value = (piece.strip() for piece in text.partition("="))
+        if not key or not value:
             raise BadInputError(f"--set {text} is not key=value.", f"for example --set {example}")
-        if key.strip() in values:
-            raise BadInputError(f"--set {key.strip()} is given twice.", "keep one of them.")
-        values[key.strip()] = value.strip()
+        if key in values:
+            raise BadInputError(f"--set {key} is given twice.", "keep one of them.")
+        values[key] = value
     return values
 
 
@@ -44,10 +37,14 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
     advice  what to do; {other} in it is the other option
     A value of None, False or an empty list: not typed.
     """
-    if _is_typed(typed):
-        for name in (name for name, value in others.items() if _is_typed(value)):
+    for name, value in others.items() if _is_typed(typed) else ():
+        if _is_typed(value):
             other = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
             raise BadInputError(f"{option} and {other} cannot be combined.", advice.format(other=other))
+
+
+def _is_typed(value: object) -> bool:
+    return value is not None and value is not False and value != []
 
 
 def check_explained(explain: object, **others: object) -> None:
@@ -55,31 +52,29 @@ def check_explained(explain: object, **others: object) -> None:
     apart("--explain", explain, "leave out {other}: --explain prints one step alone.", **others)
 
 
-def _is_typed(value: object) -> bool:
-    return value is not None and value is not False and value != []
+def check_name(option: str, name: str, names: Sequence[str]) -> str:
+    """The name, if it is one of ``names``. Limits: another -> BadInputError that lists them"""
+    if name not in names:
+        raise unknown_name(option, name, names)
+    return name
 
 
-def split_values(texts: list[str], option: str) -> list[str]:
+def split_values(texts: Sequence[str], option: str) -> list[str]:
     """The values in an option's texts, each of which may be a list with commas."""
-    values = [part.strip() for text in texts for part in text.split(",")]
-    if not values or any(not value for value in values):
-        raise BadInputError(
-            f"{option} {','.join(texts)}: an empty value.",
-            f"for example {option} {_EXAMPLES.get(option, '8,64')}",
-        )
+    values = [value.strip() for text in texts for value in text.split(",")]
+    if not all(values) or not values:
+        raise BadInputError(f"{option} {','.join(texts)}: an empty value.", "leave no comma at an end.")
     return values
 
 
 def check_distinct(names: Sequence[str], option: str) -> None:
     """Refuse two machines or chips with the same name: the name tells their answers apart."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise BadInputError(
-            f"{option} has {twice} twice.", "leave one of them, or give a changed file a name of its own."
-        )
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        step = "leave one of them, or give a changed file a name of its own."
+        raise BadInputError(f"{option} has {twice[0]} twice.", step)
 
 
-def size_values(texts: list[str], option: str = "--size") -> list[int]:
+def size_values(texts: Sequence[str], option: str = "--size") -> list[int]:
     """Sizes [byte] in the texts of an option: lists, ``64KiB,1MiB``, and ranges by powers of two.
 
     ``1MiB..1GiB`` is 1, 2, 4 … 1024 MiB.
@@ -94,31 +89,23 @@ def size_values(texts: list[str], option: str = "--size") -> list[int]:
     return _read_ranges(texts, option, read)
 
 
-def count_values(texts: list[str], option: str) -> list[int]:
+def count_values(texts: Sequence[str], option: str) -> list[int]:
     """Whole numbers in an option's texts: lists, ``8,16``, and ranges by powers of two, ``8..1024``."""
     return _read_ranges(texts, option, lambda text: parse_count(text, option))
 
 
-def _read_ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[int]:
+def _read_ranges(texts: Sequence[str], option: str, read: Callable[[str], int]) -> list[int]:
     values: set[int] = set()
     for text in split_values(texts, option):
-        start, dots, end = (part.strip() for part in text.partition(".."))
-        if end.startswith("."):
-            ends = re.split(r"\.{3,}", text, maxsplit=1)
-            raise BadInputError(f"{option} {text}: a range has two dots.", f"{option} {'..'.join(ends)}")
-        if dots and not (start and end):
-            missing = f"write the {'last' if start else 'first'} value, too"
-            step = f"{missing}: {option} {start or '…'}..{end or '…'}"
-            raise BadInputError(f"{option} {text}: a range has two ends.", step)
-        units = [re.sub(r"^[\d_. ]+", "", number) for number in (start, end)]
-        if dots and bool(units[0]) != bool(units[1]):
-            bare, unit = (start, units[1]) if units[1] else (end, units[0])
-            step = f"{option} {start}{unit}..{end}" if units[1] else f"{option} {start}..{end}{unit}"
-            raise BadInputError(f"{option} {text}: {bare} has no unit.", step)
-        value, most = read(start), read(end if dots else start)
+        low, *high = (end.strip() for end in re.split(r"\.{2,}", text))
+        example = "1MiB..1GiB" if "size" in option else "8..128"
+        units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in (low, *high)}
+        if len(high) > 1 or not all((low, *high)) or len(units) > 1 or "..." in text:
+            step = f"the first and the last value have their units, and two dots between: {option} {example}"
+            raise BadInputError(f"{option} {text} is no range.", step)
+        value, most = read(low), read(high[0] if high else low)
         if most < value:
-            step = f"the smaller number comes first: {option} {end}..{start}."
-            raise BadInputError(f"{option} {text} runs downwards.", step)
+            raise BadInputError(f"{option} {text} runs downwards.", f"{option} {high[0]}..{low}")
         values.add(most)
         while value < most:
             values.add(value)
@@ -128,19 +115,16 @@ def _read_ranges(texts: list[str], option: str, read: Callable[[str], int]) -> l
     return sorted(values)
 
 
-def collective_name(text: str) -> str:
+def read_collective(text: str) -> str:
     """The name that this program has for a collective, from ``alltoall``, ``AllReduce`` and the like.
 
     Limits: it is not predicted -> BadInputError
     """
     plain = re.sub(r"[^a-z]", "", text.lower())
-    for name in COLLECTIVES:
-        if plain == name.replace("_", ""):
-            return name
     if plain in SAMPLES_ONLY:
         raise BadInputError(
             f"--op {text} has no curve: logs of it are kept as samples, and not fitted.",
             f"with a curve: {', '.join(COLLECTIVES)}.",
         )
-
-    raise unknown_name("--op collective", text, COLLECTIVES)
+    names = {name.replace("_", ""): name for name in COLLECTIVES}
+    return names.get(plain) or check_name("--op collective", text, COLLECTIVES)

@@ -1,4 +1,4 @@
-"""Prints the answer on stdout and everything else on stderr; writes a file completely or not at all."""
+"""Prints the answer on stdout and everything else on stderr; says where a file can be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ _INDENT = " " * len("error: ")
 _COMMAND = "  "
 _LONGEST_ERROR_LINES = 24
 _LONGEST_LINE = 1000  # characters
+_LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 bytes of file systems
 _MOST_WARNINGS = 8
+_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class CannotWriteError(BadInputError):
@@ -54,58 +57,66 @@ class SaidError(Exception):
         self.exit_code = exit_code
 
 
-_asked = {"verbose": False, "json": False}
+@dataclass(frozen=True)
+class Reply:
+    """The answer of a command; only what is printed is computed.
+
+    record    the keys of its JSON document;  text  its screen; "": none
+    warnings  printed after the text;  error  raised at the end, for the exit code
+    """
+
+    record: Callable[[], Mapping[str, Any]]
+    text: Callable[[], str]
+    warnings: Sequence[str] = ()
+    error: Exception | None = None
+
+    @staticmethod
+    def explain(explanation: Explanation, **more: object) -> Reply:
+        """The answer of ``--explain``. more  further keys of the document"""
+        from perfmodel.report.explanation_text import explanation_text
+
+        return Reply(lambda: more | explanation.to_dict(), lambda: explanation_text(explanation))
 
 
-def set_asked(*, verbose: bool, as_json: bool) -> None:
-    """Remember whether the running command has ``-v`` and ``--json``, for the functions that print."""
-    _asked.update(verbose=verbose, json=as_json)
+def print_reply(command: str, reply: Reply, *, as_json: bool) -> None:
+    """Print an answer as JSON, or as text with its warnings; then raise its error."""
+    if as_json:
+        emit_json(command, **reply.record())
+    elif text := reply.text():
+        emit(text)
+        warn_all(reply.warnings)
+    if reply.error is not None:
+        raise reply.error
+
+
+_running = {"verbose": False, "json": False}
+"""Options of the running command that the functions here obey."""
+
+
+def set_running(*, verbose: bool, as_json: bool) -> None:
+    """Remember whether the running command has ``-v`` and ``--json``."""
+    _running.update(verbose=verbose, json=as_json)
 
 
 def is_verbose() -> bool:
     """Whether the running command was called with ``-v``."""
-    return _asked["verbose"]
+    return _running["verbose"]
 
 
 before_writing: list[Callable[[], None]] = []
-"""Functions to call before each write."""
-
-
-def _about_to_write() -> None:
-    for hide in before_writing:
-        hide()
+"""Functions to call before each write: they hide the line of progress."""
 
 
 def emit(text: str) -> None:
     """Print the answer of a command on stdout."""
     check_stdout()
-    _about_to_write()
+    for hide in before_writing:
+        hide()
     try:
-        sys.stdout.write(encodable(printable(text.rstrip("\n")), sys.stdout.encoding) + "\n")
+        sys.stdout.write(escape_controls(text.rstrip("\n"), sys.stdout.encoding) + "\n")
         sys.stdout.flush()
     except OSError as error:
-        raise stdout_trouble(error) from None
-
-
-_CITED = re.compile(r"(?<![\w/])data/[a-z_]+")
-
-
-def emit_cited(text: str) -> None:
-    """Print an answer on stdout; if it names shipped files as ``data/…``, also say where that folder is."""
-    from perfmodel.resources import data_path
-
-    where = f"\n\nFiles in data/ are in {data_path()}" if _CITED.search(text) else ""
-    emit(f"{text}{where}")
-
-
-def emit_explanation(command: str, explanation: Explanation, *, as_json: bool, **more: object) -> None:
-    """Print an explained step on stdout, as text or JSON. more  further keys of the document"""
-    from perfmodel.report.explanation_text import explanation_text
-
-    if as_json:
-        emit_json(command, **more, **explanation.to_dict())
-    else:
-        emit_cited(explanation_text(explanation))
+        raise read_trouble(error) from None
 
 
 def check_stdout() -> None:
@@ -114,7 +125,7 @@ def check_stdout() -> None:
         raise CannotWriteError("stdout is closed")
 
 
-def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
+def read_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
     """The error for a failed write to stdout, which says whether its reader left; the buffer is dropped."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that exit flushes nothing
@@ -123,47 +134,45 @@ def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
 
 def emit_json(command: str, **content: Any) -> None:
     """Print a JSON document: schema_version, command, then ``content`` in the given order; NaN as null."""
-    emit(_json_text({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
+    emit(_write_json({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
 
 
-def _json_text(document: dict[str, Any], indent: int | None = None) -> str:
-    text = json.dumps(plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+def _write_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    text = json.dumps(simplify(document), indent=indent, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str, encoding: str | None = None) -> str:
     """The text with control characters escaped, so that none moves the cursor or changes colours.
 
-    Limits: newline, tab -> kept;  any other control character -> as Python's ``ascii`` writes it
+    Limits: newline, tab -> kept;  any other control character -> as Python's ``ascii`` writes it;  a
+    character that ``encoding`` lacks -> ?
     """
-    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+    text = _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
+    return text.encode(encoding or "utf-8", errors="replace").decode(encoding or "utf-8")
 
 
-_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def plain(value: Any) -> Any:
+def simplify(value: Any) -> Any:
     """``value`` converted to Python numbers, texts, lists and dictionaries, which JSON can hold."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        items = sorted(value) if isinstance(value, (set, frozenset)) else value
-        return [plain(item) for item in items]
+    if isinstance(value, Mapping):
+        return {str(key): simplify(entry) for key, entry in value.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value)
+    if isinstance(value, (list, tuple)):
+        return [simplify(entry) for entry in value]
     if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return plain(value.tolist())
+        return simplify(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, (bool, int, float)) or value is None:
-        return value
-    return str(value)
+    return value if isinstance(value, (bool, int, float)) or value is None else str(value)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    _write_error("\n".join(_one_screen(_wrapped(text.strip().splitlines(), "warning: "))))
+    _write_error(_fit_screen(_wrap_message(text.strip().splitlines(), "warning: ")))
 
 
-def numberless(text: str) -> str:
+def strip_numbers(text: str) -> str:
     """The text without its numbers and units, to find warnings that differ only by numbers."""
     return re.sub(r"[-+]?\d[\d.,e+-]*( ?[kKMGT]?i?B)?", "#", text)
 
@@ -172,19 +181,19 @@ def warn_all(texts: Sequence[str]) -> None:
     """Print warnings on at most a screen. If they differ only by numbers: the first, and how many."""
     groups: dict[str, list[str]] = {}
     for text in dict.fromkeys(texts):
-        groups.setdefault(numberless(text), []).append(text)
+        groups.setdefault(strip_numbers(text), []).append(text)
     shown = [
-        same[0] + (f" (and {len(same) - 1} more like it)" if same[1:] else "") for same in groups.values()
+        alike[0] + (f" (and {len(alike) - 1} more like it)" if alike[1:] else "") for alike in groups.values()
     ]
-    for text in shown[:_MOST_WARNINGS]:
+    if left := len(shown) - _MOST_WARNINGS:
+        shown[_MOST_WARNINGS:] = [f"and {left} more (--json has all)"] if left > 0 else []
+    for text in shown:
         warn(text)
-    if len(shown) > _MOST_WARNINGS:
-        warn(f"and {len(shown) - _MOST_WARNINGS} more (--json has all)")
 
 
 def note(text: str) -> None:
     """Print progress or a remark on stderr. Indented lines are commands to paste."""
-    _write_error("\n".join(_wrapped(text.strip().splitlines(), "")), begin="\n" if text[:1] == "\n" else "")
+    _write_error("\n" * text.startswith("\n") + "\n".join(_wrap_message(text.strip().splitlines(), "")))
 
 
 def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
@@ -195,39 +204,37 @@ def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = 
     """
     if verbose:
         _write_error("".join(traceback.format_exception(cause or error)).rstrip())
-    if _asked["json"]:
-        _write_error(_json_text({"error": error.to_dict()}))
-        return error.exit_code
-    lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
-    _write_error("\n".join(_one_screen(_wrapped(lines))))
+    if _running["json"]:
+        _write_error(_write_json({"error": error.to_dict()}))
+    else:
+        lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
+        _write_error(_fit_screen(_wrap_message(lines, "error: ")))
     return error.exit_code
 
 
-def _one_screen(lines: list[str]) -> list[str]:
+def _fit_screen(lines: list[str]) -> str:
     """The lines that fit a screen; long lines are cut, but not commands to paste."""
-    shown = [_cut(line) for line in lines[:_LONGEST_ERROR_LINES]]
+    shown = list(lines[:_LONGEST_ERROR_LINES])
+    for place, line in enumerate(shown):
+        if len(line) > _LONGEST_LINE and not line.lstrip().startswith("perfmodel "):
+            shown[place] = f"{line[:_LONGEST_LINE]}…"
     left = len(lines) - len(shown)
-    return [*shown, f"{_INDENT}… and {left} more lines"] if left else shown
+    return "\n".join([*shown, f"{_INDENT}… and {left} more lines"] if left else shown)
 
 
-def _cut(line: str) -> str:
-    whole = len(line) <= _LONGEST_LINE or line.lstrip().startswith("perfmodel ")
-    return line if whole else line[:_LONGEST_LINE] + "…"
-
-
-def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
-    """The lines of an error as wide as the page, the first after ``label``, the others indented.
+def _wrap_message(lines: list[str], label: str) -> list[str]:
+    """The lines of a message as wide as the page, the first after ``label``, the others indented.
 
     An indented line, or a line with pip install, is a command to paste: it is not wrapped.
     """
     shown: list[str] = []
-    for i, line in enumerate(lines or [""]):
-        own = " " * len(label) + line[: len(line) - len(line.lstrip())]
-        if line.startswith(_COMMAND) or (i > 0 and "pip install" in line):
-            shown.append(own + line.strip())
-            continue
-        first = label if i == 0 else own
-        shown += wrapped(line.strip(), page_width(sys.stderr), first, own, long_words=False)
+    for place, line in enumerate(lines or [""]):
+        lead = " " * (len(label) + len(line) - len(line.lstrip()))
+        if line.startswith(_COMMAND) or (place and "pip install" in line):
+            shown.append(lead + line.strip())
+        else:
+            first, width = lead if place else label, page_width(sys.stderr)
+            shown += wrapped(line.strip(), width, first, lead, long_words=False)
     return shown
 
 
@@ -244,10 +251,10 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
     return fail(bug, verbose=verbose, cause=error)
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """Whether stderr is a terminal on which a line can be rewritten."""
-    seen = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
-    return seen and os.environ.get("TERM") != "dumb"
+    open_stream = sys.stderr is not None and not sys.stderr.closed
+    return open_stream and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def warn_stopped() -> None:
@@ -255,86 +262,49 @@ def warn_stopped() -> None:
     _write_error("\nstopped.")
 
 
-def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
+def _write_error(text: str) -> None:
     if sys.stderr is None:
         return
-    _about_to_write()
-    try:
-        sys.stderr.write(begin + encodable(printable(text), sys.stderr.encoding) + end)
+    for hide in before_writing:
+        hide()
+    with contextlib.suppress(OSError):  # nobody reads stderr
+        sys.stderr.write(escape_controls(text, sys.stderr.encoding) + "\n")
         sys.stderr.flush()
-    except OSError:
-        pass  # nobody reads stderr
 
 
-def encodable(text: str, encoding: str | None) -> str:
-    """The text with u, x, * … for µ, ×, · … if ``encoding`` lacks these characters."""
-    name = encoding or "utf-8"
-    try:
-        text.encode(name)
-        return text
-    except (UnicodeEncodeError, LookupError):
-        for fancy, simple in _SIMPLE.items():
-            text = text.replace(fancy, simple)
-        return text.encode("ascii", errors="replace").decode("ascii")
-
-
-_SIMPLE = {
-    "µ": "u", "×": "x", "·": "*", "–": "-", "→": "->", "≤": "<=", "≥": ">=", "÷": "/", "±": "+-",
-    "α": "alpha", "β": "beta", "…": "...", "≈": "~", "²": "^2",
-}  # fmt: skip
-
-
-def not_json(out: Path, what: str) -> BadInputError:
+def refuse_ending(out: Path, what: str) -> BadInputError:
     """The error for a file name without the ending .json. what  the file holds: "a plan" """
-    name = f"{what.split()[-1]}.json"
-    try:
-        name = str(out / name) if out.is_dir() else name if out.exists() or str(out) == "-" else f"{out}.json"
-    except (OSError, ValueError) as error:
-        return cannot_write(out, error)
+    name = f"{what.split()[-1]}.json" if str(out) in ("-", ".") else f"{out}.json"
     return BadInputError(f"--out {out}: {what} is a .json file.", shlex.join(["--out", name]))
 
 
-def check_target(
-    path: Path, *, force: bool = False, free: Callable[[], Path] | None = None, option: str = "--out"
-) -> None:
+def check_target(path: Path, *, force: bool = False, option: str = "--out") -> None:
     """Raise BadInputError if a file exists, or its folder is missing, before any work is done.
 
-    force  an existing file may be replaced;  free  returns a name to suggest instead; None: ``free_name``
+    force  whether an existing file may be replaced
     """
     try:
-        folder, there, parent = path.is_dir(), os.path.lexists(path), path.parent.is_dir()
-        device = path.exists() and not folder and not path.is_file()
-    except (OSError, ValueError) as error:
-        raise cannot_write(path, error) from None
-    if folder:
-        raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
-    if device:
-        raise BadInputError(f"{path} is a device or a pipe, which no file replaces.", "name a file.")
-    if there and not force:
-        other = shlex.join([option, str(free() if free else free_name(path))])
-        what = "exists already" if path.exists() else "is a link already, to a file that is not there"
-        raise BadInputError(f"{path} {what}.", f"{other} is free; or remove it first.")
-    if not parent:
-        words = shlex.join(["mkdir", "-p", str(path.parent)])
-        raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
-    try:
+        if path.is_dir():
+            raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
+        if path.exists() and not path.is_file():
+            raise BadInputError(f"{path} is a device or a pipe, which no file replaces.", "name a file.")
+        if os.path.lexists(path) and not force:
+            what = "exists already" if path.exists() else "is a link already, to a file that is not there"
+            free = shlex.join([option, str(find_free_name(path))])
+            raise BadInputError(f"{path} {what}.", f"{free} is free; or remove it first.")
+        if not path.parent.is_dir():
+            words = shlex.join(["mkdir", "-p", str(path.parent)])
+            raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
         with tempfile.NamedTemporaryFile(dir=path.parent):
             pass
     except (OSError, ValueError) as error:
         raise cannot_write(path, error) from None
 
 
-_LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 bytes of file systems
-
-
-def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path, *, first: bool = False) -> Path:
-    """The first of ``mine-2.json``, ``mine-3.json`` … that is free.
-
-    beside  gives a file to be free too;  first  whether ``mine.json`` itself may be it
-    """
+def find_free_name(path: Path, *, first: bool = False) -> Path:
+    """The first of ``mine-2.json``, ``mine-3.json`` … that is free. first  ``mine.json`` itself may be it"""
     if first and not os.path.lexists(path):
         return path
-    names = (
-        path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
-    )
-    return next(name for name in names if not os.path.lexists(name) and not os.path.lexists(beside(name)))
+    stem = path.stem[:_LONGEST_STEM]
+    names = (path.with_name(f"{stem}-{number}{path.suffix}") for number in itertools.count(2))
+    return next(name for name in names if not os.path.lexists(name))

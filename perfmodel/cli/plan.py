@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.cli.chosen import calibration_file
-from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import parse_dense, whole_of
 from perfmodel.cli.options import apart, check_explained, count_values
 from perfmodel.cli.output import (
+    Reply,
     SaidError,
     check_target,
     emit,
-    emit_explanation,
     emit_json,
-    not_json,
     note,
+    print_reply,
+    refuse_ending,
     warn,
     warn_stopped,
 )
 from perfmodel.cli.plan_question import complete_options, read_counts, read_question
-from perfmodel.cli.question import advised
-from perfmodel.cli.signals import ctrl_c
+from perfmodel.cli.question import advised, calibration_file
+from perfmodel.cli.signals import STOPPED, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.engine.explained import ExplainedPass
@@ -74,7 +73,9 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
             elif options.explain is not None:
                 planned, _ = _find_plan(question, given, None)
                 explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
-                emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
+                print_reply(
+                    "plan", Reply.explain(explained.explain(options.explain)), as_json=options.as_json
+                )
             else:
                 _print_plan(question, given, options, values["dense"], typed)
         except KeyboardInterrupt:
@@ -94,7 +95,7 @@ def check_out(out: Path | None, file_format: str) -> None:
         raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
     if out is not None:
         if out.suffix.lower() != ".json" and (out.suffix != ".html" or file_format != FORMATS[0]):
-            raise not_json(out, "a plan")
+            raise refuse_ending(out, "a plan")
         check_target(out)
 
 

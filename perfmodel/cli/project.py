@@ -30,11 +30,10 @@ from perfmodel.answer.ranking import (
 )
 from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
-from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.options import LEAVE_ONE, apart
-from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, warn
-from perfmodel.cli.question import advised, check_size, question_of
-from perfmodel.cli.typed_line import TypedNames
+from perfmodel.cli.output import Reply, is_verbose
+from perfmodel.cli.question import advised, calibration_file, check_size, question_of
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.groups import NO_POOLING, read_table_count
@@ -42,69 +41,62 @@ from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.columns import columns_record
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
-from perfmodel.report.terminal import paragraph
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 _IN_STEPS = (*_BESIDE[:-1], "evidence")
+_NOT_OF_PLAN = ("as_json", "sharding")
 
 
-def project(context: typer.Context, options: ProjectOptions) -> None:
-    """Project the typed question, and print the answer as text or JSON.
+def project(context: typer.Context, options: ProjectOptions) -> Reply:
+    """Project the typed question.
 
     Limits: as the options say -> BadInputError
     """
+    question, typed = _read_question(context, options), TypedLine.of(context)
+    with advised(question), _advise_enough(question):
+        line = ""
+        if options.max_latency is not None:
+            question, line = choose_batch(question, options.max_latency)
+        if question.sharding == ALL:
+            return _compare_all(question, typed)
+        ranking = _rank(question, typed)
+        answer = ranking.answer
+        if options.explain is not None:
+            explained = build_explained_pass(answer).explain(options.explain)
+            return Reply.explain(explained, sharding=answer.sharding)
+        if ranking.best:
+            answer = note_idle(answer, answer_question)
+            ranking = replace(ranking, best=(answer, *ranking.best[1:]))
+        changes = list_helping(answer, answer_question)
+        planned = _plan(ranking)
+    file = calibration_file(question.calibration)
+    return Reply(
+        lambda: _build_record(ranking, planned, file) | {"changes": [vars(change) for change in changes]},
+        lambda: project_text(ranking, changes, file, typed, planned=planned, whole=is_verbose(), first=line),
+        answer.notes,
+    )
+
+
+def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
+    """The question of the options. Limits: options that cannot be combined -> BadInputError"""
     not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
-    if options.sharding == ALL and (options.pooling or "").startswith(NO_POOLING):
-        raise BadInputError("--pooling none and --sharding all cannot be combined.", "name one sharding.")
+    if options.sharding == ALL:
+        alone = {"max_latency": options.max_latency, "explain": options.explain}
+        apart("--sharding all", True, "name one sharding.", **alone)
+        if (options.pooling or "").startswith(NO_POOLING):
+            apart("--sharding all", True, "name one sharding.", **{"pooling none": True})
     if options.tables is not None:
         read_table_count(options.tables)
     if options.table_size is None and options.gpus is None and options.model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     question = question_of(context.params)
-    every = question.sharding == ALL
-    if every and (options.max_latency or options.explain) is not None:
-        raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
     check_size(question)
-    typed = TypedNames.of(options.machine, options.calibration, options.backend)
-    file = calibration_file(question.calibration)
-    with advised(question), _advise_enough(question):
-        if options.max_latency is not None:
-            question, line = _choose_batch(question, options.max_latency)
-            if not (options.as_json or options.explain):
-                emit(line)
-        if every:
-            _print_all(question, options, file, typed)
-            return
-        ranking = _rank(question, typed)
-        answer = ranking.answer
-        if options.explain is not None:
-            explanation = build_explained_pass(answer).explain(options.explain)
-            emit_explanation("project", explanation, as_json=options.as_json, sharding=answer.sharding)
-            return
-        if ranking.best:
-            ranking = replace(ranking, best=(note_idle(answer, answer_question), *ranking.best[1:]))
-        if options.as_json:
-            emit_json("project", **_build_record(ranking, file))
-            return
-        asking = replace(question, gpus=answer.gpus) if question.gpus is None else question
-        changes = list_helping(answer, answer_question)
-        emit(
-            project_text(
-                ranking,
-                changes,
-                file,
-                lambda words: typed.line(words, question if words[1] == "project" else asking),
-                planned=_plan(ranking),
-                whole=is_verbose(),
-            )
-        )
-        for note in ranking.answer.notes:
-            warn(note)
+    return question
 
 
-def _choose_batch(question: Question, text: str) -> tuple[Question, str]:
+def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     """(the question with the largest batch within a latency, a line about that batch).
 
     text  of ``--max-latency``
@@ -112,8 +104,7 @@ def _choose_batch(question: Question, text: str) -> tuple[Question, str]:
     """
     limit_s = parse_time(text, "--max-latency")
     columns = {name: np.array([value]) for name, value in question.given.items() if name != "batch"}
-    without: dict[str, Any] = dict.fromkeys([*columns, "batch"])
-    free = replace(question, **without)
+    free = replace(question, **dict.fromkeys([*columns, "batch"], None))  # type: ignore[arg-type]
     rows = sweep_within(free, columns, lambda number: None, limit_s)
     if rows.empty:
         rows = sweep_columns(free, {**columns, "batch": np.ones(1)})
@@ -126,14 +117,14 @@ def _choose_batch(question: Question, text: str) -> tuple[Question, str]:
         where = f"one sample on each of {counted(gpus, 'GPU')}"
         raise BadInputError(f"--max-latency {limit}: {where} takes up to {end}.", "allow more than that.")
     rate = format_per_second(batch * gpus / row["time_s"], "samples")
-    samples = f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
+    samples = f"{counted(batch, 'sample')} per GPU ({format_count(batch * gpus)} in all)"
     line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}."
     alone = sweep_columns(free, {**columns, "batch": np.array([batch])})
     count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus
-    return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), paragraph(line)
+    return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line
 
 
-def _rank(question: Question, typed: TypedNames) -> Ranking:
+def _rank(question: Question, typed: TypedLine) -> Ranking:
     """The ranking of the question; of a named sharding its answer alone.
 
     Limits: no sharding fits, or it is not possible -> BadInputError that says what would be
@@ -151,7 +142,7 @@ def _rank(question: Question, typed: TypedNames) -> Ranking:
     except NotPossibleError as error:
         if question.unpooled:
             raise BadInputError(error.message, "give one of these.") from None
-        line = typed.line(("perfmodel", "project"), replace(question, sharding=ALL))
+        line = typed.text(("sharding", "as_json"), ("--sharding", ALL))
         raise BadInputError(error.message, f"what is possible:\n  {line}") from None
     return Ranking(answer, (answer,) if answer.fits else ())
 
@@ -190,62 +181,54 @@ def name_enough(question: Question) -> str:
         where = f" ({nodes})" if question.rows else ""
         return f"--gpus {best.gpus}{where} fits, sharded {best.sharding}."
     most, base = format_count(AT_MOST * ranking.base.gpus), ranking.base
-    words = (
-        f"no uniform sharding that {TORCHREC} runs fits up to {most} GPUs: on {base.gpus} {too_large(base)}."
+    return (
+        f"no uniform sharding that {TORCHREC} runs fits up to {most} GPUs: on {base.gpus} {too_large(base)}. "
+        "Use a smaller --batch."
     )
-    return f"{words} Use a smaller --batch."
 
 
-def _print_all(question: Question, options: ProjectOptions, file: str | None, typed: TypedNames) -> None:
-    """Print every sharding for the question; for equal tables, also the fastest by table size."""
+def _compare_all(question: Question, typed: TypedLine) -> Reply:
+    """Every sharding for the question; for equal tables, also the fastest by table size."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
     other = replace(question, gpus=None)
     ask = lambda size: answer_row_wise(replace(other, table_bytes=size))  # noqa: E731
     sizes = list(compare_sizes(ask)) if question.tables is None else []
-    fastest = find_fastest(answers)
-    if not options.as_json:
-        pinned = replace(question, sharding=fastest.sharding)
-        emit(shardings_text(base, answers, sizes, file, lambda words: typed.line(words, pinned)))
-        return
-    emit_json(
-        "project",
+    fastest, file = find_fastest(answers), calibration_file(question.calibration)
+    record = {
         **question.to_dict(base.basis, base.work),
-        calibration_file=file,
-        gpus=base.gpus,
-        gpu_count=vars(base.gpu_count) | {"text": str(base.gpu_count)},
-        baseline_time_s=base.baseline_time_s,
-        sharding=ALL,
-        winner=fastest.sharding,
-        undecided=[answer.sharding for answer in find_ties(answers)],
-        shardings=[columns_record(SHARDING, answer) for answer in answers],
-        sizes=[columns_record(SIZES, size) for size in sizes],
-        calibrations=list(base.calibrations),
-    )
+        "calibration_file": file,
+        "gpus": base.gpus,
+        "gpu_count": vars(base.gpu_count) | {"text": str(base.gpu_count)},
+        "baseline_time_s": base.baseline_time_s,
+        "sharding": ALL,
+        "winner": fastest.sharding,
+        "undecided": [answer.sharding for answer in find_ties(answers)],
+        "shardings": [columns_record(SHARDING, answer) for answer in answers],
+        "sizes": [columns_record(SIZES, size) for size in sizes],
+        "calibrations": list(base.calibrations),
+    }
+    return Reply(lambda: record, lambda: shardings_text(base, answers, sizes, file, typed))
 
 
-def _build_record(ranking: Ranking, file: str | None) -> dict[str, Any]:
-    """The JSON answer: the answer, changes and their effects, next_experiment, kernels, its cut, others."""
-    answer, named = ranking.answer, ranking.base.question.sharding is not None
-    changes = list_helping(answer, answer_question)
-    experiment = find_next_experiment(answer)
+def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) -> dict[str, Any]:
+    """The JSON answer but for its changes: the answer, next_experiment, kernels, its cut, others."""
+    answer, experiment = ranking.answer, find_next_experiment(ranking.answer)
     cut = columns_record(SHARDING, place_row_wise(answer))
+    setting = answer.setting
     record = {
         **answer.to_dict(),
         "calibration_file": file,
-        "changes": [vars(change) for change in changes],
+        "changes": [],
         "next_experiment": vars(experiment) if experiment else None,
-        "kernels": {
-            "implementation": answer.setting.kernel_library,
-            "timed": answer.setting.kernels is not None,
-        },
+        "kernels": {"implementation": setting.kernel_library, "timed": setting.kernels is not None},
         **{key: value for key, value in cut.items() if key not in _IN_STEPS},
     }
-    if named or answer.gpus == 1:
+    if ranking.base.question.sharding is not None or answer.gpus == 1:
         return record
     return record | {
         "as_good": [other.sharding for other in ranking.as_good],
         "leads_among": [name for name in RUN if name not in ranking.unknown],
-        "planned": _record_beside(_plan(ranking)),
+        "planned": _record_beside(planned),
         "unique_rows": _record_beside(ranking.beside.unique_rows),
         "left_out": _record_beside(ranking.beside.left_out),
         "row_wise": _record_times(ranking.base),

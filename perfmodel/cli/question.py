@@ -1,21 +1,24 @@
-"""The question of a command: the typed options are read once into a ``Question``."""
+"""The question of a command: typed options are read once into a machine, a library and a ``Question``."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_sharding
-from perfmodel.cli.chosen import advice, calibration_of, library_of, machine_of
-from perfmodel.cli.options import check_distinct, split_values
+from perfmodel.cli.options import check_distinct, check_name, settings_of, split_values
+from perfmodel.cli.output import warn
+from perfmodel.collectives.choose import choose_calibration
 from perfmodel.engine.basis import HostRows
-from perfmodel.errors import BadInputError
+from perfmodel.engine.settings import BEST
+from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.question.groups import (
+    DEFAULT_MACHINE,
     NO_POOLING,
     OBJECTIVES,
     RESERVE,
@@ -24,20 +27,157 @@ from perfmodel.question.groups import (
     is_training,
     read_share,
 )
+from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
+from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.gate import MOST_GPUS
+from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
 from perfmodel.units import format_bytes, format_count, parse_count
 
-LISTS = ("table_size", "batch", "pooling", "dim", "machine")
-"""Options that take several values in a sweep; a question has the first value of each."""
-_NUMBERS = [option for option in QuestionOptions.declared()
-            if option.name in (*TableOptions.__annotations__, "gpus", "batch")]  # fmt: skip
+_ACCEPTED = "accepted"
+_FAR = 100
+"""Ratio to a machine's own rate beyond which another is doubted."""
+_SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
+_NUMBERS = [
+    option
+    for option in QuestionOptions.declared()
+    if option.name in (*TableOptions.__annotations__, "gpus", "batch")
+]
 
 
-def advised(question: Question) -> AbstractContextManager[None]:
-    """The context ``chosen.advice`` for a question's machine, library and clock."""
-    return advice(question.machine, question.backend, question.clock)
+class Choice(NamedTuple):
+    """A machine with the user's what-ifs, its communication library, and a calibration's id or file."""
+
+    machine: Machine
+    backend: str
+    calibration: str | None = None
+
+
+def choose(typed: Mapping[str, Any]) -> list[Choice]:
+    """What the options ``machine``, ``calibration``, ``backend``, ``clock`` and ``settings`` mean.
+
+    typed  the options by name; a sweep has several machines
+    Limits: names that are not known, values that cannot be -> BadInputError
+    """
+    backend, calibration = typed.get("backend"), typed.get("calibration")
+    if backend is not None:
+        check_name("--backend", backend, [*map(str, Backend), BEST])
+    if calibration is not None:
+        calibration = find_calibration(calibration, backend, typed.get("clock"))
+    names = typed.get("machine") or [None]
+    names = [names] if isinstance(names, str) else split_names(names, "--machine") if names[0] else names
+    loaded = load_calibration(calibration) if calibration else None
+    if loaded is not None and not loaded.complete:
+        warn(f"calibration {calibration} is partial: some planned points are missing")
+    choices = []
+    for name in names:
+        if name is None and loaded is not None:
+            name = _find_machine(loaded, str(calibration))
+        machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))
+        library = backend or str(loaded.backend if loaded else machine.defaults.backend)
+        choices.append(Choice(machine, library, calibration))
+    check_distinct([choice.machine.name for choice in choices], "--machine")
+    return choices
+
+
+def find_calibration(text: str, backend: str | None = None, clock: str | None = None) -> str:
+    """The calibration that ``--calibration`` means: a shipped id, or a file, also for ``latest`` and a run.
+
+    backend, clock  as typed; they choose among the calibrations of a run
+    Limits: ``best`` with a run -> BadInputError that lists the run's libraries
+    """
+    if text in list_calibrations():
+        return text
+    from perfmodel.schema.run_files import calibration_in, calibrations_of, run_folder
+
+    folder = run_folder(text)
+    if folder is None:
+        return text
+    if backend == BEST:
+        calibration_in(folder, None, clock)
+        held = dict.fromkeys(str(item.backend) for item in calibrations_of(folder).values())
+        raise BadInputError(
+            f"--backend best compares the shipped NCCL and NVSHMEM, not a run; --calibration {text} holds "
+            f"{', '.join(held)}.",
+            f"use {' or '.join(f'--backend {name}' for name in held)} with --calibration {text}.",
+        )
+    return str(calibration_in(folder, backend, clock))
+
+
+def _find_machine(loaded: Calibration, calibration: str) -> str:
+    """The machine of a calibration: a shipped one, or the machine file beside the calibration's."""
+    if loaded.machine in list_machines():
+        return loaded.machine
+    from perfmodel.schema.run_files import machine_file_beside, no_machine_file
+
+    if beside := machine_file_beside(calibration):
+        return str(beside)
+    where = f"calibration {calibration}", loaded.machine, Path(calibration).parent
+    raise no_machine_file(*where, "; or name it with --machine PATH")
+
+
+def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
+    """The machine with the values of ``--set key=value``; each changed value is marked as assumed.
+
+    Limits: a value ten times away from any product -> BadInputError, unless ``accepted=key`` is set too
+    """
+    values = settings_of(settings)
+    accepted = [key for key in values.pop(_ACCEPTED, "").split(",") if key]
+    changed = machine.with_overrides(dict(values))
+    doubted = {key: text for key, text in changed.doubts().items() if key in values}
+    for key in values:
+        before, after = machine.value(key) if machine.knows(key) else 0, changed.value(key)
+        if before and after and not 1 / _FAR <= after / before <= _FAR and KEYS[key].unit == "byte/s":
+            ratio = f"{after / before:.3g} times the {machine.quantity(key)} of {machine.name}."
+            doubted.setdefault(key, ratio)
+    for key in accepted:
+        if key not in values:
+            raise BadInputError(f"--set {_ACCEPTED}={key}: {key} is not set.", f"--set {key}=VALUE as well.")
+    if refused := {key: text for key, text in doubted.items() if key not in accepted}:
+        names = ",".join([*accepted, *refused])
+        raise doubted_values("--set ", refused, f"--set {_ACCEPTED}={names}")
+    return changed
+
+
+def calibration_file(calibration: str | None) -> str | None:
+    """The file that ``--calibration`` named; None for a shipped calibration, or without the option."""
+    return None if calibration is None or calibration in list_calibrations() else calibration
+
+
+@contextlib.contextmanager
+def advise(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
+    """Context in which NoCalibrationError also names libraries and clocks that have data."""
+    try:
+        yield
+    except NoKernelsError:
+        raise
+    except NoCalibrationError as error:
+        if library not in (*_SHIPPED_LIBRARIES, BEST):
+            raise
+        clocks = _list_clocks(machine, library)
+        if clock is not None and clocks and clock not in clocks:
+            step = f"{library} on {machine.name} has --set clock={' or '.join(clocks)}."
+        else:
+            names = [name for name in _SHIPPED_LIBRARIES if name != library and _list_clocks(machine, name)]
+            step = f"use --backend {names[0]}, " if names and library != BEST else "use "
+            step += "another --machine, or fit one from logs: perfmodel import LOG…"
+        raise NoCalibrationError(error.message, step) from None
+
+
+def _list_clocks(machine: Machine, library: str) -> list[str]:
+    """Clocks for which a shipped calibration can predict the library on ``machine``."""
+    clocks = []
+    for clock in Clock:
+        with contextlib.suppress(NoCalibrationError, ValueError):
+            choose_calibration(machine, Backend(library), clock)
+            clocks.append(str(clock))
+    return clocks
+
+
+def advised(question: Question) -> contextlib.AbstractContextManager[None]:
+    """The context ``advise`` for a question's machine, library and clock."""
+    return advise(question.machine, question.backend, question.clock)
 
 
 def check_size(question: Question, *table_bytes: float) -> None:
@@ -53,56 +193,52 @@ def check_size(question: Question, *table_bytes: float) -> None:
         )
 
 
-def question_of(typed: Mapping[str, Any]) -> Question:
-    """The question of a command. typed  its options by name; missing options are not set
+def question_of(typed: Mapping[str, Any], choice: Choice | None = None) -> Question:
+    """The question of a command.
 
+    typed  its options by name; None: not typed;  choice  what ``choose`` gave for them; None: not yet called
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     check_model(typed)
-    first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
-    pooling, colon, ids = (first["pooling"] or "").strip().lower().partition(":")
+    pooling, colon, ids = (typed["pooling"] or "").strip().lower().partition(":")
     if pooling == NO_POOLING:
-        first["pooling"] = ids if colon else None
-    numbers = {option.keyword: option.value(first[option.name]) for option in _NUMBERS}
+        typed = {**typed, "pooling": ids if colon else None}
+    numbers = {option.keyword: option.value(typed[option.name]) for option in _NUMBERS}
     tables = numbers.pop("model")
-    backend, clock = first["backend"], first["clock"]
-    calibration = calibration_of(first["calibration"], backend, clock)
-    machine = machine_of(first["machine"], first["settings"], calibration)
+    machine, backend, calibration = choice or choose(typed)[0]
     question = Question(
         machine=machine,
         **{name: value for name, value in numbers.items() if value is not None},
         tables=tables,
         table_set=None if tables is None else load_tables(tables),
-        id_bytes=element_bytes(first["id_dtype"], "id dtype"),
-        backend=library_of(machine, backend, calibration),
-        clock=clock,
+        id_bytes=element_bytes(typed["id_dtype"], "id dtype"),
+        backend=backend,
+        clock=typed["clock"],
         calibration=calibration,
-        reserve=read_share(first["reserve"] or RESERVE, "--set reserve"),
-        payload=first["payload"],
-        kernels=first["kernels"],
-        distribution=parse_distribution(first["distribution"]),
+        reserve=read_share(typed["reserve"] or RESERVE, "--set reserve"),
+        payload=typed["payload"],
+        kernels=typed["kernels"],
+        distribution=parse_distribution(typed["distribution"]),
         unpooled=pooling == NO_POOLING,
-        rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
-        objective=OBJECTIVES[is_training(first["objective"], "--objective")],
-        optimizer=first["optimizer"],
-        sharding=read_sharding(first["sharding"]),
+        rows=HostRows.of(typed.get("rows") or "hbm", "--rows"),
+        objective=OBJECTIVES[is_training(typed["objective"], "--objective")],
+        optimizer=typed["optimizer"],
+        sharding=read_sharding(typed["sharding"]),
     )
-    if first["global_batch"] is None:
+    if typed["global_batch"] is None:
         return question
-    if first["batch"] is not None:
+    if typed["batch"] is not None:
         raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
-    return replace(question, total=parse_count(first["global_batch"], "--set global_batch")).share_total()
+    return replace(question, total=parse_count(typed["global_batch"], "--set global_batch")).share_total()
 
 
-def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
-    """The question on each of the typed machines, its own first. typed  the options by name"""
-    questions = [question]
-    for name in split_names(typed["machine"] or [], "--machine")[1:]:
-        machine = machine_of(name, typed["settings"], question.calibration)
-        library = library_of(machine, typed["backend"], question.calibration)
-        questions.append(replace(question, machine=machine, backend=library))
-    check_distinct([asking.machine.name for asking in questions], "--machine")
-    return questions
+def check_model(typed: Mapping[str, Any]) -> None:
+    """Raise BadInputError if options of equal tables are typed together with --model."""
+    names = ("table_size", "tables", "dim", "dtype", "grid", "pooling")
+    clash = [name for name in names if typed.get(name) not in (None, [], NO_POOLING)]
+    if typed.get("model") and clash:
+        flag = "--set dtype" if clash[0] == "dtype" else f"--{clash[0].replace('_', '-')}"
+        raise BadInputError(f"--model and {flag} cannot be combined.", "a model brings its own tables.")
 
 
 def split_names(texts: Sequence[str], option: str) -> list[str]:
@@ -111,35 +247,7 @@ def split_names(texts: Sequence[str], option: str) -> list[str]:
     return [name for names in parts for name in names]
 
 
-def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
-    """The first value of an option: ``1024`` of ``1024,256`` or ``1024..4096``. A file is not split."""
-    if not typed:
-        return None
-    if isinstance(typed, str):
-        return typed
-    return split_names(typed[:1], f"--{name.replace('_', '-')}")[0].partition("..")[0]
-
-
 def short_below(size: float) -> float:
     """The largest number with two significant digits that is not above ``size``."""
     unit = 10.0 ** (math.floor(math.log10(size)) - 1)
     return math.floor(size / unit) * unit
-
-
-def share_of(typed: Mapping[str, Any], gpus: int) -> int:
-    """How many samples of ``global_batch`` each GPU gets. typed  the options by name
-
-    Limits: as ``share_equally``; ``--batch`` too -> BadInputError
-    """
-    if typed.get("batch") is not None:
-        raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
-    return share_equally(parse_count(typed["global_batch"], "--set global_batch"), gpus)
-
-
-def check_model(typed: Mapping[str, object]) -> None:
-    """Raise BadInputError if options of equal tables are typed together with --model."""
-    own = {**typed, "pooling": None if typed.get("pooling") == NO_POOLING else typed.get("pooling")}
-    clash = [name for name in ("table_size", "tables", "pooling", "dim", "dtype", "grid") if own.get(name)]
-    if typed.get("model") and clash:
-        flag = "--set dtype" if clash[0] == "dtype" else f"--{clash[0].replace('_', '-')}"
-        raise BadInputError(f"--model and {flag} cannot be combined.", "a model brings its own tables.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from perfmodel.answer import Question
-from perfmodel.cli.output import check_target, emit, emit_json, free_name
+from perfmodel.cli.output import check_target, emit, emit_json, find_free_name
 from perfmodel.cli.question import advised, check_size, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import Progress
@@ -32,7 +32,7 @@ _WITH_PAPER = ("paper", "out", "as_json", "machine", "calibration", "backend", "
 
 def report(context: typer.Context, options: ReportOptions) -> None:
     """Write a page of the answer, and print the name of the file."""
-    out = options.out or free_name(Path("report.html"), first=True)
+    out = options.out or find_free_name(Path("report.html"), first=True)
     if out.suffix != ".html":
         raise BadInputError(f"--out {out}: what kind of file?", "its name must end in .html.")
     check_target(out)

@@ -2,152 +2,124 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import typer
 
-from perfmodel.cli.chosen import calibration_of
-from perfmodel.cli.output import emit, emit_cited, emit_json, warn
+from perfmodel.cli.output import Reply
+from perfmodel.cli.question import find_calibration
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import LISTS, ShowOptions
-from perfmodel.schema.calibration import Curve, list_calibrations, load_calibration, shipped_calibration
+from perfmodel.report import catalogue_text, chip_text
+from perfmodel.report.calibration_text import calibration_record, calibration_text, calibrations_text
+from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
+from perfmodel.schema.machine import (
+    chip_file,
+    list_chips,
+    list_machines,
+    load_chip,
+    load_machine,
+    machine_file,
+)
+from perfmodel.schema.table_files import list_models, load_tables
 
 _OWN_NAME = "# A start for your own: write a name of its own below, and where you read each number.\n"
 _OF_TABLES = ".csv", ".yaml", ".yml"
 """Suffixes of table sets that no calibration has."""
-_TAKES = {"machines": ("toml",), "models": (), "chips": ("toml",), "calibrations": ()}
-"""Options beside ``--json`` of each list; a calibration takes the others."""
+_MOST_NEAR = 8
 
 
-def show(context: typer.Context, options: ShowOptions) -> None:
-    """Print a list of what is shipped, one of it in full, or a calibration."""
-    lists, what = ", ".join(LISTS), options.what
+class Kind(NamedTuple):
+    """What is shipped of one kind: its names, how each is read, and the texts of all and of a single one."""
+
+    names: Callable[[], list[str]]
+    load: Callable[[str], Any]
+    list_text: Callable[[Sequence[Any]], str]
+    text: Callable[[Any], str]
+    record: Callable[[Any], dict[str, Any]]
+    list_record: Callable[[Any], dict[str, Any]]
+
+
+def _dump(item: Any) -> dict[str, Any]:
+    record: dict[str, Any] = item.model_dump(mode="json")
+    return record
+
+
+KINDS = {
+    "machines": Kind(
+        list_machines, load_machine, catalogue_text.machines_text, catalogue_text.machine_text, _dump, _dump
+    ),
+    "models": Kind(
+        list_models,
+        load_tables,
+        catalogue_text.models_text,
+        catalogue_text.model_text,
+        catalogue_text.full_model_record,
+        catalogue_text.model_record,
+    ),
+    "chips": Kind(list_chips, load_chip, chip_text.chips_text, chip_text.chip_text, _dump, _dump),
+}
+
+
+def show(context: typer.Context, options: ShowOptions) -> Reply:
+    """A list of what is shipped, one of it in full, or a calibration."""
+    what, name = options.what, options.name
     if what is None:
-        raise BadInputError("nothing is named.", f"give {lists}, or a calibration: its file, id, or latest.")
-    if options.name is None and what.lower().endswith(_OF_TABLES):
-        options, what = replace(options, name=what), "models"
-    if what not in LISTS and options.name is not None:
-        raise BadInputError(f"{what} is no list.", f"give {lists}; --compare: two calibrations.")
-    given = {"toml": options.as_toml, "samples": options.samples, "compare": options.compare}
-    for name in (name for name, value in given.items() if value):
-        if name not in _TAKES.get(what, ("samples", "compare")):
-            raise BadInputError(f"--{name} is not of {what}.", "perfmodel show --help")
+        step = f"give {', '.join(LISTS)}, or a calibration: its file, id, or latest."
+        raise BadInputError("nothing is named.", step)
+    if name is None and what.lower().endswith(_OF_TABLES):
+        what, name = "models", what
     if options.as_toml:
-        _show_file(what, options)
-    elif what == "machines":
-        _show_machines(options)
-    elif what == "models":
-        _show_models(options)
-    elif what == "chips":
-        _show_chips(options)
-    elif what == "calibrations":
-        _show_calibrations(options)
-    else:
-        _show_calibration(options, what)
+        return _show_file(what, options)
+    if what == "calibrations":
+        if name is not None:
+            load_machine(name)
+        calibrations = [shipped_calibration(item) for item in list_calibrations(name)]
+        records = [calibration_record(item) for item in calibrations]
+        return Reply(lambda: {what: records}, lambda: calibrations_text(calibrations))
+    if what in KINDS:
+        kind = KINDS[what]
+        if name is None:
+            items = [kind.load(item) for item in kind.names()]
+            return Reply(
+                lambda: {what: [kind.list_record(item) for item in items]}, lambda: kind.list_text(items)
+            )
+        item = kind.load(name)
+        return Reply(lambda: {what: [kind.record(item)]}, lambda: kind.text(item))
+    if name is not None:
+        raise BadInputError(f"{what} is no list.", f"give {', '.join(LISTS)}.")
+    return _show_calibration(what)
 
 
-def _show_file(what: str, options: ShowOptions) -> None:
-    """Print the file of a machine or a chip."""
-    from perfmodel.schema.machine import chip_file, machine_file
-
-    if options.name is None or options.as_json:
-        name = {"machines": "h100-sxm-ib", "chips": "ascend-910"}[what]
-        raise BadInputError("--toml prints the file of one.", f"perfmodel show {what} {name} --toml")
-    chip = what == "chips"
-    emit(chip_file(options.name) if chip else _OWN_NAME + machine_file(options.name).rstrip())
-
-
-def _show_machines(options: ShowOptions) -> None:
-    from perfmodel.report import catalogue_text
-    from perfmodel.schema.machine import list_machines, load_machine
-
-    chosen = [load_machine(name) for name in ([options.name] if options.name else list_machines())]
-    if options.as_json:
-        emit_json("show", machines=[machine.model_dump(mode="json") for machine in chosen])
-    else:
-        one = options.name is not None
-        emit_cited(catalogue_text.machine_text(chosen[0]) if one else catalogue_text.machines_text(chosen))
+def _show_file(what: str, options: ShowOptions) -> Reply:
+    """The file of a machine or a chip."""
+    files = {"machines": ("h100-sxm-ib", machine_file), "chips": ("ascend-910", chip_file)}
+    if what not in files or options.name is None or options.as_json:
+        example = what if what in files else "machines"
+        step = f"perfmodel show {example} {files[example][0]} --toml"
+        raise BadInputError("--toml prints the file of a machine or a chip.", step)
+    text = files[what][1](options.name)
+    return Reply(dict, lambda: text if what == "chips" else _OWN_NAME + text)
 
 
-def _show_models(options: ShowOptions) -> None:
-    from perfmodel.report import catalogue_text
-    from perfmodel.schema.table_files import list_models, load_tables
+def _show_calibration(name: str) -> Reply:
+    """What a calibration holds. Limits: another name -> BadInputError that says what is like it"""
+    from perfmodel.validate.points import run_of
 
-    chosen = [load_tables(name) for name in ([options.name] if options.name else list_models())]
-    if options.as_json:
-        full = bool(options.name)
-        emit_json("show", models=[catalogue_text.model_record(item, full=full) for item in chosen])
-    else:
-        emit(catalogue_text.model_text(chosen[0]) if options.name else catalogue_text.models_text(chosen))
-
-
-def _show_chips(options: ShowOptions) -> None:
-    from perfmodel.report.chip_text import chip_text, chips_text
-    from perfmodel.schema.machine import list_chips, load_chip
-
-    chosen = [load_chip(name) for name in ([options.name] if options.name else list_chips())]
-    if options.as_json:
-        emit_json("show", chips=[chip.model_dump(mode="json") for chip in chosen])
-    else:
-        emit_cited(chip_text(chosen[0]) if options.name else chips_text(chosen))
-
-
-def _show_calibrations(options: ShowOptions) -> None:
-    """Print the list of shipped calibrations, of one machine or all."""
-    from perfmodel.report.calibration_text import calibration_record, calibrations_text
-    from perfmodel.schema.machine import load_machine
-
-    if options.name is not None:
-        load_machine(options.name)
-    chosen = [shipped_calibration(name) for name in list_calibrations(options.name)]
-    if options.as_json:
-        emit_json("show", calibrations=[calibration_record(item) for item in chosen])
-    else:
-        emit(calibrations_text(chosen))
-
-
-def _show_calibration(options: ShowOptions, name: str) -> None:
-    """Print what a calibration holds, its samples, or how it differs from another."""
-    from perfmodel.report import calibration_text as report
-    from perfmodel.schema.machine import list_chips, list_machines
-    from perfmodel.schema.table_files import list_models
-    from perfmodel.validate.points import count_since_fit, load_samples_of, run_of
-
-    for kind, names in (("machines", list_machines), ("models", list_models), ("chips", list_chips)):
-        if name in names():
-            step = f"perfmodel show {kind} {name}\n  its calibrations: perfmodel show calibrations"
-            raise BadInputError(f"{name} is one of {kind}, no calibration.", f"  {step}")
-    name = calibration_of(name) or name
-    calibration = load_calibration(name)
-    if options.compare is not None:
-        if options.samples:
-            raise BadInputError("--compare and --samples cannot be combined.", "leave one of them out.")
-        other = load_calibration(calibration_of(options.compare) or options.compare)
-        rows = report.comparison(calibration, other)
-        if options.as_json:
-            pairs = {"a": (calibration, other), "b": (other, calibration)}
-            only = {side: [_cell(curve) for curve in report.only_in(*pair)] for side, pair in pairs.items()}
-            emit_json("show", compare=[options.what, options.compare], curves=rows, only=only)
-        else:
-            emit(report.comparison_text(calibration, other, rows))
-        return
-    points = load_samples_of(calibration, name) if options.samples else None
-    run = run_of(name)
+    path = find_calibration(name)
     try:
-        since = count_since_fit(calibration, run)
-    except BadInputError as error:  # the calibration itself can still be shown
-        warn(f"what was measured since it was fitted is not known: {error.message}")
-        since = 0, 0
-    if options.as_json:
-        records = points.to_dict(orient="records") if points is not None else None
-        more = dict(zip(("open_points", "samples_since"), since, strict=True))
-        emit_json("show", calibration=calibration.model_dump(mode="json"), samples=records, **more)
-        return
-    text = [report.calibration_text(calibration, run=run, since=since)]
-    if points is not None:
-        text.append(report.samples_text(points))
-    emit("\n\n".join(text))
-
-
-def _cell(curve: Curve) -> dict[str, object]:
-    return {"collective": curve.collective, "gpus": curve.gpus, "domain_gpus": curve.domain_gpus}
+        calibration = load_calibration(path)
+    except BadInputError as error:
+        shipped = {f"{kind} {item}": item for kind, how in KINDS.items() for item in how.names()}
+        shipped |= {item: item for item in list_calibrations()}
+        near = [words for words, item in shipped.items() if item.startswith(name)][:_MOST_NEAR]
+        if not (error.allowed and near):
+            raise
+        lines = "\n".join(f"  perfmodel show {words}" for words in near)
+        message = f"{name} is no list, and no calibration."
+        raise BadInputError(message, f"what begins so:\n{lines}", allowed=error.allowed) from None
+    return Reply(
+        lambda: {"calibration": calibration.model_dump(mode="json")},
+        lambda: calibration_text(calibration, run=run_of(path)),
+    )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+STOPPED = 130
+"""Exit code of a command that Ctrl-C stopped."""
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _COMMANDS = ("calibrate", "explore")
 """Commands that another program may end, and that start no process by forking."""

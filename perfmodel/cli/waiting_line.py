@@ -1,15 +1,14 @@
-"""Lines of progress on the terminal, by rich: of a command that works, and of a calibration."""
+"""Progress on the terminal, by rich: of a command that works, and of a calibration."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import before_writing, emit, encodable, note, on_terminal, printable, warn
+from perfmodel.cli.output import before_writing, emit, escape_controls, is_on_terminal, note, warn
 from perfmodel.effort import listeners, tell
 from perfmodel.report.terminal import terminal_columns
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from calibrate.running.stopping import Summary
     from perfmodel.schema.runs import Point, RunHeader
 
-T = TypeVar("T")
 _FIRST_S, _EVERY_S = 2.0, 0.5
 _PLAIN_EVERY_S = 15.0  # in a pipe or the output file of a batch job
 
@@ -37,19 +35,19 @@ class TerminalLine:
         from rich.live import Live
         from rich.text import Text
 
+        line = Text(escape_controls(text, sys.stderr.encoding), no_wrap=True, overflow="ellipsis")
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
             if self._live is None:
                 console = Console(file=sys.stderr, force_terminal=True, highlight=False)
                 self._live = Live(
                     console=console,
-                    transient=True,
                     auto_refresh=False,
+                    transient=True,
                     redirect_stdout=False,
                     redirect_stderr=False,
                 )
                 self._live.start()
-            line = encodable(printable(text), sys.stderr.encoding)
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(line, refresh=True)
 
     def hide(self) -> None:
         """Take the line away."""
@@ -60,46 +58,32 @@ class TerminalLine:
 
 
 class WaitingLine:
-    """After two seconds, shows a command's name, time and progress: ``validate   7 s   12 of 40 claims``.
+    """After two seconds, shows how far a command is: ``validate   7 s   12 of 40 claims``.
 
-    Work reports its progress by ``effort.each_of``. Output of the command replaces the line.
+    It is drawn when work reports its progress by ``effort.tell``. Output of the command replaces it.
     Limits: no terminal -> nothing
     """
 
-    def __init__(self, what: str) -> None:
-        self._what, self._began, self._done = what, time.monotonic(), ""
-        self._next_s, self._line = self._began + _FIRST_S, TerminalLine()
-        self._ended, self._lock = threading.Event(), threading.Lock()
+    def __init__(self, command: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._command, self._clock, self._line = command, clock, TerminalLine()
+        self._began_s = clock()
+        self._next_s = self._began_s + _FIRST_S
 
     def __enter__(self) -> WaitingLine:
-        before_writing.append(self._hide)
-        listeners.append(self._tell)
-        if on_terminal():
-            threading.Thread(target=self._draw, daemon=True).start()
+        before_writing.append(self._line.hide)
+        listeners.append(self._show)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._hide()
-        before_writing.remove(self._hide)
-        listeners.remove(self._tell)
+        self._line.hide()
+        before_writing.remove(self._line.hide)
+        listeners.remove(self._show)
 
-    def _tell(self, done: str) -> None:
-        """Take the words for how much is done into the line."""
-        self._done = f"   {done}"
-
-    def _hide(self) -> None:
-        """Remove the line before something is printed."""
-        with self._lock:
-            self._next_s = max(self._next_s, time.monotonic() + _EVERY_S)
-            self._line.hide()
-
-    def _draw(self) -> None:
-        while not self._ended.wait(min(_FIRST_S, _EVERY_S)):
-            with self._lock:
-                now = time.monotonic()
-                if now >= self._next_s and not self._ended.is_set():
-                    self._line.show(f"{self._what}   {now - self._began:.0f} s{self._done}")
+    def _show(self, done: str) -> None:
+        now_s = self._clock()
+        if now_s >= self._next_s and is_on_terminal():
+            self._next_s = now_s + _EVERY_S
+            self._line.show(f"{self._command}   {now_s - self._began_s:.0f} s   {done}")
 
 
 class Progress:
@@ -114,12 +98,6 @@ class Progress:
         self.done += count
         tell(f"{self.done} of {self.total} {self.what}")
 
-    def over(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield the items; an item counts as done when the next is requested."""
-        for thing in things:
-            yield thing
-            self.advance(1)
-
 
 class CalibrationProgress:
     """Prints the progress of a calibration: on a terminal a line that is rewritten, else a line every 15 s.
@@ -129,8 +107,7 @@ class CalibrationProgress:
     """
 
     def __init__(self, host: Host, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._host, self._quiet, self._clock = host, quiet, clock
-        self._line = TerminalLine() if on_terminal() else None
+        self._host, self._quiet, self._clock, self._line = host, quiet, clock, TerminalLine()
         self._last_s = clock()
         self.outcome: RunOutcome | None = None
 
@@ -151,13 +128,12 @@ class CalibrationProgress:
         """
         from perfmodel.report.run import progress_text
 
-        now = self._clock()
-        if now - self._last_s < (_EVERY_S if self._line else _PLAIN_EVERY_S):
-            return
-        self._last_s = now
-        text = progress_text(done, total, point, summary, left_s, terminal_columns(sys.stderr))
-        show = self._line.show if self._line else note
-        show(text)
+        now_s, rewritten = self._clock(), is_on_terminal()
+        if now_s - self._last_s >= (_EVERY_S if rewritten else _PLAIN_EVERY_S):
+            self._last_s = now_s
+            columns = terminal_columns(sys.stderr)
+            write = self._line.show if rewritten else note
+            write(progress_text(done, total, point, summary, left_s, columns))
 
     def warning(self, text: str) -> None:
         """Print a warning on a line of its own; the summary repeats it."""
@@ -171,5 +147,4 @@ class CalibrationProgress:
 
     def clear(self) -> None:
         """Remove the progress line from the terminal."""
-        if self._line is not None:
-            self._line.hide()
+        self._line.hide()

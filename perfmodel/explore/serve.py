@@ -14,6 +14,7 @@ import typer
 
 from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.question.pages import ExploreOptions
 
 _HOST = "127.0.0.1"
@@ -27,13 +28,13 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     token = secrets.token_urlsafe(16)
     import pandas  # noqa: F401  plotly looks at it while another thread may still be loading it
 
-    from perfmodel.cli.chosen import machine_of
     from perfmodel.explore.page import Server, Site
+    from perfmodel.schema.machine import load_machine
     from perfmodel.schema.table_files import load_tables
 
     if options.model is not None:
         load_tables(options.model)
-    machine_of(options.machine)
+    load_machine(options.machine or DEFAULT_MACHINE)
     try:
         server = Server(_HOST, options.port, Site(options.model, options.machine, token))
     except (OSError, UnicodeError) as error:

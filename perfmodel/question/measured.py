@@ -168,8 +168,7 @@ class ShowOptions(OutputOptions):
       perfmodel show machines h100-sxm-ib --toml > my-cluster.toml
       perfmodel show models mlperf-dlrm-dcnv2
       perfmodel show calibrations h200-sxm-ib
-      perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
-      perfmodel show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
+      perfmodel show h100-sxm-ib/nccl-2.29.2-stream
     """
 
     what: Annotated[
@@ -179,8 +178,6 @@ class ShowOptions(OutputOptions):
     as_toml: Annotated[
         bool, Opt("Print the file of a machine or a chip, as a start for your own.", flag="--toml")
     ] = False
-    samples: Annotated[bool, Opt("Show the measured points behind a calibration.")] = False
-    compare: Annotated[str | None, Opt("Show a calibration beside another.", "OTHER")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,4 +114,3 @@ class SweepOptions(PassOptions):
     out: Annotated[Path | None, Opt("File to write: .csv or .parquet.", "FILE")] = None
     objective: Annotated[str, replace(groups.OBJECTIVE, by_set=True)] = groups.OBJECTIVES[0]
     rows: Annotated[str | None, replace(groups.ROWS, by_set=True)] = None
-    max_latency: Annotated[str | None, replace(groups.MAX_LATENCY, by_set=True)] = None

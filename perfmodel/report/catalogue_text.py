@@ -15,21 +15,15 @@ from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_bytes, format_count, format_number
 
 _MOST_TABLE_ROWS = 40
-
-
 _MACHINES = (
     Column("machine", lambda machine: machine.name, left=True),
     Column("GPUs/node", lambda machine: str(machine.gpus_per_node), goes=2),
-    Column("scale-up domain", lambda machine: _domain(machine, str(machine.nvlink_domain_gpus), "none")),
+    Column("scale-up domain", lambda m: str(m.nvlink_domain_gpus) if m.nvlink_domain_gpus > 1 else "none"),
     Column("HBM", lambda machine: format_bytes(machine.value("hbm_bytes"), binary=False)),
     Column("HBM rate, datasheet", lambda machine: str(machine.quantity("hbm_bytes_per_s")), goes=1),
-    Column("link/GPU", lambda machine: _domain(machine, str(machine.quantity("nvlink_bytes_per_s")), "-")),
+    Column("link/GPU", lambda m: str(m.quantity("nvlink_bytes_per_s")) if m.nvlink_domain_gpus > 1 else "-"),
     Column("NIC/GPU", lambda machine: str(machine.quantity("nic_bytes_per_s"))),
 )
-
-
-def _domain(machine: Machine, known: str, without: str) -> str:
-    return known if machine.nvlink_domain_gpus > 1 else without
 
 
 def machines_text(machines: Sequence[Machine]) -> str:
@@ -41,42 +35,40 @@ def machines_text(machines: Sequence[Machine]) -> str:
 
 def machine_text(machine: Machine) -> str:
     """Every value of a machine, with unit, spread of its sources, evidence, source and reason."""
-    parts = [paragraph(f"{machine.name}   {machine.title}")]
-    if machine.notes:
-        parts.append(paragraph(machine.notes, indent=1))
     rows = []
     for key in filter(machine.knows, KEYS):
         quantity = machine.quantity(key)
         spread = "" if quantity.log_sd is None else f"×÷ {format_number(math.exp(quantity.log_sd))}"
-        words = f"{quantity.source}. {quantity.why}"
-        rows.append([key, str(quantity), spread, str(quantity.evidence), words])
-    parts.append(table(["value", "", "spread", "evidence", "source and reason"], rows, left=(0, 3, 4)))
-    return "\n\n".join(parts)
+        source = f"{quantity.source}. {quantity.why}"
+        rows.append([key, str(quantity), spread, str(quantity.evidence), source])
+    values = table(["value", "", "spread", "evidence", "source and reason"], rows, left=(0, 3, 4))
+    notes = [paragraph(machine.notes, indent=1)] if machine.notes else []
+    return "\n\n".join([paragraph(f"{machine.name}   {machine.title}"), *notes, values])
 
 
 _MODELS = (
     Column("model", lambda model: model.name, left=True),
     Column("tables", lambda model: format_count(len(model.tables))),
-    Column("rows", lambda model: format_count(sum(each.rows for each in model.tables))),
+    Column("rows", lambda model: format_count(sum(entry.rows for entry in model.tables))),
     Column("bytes", lambda model: format_bytes(PlanTables.of(model).total_bytes, binary=False)),
-    Column("look-ups per bag", lambda m: format_number(fmean(each.pooling for each in m.tables)), goes=1),
-    Column("dim", lambda model: _range([each.dim for each in model.tables])),
+    Column("look-ups per bag", lambda m: format_number(fmean(entry.pooling for entry in m.tables)), goes=1),
+    Column("dim", lambda model: _format_range([entry.dim for entry in model.tables])),
 )
 _TABLES = (
-    Column("table", lambda each: each.name, left=True, data=attributes("name")),
-    Column("rows", lambda each: format_count(each.rows), data=attributes("rows")),
-    Column("dim", lambda each: str(each.dim), data=attributes("dim")),
-    Column("look-ups", lambda each: format_number(each.pooling), data=attributes("pooling")),
-    Column("dtype", lambda each: each.dtype, data=attributes("dtype")),
-    Column("weights", lambda each: "yes" if each.weighted else "", data=attributes("weighted")),
+    Column("table", lambda entry: entry.name, left=True, data=attributes("name")),
+    Column("rows", lambda entry: format_count(entry.rows), data=attributes("rows")),
+    Column("dim", lambda entry: str(entry.dim), data=attributes("dim")),
+    Column("look-ups", lambda entry: format_number(entry.pooling), data=attributes("pooling")),
+    Column("dtype", lambda entry: entry.dtype, data=attributes("dtype")),
+    Column("weights", lambda entry: "yes" if entry.weighted else "", data=attributes("weighted")),
     Column(
         "features", lambda each: str(each.features) if each.features > 1 else "", data=attributes("features")
     ),
     Column("buckets", lambda each: str(each.buckets or ""), data=attributes("buckets")),
     Column(
         "ids",
-        lambda each: each.distribution.name if each.distribution else "",
-        data={"distribution": lambda each: each.distribution.name if each.distribution else None},
+        lambda entry: entry.distribution.name if entry.distribution else "",
+        data={"distribution": lambda entry: entry.distribution.name if entry.distribution else None},
     ),
 )
 
@@ -89,35 +81,31 @@ def models_text(models: Sequence[TableSet]) -> str:
 
 def model_text(model: TableSet) -> str:
     """A set of tables: totals, source, and its largest tables, without columns that are empty."""
-    tables = sorted(model.tables, key=lambda item: -item.rows * item.dim)
-    shown = tables[:_MOST_TABLE_ROWS]
-    size = format_bytes(PlanTables.of(model).total_bytes, binary=False)
-    head = facts(
-        [
-            (model.name, f"{counted(len(tables), 'table')}, {size}"),
-            ("source", model.source),
-            ("note", model.note),
-        ]
-    )
-    columns = [each for each in _TABLES if each.text and any(map(each.text, tables))]
-    more = f"\n … and {len(tables) - len(shown)} smaller tables" if len(tables) > len(shown) else ""
-    return head + "\n\n" + columns_text(columns, shown) + more
+    tables = sorted(model.tables, key=lambda entry: -entry.rows * entry.dim)
+    size = f"{counted(len(tables), 'table')}, {format_bytes(PlanTables.of(model).total_bytes, binary=False)}"
+    head = facts([(model.name, size), ("source", model.source), ("note", model.note)])
+    columns = [column for column in _TABLES if column.text and any(map(column.text, tables))]
+    smaller = tables[_MOST_TABLE_ROWS:]
+    more = f"\n … and {len(smaller)} smaller tables" if smaller else ""
+    return f"{head}\n\n{columns_text(columns, tables[:_MOST_TABLE_ROWS])}{more}"
 
 
-def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
-    """A set of tables for JSON. full  whether to list every table"""
-    record: dict[str, Any] = {
+def model_record(model: TableSet) -> dict[str, Any]:
+    """A set of tables for JSON."""
+    return {
         "name": model.name,
         "tables": len(model.tables),
         "total_bytes": int(PlanTables.of(model).total_bytes),
         "source": model.source,
         "note": model.note,
     }
-    if full:
-        record["table_list"] = [columns_record(_TABLES, each) for each in model.tables]
-    return record
 
 
-def _range(values: Sequence[int]) -> str:
+def full_model_record(model: TableSet) -> dict[str, Any]:
+    """A set of tables for JSON, with every table."""
+    return model_record(model) | {"table_list": [columns_record(_TABLES, entry) for entry in model.tables]}
+
+
+def _format_range(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} – {high}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,23 +20,28 @@ _CORRUPT = (
 _IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and gpus_per_node"
 _FASTER = "a newer library, registered buffers (-R 2), a CUDA graph (-G) or a tuner plugin"
 
-_RUN = ("slow", "from_bytes", "to_bytes", "ratio")  # of a stretch, in JSON
+_OF_STRETCH = ("slow", "from_bytes", "to_bytes", "ratio")
 _COLUMNS = (
     Column("log", lambda series: series.log, left=True, data=attributes("log")),
-    Column("collective", lambda series: _dashed(series), left=True, data=attributes("collective")),
+    Column("collective", lambda series: _name(series), left=True, data=attributes("collective")),
     Column("GPUs", lambda series: str(series.gpus), data=attributes("gpus", "gpus_per_node")),
     Column("nodes", lambda series: str(series.nodes), data=attributes("nodes")),
     Column("type", lambda series: series.datatype, left=True, goes=1, data=attributes("datatype")),
     Column("place", lambda s: "in" if s.in_place else "out", left=True, goes=2, data=attributes("in_place")),
-    Column("sizes", lambda series: _sizes(*series.payload_bytes[[0, -1]]), left=True, goes=3),
-    Column("verdict", lambda series: _verdict(series), left=True, data=attributes("verdict", "evidence")),
-    Column(data={"calibration": lambda series: series.model.calibration_id}),
+    Column("sizes", lambda series: _format_range(series.payload_bytes, format_bytes), left=True, goes=3),
     Column(
+        "verdict",
+        lambda series: _format_verdict(series),
+        left=True,
         data={
-            "stretches": lambda series: [{key: getattr(run, key) for key in _RUN} for run in series.stretches]
-        }
+            **attributes("verdict", "evidence"),
+            "calibration": lambda series: series.model.calibration_id,
+            "stretches": lambda series: [
+                {key: getattr(stretch, key) for key in _OF_STRETCH} for stretch in series.stretches
+            ],
+            **attributes("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged"),
+        },
     ),
-    Column(data=attributes("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged")),
 )
 
 
@@ -53,7 +58,7 @@ def check_text(
     stated  logs with what they state of curves that are not slow;  settings  log, variable of NCCL, its cost
     unjudged  number of logs without a verdict
     """
-    parts = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
+    parts = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_describe_wrong, wrong)]
     curves = [series for series, _ in judged]
     if not curves:
         return "\n\n".join(parts)
@@ -66,7 +71,7 @@ def check_text(
     parts.append(columns_text(_COLUMNS, curves))
     if fast:
         parts.append(paragraph(f"Faster than {whose} is not abnormal: {_FASTER}."))
-    parts += [_block(series, reasons) for series, reasons in judged if series.abnormal]
+    parts += [_describe_series(series, reasons) for series, reasons in judged if series.abnormal]
     parts += [paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated]
     parts += [paragraph(f"{log} was run with {setting}: {cost}.") for log, setting, cost in settings]
     names = ", ".join(f"{model.machine.name} · calibration {key}" for key, model in models.items())
@@ -74,76 +79,74 @@ def check_text(
     return "\n\n".join([*parts, paragraph(f"Machine {names} · the 95 % band is {evidence}")])
 
 
-def series_record(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, Any]:
+def record_series(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, Any]:
     """A measured curve for JSON, with the keys of the public schema."""
     return columns_record(_COLUMNS, series) | {"reasons": [vars(reason) for reason in reasons]}
 
 
-def outside_line(curves: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
+def name_outside(curves: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
     """The error message (exit code 6) that names wrong results, else the abnormal curves."""
     if wrong:
-        return f"wrong results: {'; '.join(map(_wrong_words, wrong))}."
+        return f"wrong results: {'; '.join(map(_describe_wrong, wrong))}."
     abnormal = [series for series in curves if series.abnormal]
-    names = dict.fromkeys(f"{series.log} {_dashed(series)} ({series.verdict})" for series in abnormal)
+    names = dict.fromkeys(f"{series.log} {_name(series)} ({series.verdict})" for series in abnormal)
     return f"{len(abnormal)} of {counted(len(curves), 'curve')} outside the band: {', '.join(names)}."
 
 
-def _wrong_words(wrong: WrongResults) -> str:
+def _describe_wrong(wrong: WrongResults) -> str:
     sizes = [format_bytes(size) for size in wrong.payload_bytes]
     count = "#wrong" if wrong.flag == "wrong" else "#wrong cannot be read"
     ends = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
-    return f"{wrong.log}: {_dashed(wrong)} on {wrong.gpus} GPUs, {ends} ({count})"
+    return f"{wrong.log}: {_name(wrong)} on {wrong.gpus} GPUs, {ends} ({count})"
 
 
-def _block(series: Series, reasons: Sequence[LikelyReason]) -> str:
+def _describe_series(series: Series, reasons: Sequence[LikelyReason]) -> str:
     """A paragraph for an abnormal curve: where it is slow or fast, and the likely reasons."""
     place = "in place" if series.in_place else "out of place"
-    ranks = f"{_dashed(series)} on {series.gpus} GPUs of {counted(series.nodes, 'node')}"
+    ranks = f"{_name(series)} on {series.gpus} GPUs of {counted(series.nodes, 'node')}"
     title = f"{series.log}: {', '.join(filter(None, [ranks, series.datatype, place]))}"
-    rows = [("Slow" if run.slow else "Fast", _stretch_text(series, run)) for run in series.stretches]
+    rows = [("Slow" if run.slow else "Fast", _describe_stretch(series, run)) for run in series.stretches]
     rows += [("Impossible", _IMPOSSIBLE)] if series.impossible else []
     if not reasons and not series.impossible:
         rows.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
-    return f"{paragraph(title)}\n{facts([*rows, *_reason_rows(reasons)], indent=1)}"
+    return f"{paragraph(title)}\n{facts([*rows, *_list_reasons(reasons)], indent=1)}"
 
 
-def _reason_rows(reasons: Sequence[LikelyReason]) -> Iterator[tuple[str, str]]:
+def _list_reasons(reasons: Sequence[LikelyReason]) -> Iterator[tuple[str, str]]:
     for place, reason in enumerate(reasons):
         label = "Or" if place else "Cannot tell" if reason.cannot_tell else "Likeliest"
         stated = ", and the log says so" if reason.stated else ""
         count = f"{reason.explains} of the {counted(reason.of, 'size')} outside"
-        alone = f"it alone makes the time {_spread(reason.ratios)}, and brings {count} back inside{stated}"
-        yield label, f"{reason.name}: {reason.words} ({alone})"
+        alone = f"it alone makes the time {_format_range(reason.ratios, format_ratio)}"
+        yield label, f"{reason.name}: {reason.words} ({alone}, and brings {count} back inside{stated})"
         yield "", f"look at {reason.look} [{reason.source}]"
 
 
-def _stretch_text(series: Series, stretch: Stretch) -> str:
+def _describe_stretch(series: Series, stretch: Stretch) -> str:
     """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``."""
-    last = int(np.flatnonzero(series.payload_bytes == stretch.to_bytes)[0])
+    place = int(np.flatnonzero(series.payload_bytes == stretch.to_bytes)[0])
     ends = series.time_s, series.high_s, series.low_s
-    busbw, least, most = (format_rate(float(series.compute_busbw(times)[last])) for times in ends)
-    times = f"{_spread(stretch.ratios)} the expected time, {_sizes(stretch.from_bytes, stretch.to_bytes)}"
-    return f"{times}; busbw {busbw} at {format_bytes(stretch.to_bytes)}, where {least} – {most} is normal"
+    busbw, low, high = (format_rate(float(series.compute_busbw(times)[place])) for times in ends)
+    times = f"{_format_range(stretch.ratios, format_ratio)} the expected time"
+    sizes = _format_range((stretch.from_bytes, stretch.to_bytes), format_bytes)
+    return (
+        f"{times}, {sizes}; busbw {busbw} at {format_bytes(stretch.to_bytes)}, where {low} – {high} is normal"
+    )
 
 
-def _verdict(series: Series) -> str:
+def _format_verdict(series: Series) -> str:
     """The verdict by the longest range of sizes: ``slow: 2.0× the time, 16 MiB – 1 GiB``."""
     if not series.stretches:
         return series.verdict
     longest = max(series.stretches, key=lambda run: (len(run.ratios), abs(np.log(run.ratio))))
-    sizes = _sizes(longest.from_bytes, longest.to_bytes)
+    sizes = _format_range((longest.from_bytes, longest.to_bytes), format_bytes)
     return f"{series.verdict}: {format_ratio(longest.ratio)} the time, {sizes}"
 
 
-def _dashed(row: Series | WrongResults) -> str:
+def _name(row: Series | WrongResults) -> str:
     return row.collective.replace("_", "-")
 
 
-def _spread(ratios: Sequence[float]) -> str:
-    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
-    return low if low == high else f"{low} – {high}"
-
-
-def _sizes(least_bytes: float, most_bytes: float) -> str:
-    low, high = format_bytes(least_bytes), format_bytes(most_bytes)
+def _format_range(ends: Sequence[float], write: Callable[[float], str]) -> str:
+    low, high = write(min(ends)), write(max(ends))
     return low if low == high else f"{low} – {high}"

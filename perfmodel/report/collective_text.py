@@ -19,76 +19,45 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def collective_text(
-    answers: pd.DataFrame, calibration_id: str, machine: Machine, *, binary: bool = True
-) -> str:
-    """A line for each question: time, band, bandwidths, clock and evidence. binary  sizes in MiB, not MB"""
-    changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
-    columns = _make_columns(binary)
-    columns = (*columns[:6], *columns[7:], _LIBRARY) if "library" in answers else columns
-    clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
-    notes = []
-    for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
-        group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
-        if (last := group.smallest_domain_gpus) < group.domain_gpus:
-            notes.append(paragraph(f"{gpus} GPUs: the cards of {last} in the last node limit all of them."))
-    origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
-    return "\n\n".join(
-        [
-            columns_text(columns, answers.to_dict(orient="records")),
-            *notes,
-            paragraph(f"{origin} · calibration {calibration_id}"),
-        ]
-    )
+def collective_text(answers: pd.DataFrame, calibration: str, machine: Machine, *, binary: bool) -> str:
+    """A line for each question: time, band, bandwidths, clock and evidence.
 
-
-def gates_text(gates: Sequence[Gate], *, binary: bool = True) -> str:
-    """A line for each gate, and calls of nccl-tests, which fails a run 10 % below NCCL_TESTS_MIN_BW.
-
-    binary  sizes in MiB, not MB
+    calibration  in words;  binary  sizes in MiB, not MB
     """
-    table = columns_text(_make_gate_columns(binary), gates)
-    calls, machine = [], f"Machine {gates[0].machine} · calibration {gates[0].calibration}"
-    if "nvshmem" in gates[0].calibration:  # nccl-tests times NCCL and RCCL
-        return f"{table}\n\n{paragraph(machine)}"
-    for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
-        some = list(rows)
-        call = f"NCCL_TESTS_MIN_BW={compute_average_busbw(some) / 0.9e9:.3g} mpirun -np {ranks} "
-        ends = f"-b {some[0].payload_bytes:.0f} -e {some[-1].payload_bytes:.0f} -f 2"
-        calls.append(command_lines(f"{call}{name.replace('all_to_all', 'alltoall')}_perf {ends}"))
-    why = (
-        "nccl-tests fails a run 10 % below NCCL_TESTS_MIN_BW, the mean of all sizes, so that is higher here:"
-    )
-    parts = [table, paragraph(machine), "\n".join([paragraph(why), *calls])]
-    return "\n\n".join(parts)
-
-
-def _rate(bytes_per_s: float) -> str:
-    """A rate as text; "-" where nothing is sent."""
-    return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
-
-
-def _make_columns(binary: bool) -> tuple[Column, ...]:
-    return (
+    columns = (
         Column("collective", lambda row: str(row["collective"]), left=True),
         Column("GPUs", lambda row: format_count(int(row["gpus"]))),
         Column("/node", lambda row: str(int(row["gpus_per_node"])), goes=2),
         Column("size", lambda row: format_bytes(float(row["payload_bytes"]), binary=binary)),
         Column("time", lambda row: format_time(float(row["time_s"]))),
-        Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"])), goes=1),
-        Column("algbw", lambda row: _rate(float(row["algbw_bytes_per_s"])), goes=3),
-        Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"])), goes=4),
-        Column(
-            "evidence", lambda row: row["evidence"] if isinstance(row["evidence"], str) else "-", left=True
-        ),
+        Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"]))),
+        Column("algbw", lambda row: _format_rate(row["algbw_bytes_per_s"]), goes=1),
+        Column("busbw", lambda row: _format_rate(row["busbw_bytes_per_s"]), goes=3),
+        Column("evidence", lambda row: row["evidence"] or "-", left=True),
     )
+    notes = []
+    for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
+        group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
+        if (last := group.smallest_domain_gpus) < group.domain_gpus:
+            notes.append(paragraph(f"{gpus} GPUs: the cards of {last} in the last node limit all of them."))
+    changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
+    clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
+    origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
+    rows = columns_text(columns, answers.to_dict(orient="records"))
+    return "\n\n".join([rows, *notes, paragraph(f"{origin} · calibration {calibration}")])
 
 
-_LIBRARY = Column("library", lambda row: str(row["library"]), left=True)
+def _format_rate(bytes_per_s: float) -> str:
+    """A rate as text; "-" where nothing is sent."""
+    return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
 
 
-def _make_gate_columns(binary: bool) -> tuple[Column, ...]:
-    return (
+def gates_text(gates: Sequence[Gate], *, binary: bool) -> str:
+    """A line for each gate, and calls of nccl-tests, which fails a run 10 % below NCCL_TESTS_MIN_BW.
+
+    binary  sizes in MiB, not MB
+    """
+    columns = (
         Column("collective", lambda gate: gate.collective, left=True),
         Column("GPUs", lambda gate: format_count(gate.gpus)),
         Column("size", lambda gate: format_bytes(gate.payload_bytes, binary=binary)),
@@ -96,3 +65,17 @@ def _make_gate_columns(binary: bool) -> tuple[Column, ...]:
         Column("busbw at least", lambda gate: format_rate(gate.lowest_busbw_bytes_per_s)),
         Column("evidence", lambda gate: gate.evidence, left=True),
     )
+    machine = f"Machine {gates[0].machine} · calibration {gates[0].calibration}"
+    parts = [columns_text(columns, gates), paragraph(machine)]
+    if "nvshmem" in gates[0].calibration:  # nccl-tests times NCCL and RCCL
+        return "\n\n".join(parts)
+    calls = []
+    for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
+        sizes = list(rows)
+        call = f"NCCL_TESTS_MIN_BW={compute_average_busbw(sizes) / 0.9e9:.3g} mpirun -np {ranks} "
+        ends = f"-b {sizes[0].payload_bytes:.0f} -e {sizes[-1].payload_bytes:.0f} -f 2"
+        calls.append(command_lines(f"{call}{name.replace('all_to_all', 'alltoall')}_perf {ends}"))
+    why = (
+        "nccl-tests fails a run 10 % below NCCL_TESTS_MIN_BW, the mean of all sizes, so that is higher here:"
+    )
+    return "\n\n".join([*parts, "\n".join([paragraph(why), *calls])])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
 from pathlib import Path
@@ -11,6 +10,8 @@ from perfmodel.answer.what_would_help import NextExperiment
 from perfmodel.report.terminal import command_lines, page_width, paragraph
 from perfmodel.schema.files import SAMPLES_NAME
 from perfmodel.units import format_bytes, format_fraction
+
+_KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
 
 
 def run_line(calibration_file: str | None) -> str:
@@ -33,72 +34,46 @@ def experiment_text(
 
     machine  the name for ``perfmodel import``
     run      the command that measures kernels into the user's run; "": a new run
-    brief    on two lines, without sizes of messages, and without NCCL's and NVSHMEM's own benchmarks
+    brief    on two lines, without sizes of messages, and without the import of benchmarks' logs
     more     of a brief text: what else the command can print
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     share, width = format_fraction(experiment.share), format_fraction(experiment.only_band_share)
-    if not links:
-        names = [name.removeprefix("kernel:") for name in experiment.only]
-        words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
-        only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
-        command, place, what = (
-            run or f"perfmodel calibrate --only {only}",
-            "this machine",
-            f"times of {words}",
-        )
-    else:
+    if links:
         only = ",".join(f"{library}:{operation}" for library, operation in links)
         what = " and ".join(dict.fromkeys(f"{operation.replace('_', '-')}s" for _, operation in links))
-        command, place = f"perfmodel calibrate --only {only}{_sizes(experiment)}", experiment.where
+        command, place = f"perfmodel calibrate --only {only}{_list_sizes(experiment)}", experiment.where
+    else:
+        names = [name.removeprefix("kernel:") for name in experiment.only]
+        what = f"times of {', '.join(_KERNEL_WORDS.get(name, name.replace('_', ' ')) for name in names)}"
+        only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
+        command, place = run or f"perfmodel calibrate --only {only}", "this machine"
     if brief:
-        first, where = f"{share} of the time is not measured here.", f"On {place}:"
-        first += f" More: {more}" if more else ""
-        line = f"{where} {command}"
-        line = line if len(line) <= page_width() else f"{paragraph(where)}\n{command_lines(command)}"
-        return f"{paragraph(first)}\n{line}"
-    first = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
-    lines = [paragraph(f"{first}{place}{_messages(experiment)}:"), command_lines(command)]
-    tests = [_test_name(*link) for link in links if link[0] in _TESTS]
-    if tests:
-        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
-        lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
+        head = f"{share} of the time is not measured here." + (f" More: {more}" if more else "")
+        line = f"On {place}: {command}"
+        line = line if len(line) <= page_width() else f"{paragraph(f'On {place}:')}\n{command_lines(command)}"
+        return f"{paragraph(head)}\n{line}"
+    sizes = ""
+    if experiment.least_bytes and experiment.most_bytes:
+        sizes = f", messages of {_format_range(experiment.least_bytes, experiment.most_bytes)}"
+    head = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
+    lines = [paragraph(f"{head}{place}{sizes}:"), command_lines(command)]
+    if links:
+        logs = paragraph("or use logs of nccl-tests, rccl-tests or NVSHMEM's perftests:")
+        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
+        lines += [logs, command_lines(words)]
     return "\n".join(lines)
 
 
-def _messages(experiment: NextExperiment) -> str:
-    """The sizes of the messages: ``, messages of 3 KiB to 608 MiB``."""
-    if experiment.least_bytes is None or experiment.most_bytes is None:
-        return ""
-    least, most = format_bytes(experiment.least_bytes), format_bytes(experiment.most_bytes)
-    return f", messages of {least}" + (f" to {most}" if most != least else "")
+def _format_range(low: float, high: float) -> str:
+    ends = format_bytes(low), format_bytes(high)
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
-def _sizes(experiment: NextExperiment) -> str:
+def _list_sizes(experiment: NextExperiment) -> str:
     """The option `` --sizes 4KiB..64MiB`` if only sizes are missing: powers of two around the messages."""
     if not experiment.sizes_alone or not experiment.least_bytes or not experiment.most_bytes:
         return ""
-    ends = (
-        2.0 ** math.floor(math.log2(experiment.least_bytes)),
-        2.0 ** math.ceil(math.log2(experiment.most_bytes)),
-    )
-    low, high = (format_bytes(end).replace(" ", "").replace(".0", "") for end in ends)
-    return f" --sizes {low}" + (f"..{high}" if high != low else "")
-
-
-def _free_name() -> str:
-    """An unused file name for a calibration: ``mine.json``, ``mine-2.json``, …"""
-    names = itertools.chain(["mine.json"], (f"mine-{number}.json" for number in itertools.count(2)))
-    return next(name for name in names if not Path(name).exists())
-
-
-_TESTS = ("nccl", "rccl", "nvshmem")
-_KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
-
-
-def _test_name(library: str, operation: str) -> str:
-    """The usual benchmark of the operation: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
-    if library == "nvshmem":
-        names = {"all_to_all": "alltoall", "reduce_scatter": "reducescatter", "all_gather": "fcollect"}
-        return f"{names.get(operation, operation)}_latency"
-    return f"{'alltoall' if operation == 'all_to_all' else operation}_perf"
+    low, high = math.log2(experiment.least_bytes), math.log2(experiment.most_bytes)
+    ends = _format_range(2.0 ** math.floor(low), 2.0 ** math.ceil(high))
+    return f" --sizes {ends.replace(' to ', '..').replace(' ', '').replace('.0', '')}"

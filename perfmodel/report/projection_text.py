@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
 from perfmodel.engine.tables import WIDTHS, row_bytes
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.terminal import paragraph, table, unbroken
+from perfmodel.report.terminal import WIDTH, page_width, paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import list_machines
@@ -21,7 +23,8 @@ from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 _WEAK = Evidence.EXTRAPOLATED.rank
-_MANY_ROWS, _BILLION = 1e7, 1e9
+_MANY_ROWS = 1e7
+MOST_STEPS = 6
 _GIVEN = "given"
 _INT32_BYTES = 4
 ANOTHER = "measured on another cluster of this kind"
@@ -81,42 +84,59 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
 def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
     """Pairs for the batch and the pass of a question, as ``_list_tables``."""
     batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
-    yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
+    yield "batch", f"{counted(int(batch), 'sample')} a GPU, {format_count(batch * gpus)} in all"
     if base.question.reserve != DEFAULT_RESERVE:
         yield _GIVEN, f"{format_fraction(base.question.reserve)} of memory free"
     if payload is not None and gpus > 1:
         yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:
-        yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
+        yield _GIVEN, f"training, {base.basis.optimizer}, no dense layers"
     else:
         yield "", "forward pass"
 
 
 def _rows(rows: float) -> str:
     """A number of rows; from ten million on with three figures: ``78.1 G``."""
-    if rows < _MANY_ROWS:
-        return format_count(rows)
-    unit, name = (1e9, "G") if rows >= _BILLION else (1e6, "M")
-    return f"{rows / unit:.3g} {name}"
+    for unit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if rows >= max(unit, _MANY_ROWS):
+            return f"{rows / unit:.3g} {prefix}"
+    return format_count(rows)
 
 
-def step_table(answer: Answer, *, whole: bool = False) -> str:
+def step_table(answer: Answer, *, whole: bool = False, most: int = MOST_STEPS) -> str:
     """A table of steps: bytes, time, share, band, clock and evidence.
 
-    whole  with the total time, and with the machine value behind weak evidence
+    most   rows, of which the last is the sum of the shortest steps, where there are more steps
+    whole  with all steps, the total time, and the machine value behind weak evidence
     """
     several, total = len(answer.clocks) > 1, format_time(answer.time_s) if whole else ""
     columns = (
         Column("step", lambda step: _label(answer, step), left=True),
-        Column("bytes/GPU", lambda step: format_bytes(step.payload_bytes), goes=2),
+        Column("bytes/GPU", _bytes, goes=2),
         Column("time", lambda step: format_time(step.time_s), total=total),
-        Column("share", lambda step: format_fraction(step.share)),
-        Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
+        Column("share", lambda step: format_fraction(step.share), goes=3),
+        Column("95 % band", lambda step: band(step.low_s, step.high_s)),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
         Column("evidence", lambda step: str(step.evidence), left=True),
         *([Column("", _limit, left=True, goes=1)] if whole else []),
     )
-    return columns_text(columns, answer.steps)
+    return columns_text(columns, answer.steps if whole else _merge_shortest(answer.steps, most))
+
+
+def _bytes(step: StepRow) -> str:
+    return "" if math.isnan(step.payload_bytes) else format_bytes(step.payload_bytes)
+
+
+def _merge_shortest(steps: Sequence[StepRow], most: int) -> list[StepRow]:
+    """The steps; of more than ``most`` the longest, and one row that is the sum of the others."""
+    if len(steps) <= most:
+        return list(steps)
+    short = sorted(steps, key=lambda step: step.time_s)[: len(steps) - most + 1]
+    sums = {key: sum(getattr(step, key) for step in short) for key in ("time_s", "share", "low_s", "high_s")}
+    weakest = max(short, key=lambda step: step.evidence.rank)
+    name = f"{len(short)} shorter steps"
+    merged = replace(weakest, name=name, label=name, collective="", payload_bytes=math.nan, **sums)
+    return [*(step for step in steps if step not in short), merged]
 
 
 def _label(answer: Answer, step: StepRow) -> str:
@@ -139,24 +159,39 @@ def _limit(step: StepRow) -> str:
 
 
 def band(low_s: float, high_s: float) -> str:
-    """A band as text: ``8.60 – 9.50 µs``, with the unit once if both ends have it."""
-    low, high = format_time(low_s), format_time(high_s)
-    number, _, unit = low.rpartition(" ")
-    return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
+    """A band as text: ``8.60 – 9.50 µs``."""
+    return join_quantities(format_time(low_s), "–", format_time(high_s))
+
+
+def join_quantities(first: str, word: str, second: str) -> str:
+    """Two quantities with a word between, and the unit once if both have it: ``69.5 of 72.2 GB``."""
+    number, _, unit = first.rpartition(" ")
+    return f"{number if second.endswith(f' {unit}') else first} {word} {second}"
 
 
 def change_table(
     changes: Sequence[Sensitivity], title: str = "What would help", *, whole: bool = False
 ) -> str:
-    """A table of changes by group: the time after each with its band, and its option. whole  and evidence"""
+    """A table of changes by group: the time after each with its band, its evidence and its option."""
     rows, group = [], ""
-    for change in changes:
-        name = "" if change.group == group else change.group
-        cells = [name, change.label, format_time(change.after_s), band(change.low_s, change.high_s)]
-        rows.append([*cells, str(change.evidence) if whole else "", unbroken(change.option)])
-        group = change.group
-    headers = ("", title, "time", "95 % band", "evidence" if whole else "", "")
-    return table(headers, rows, left=(0, 1, 4, 5), indent=0, drop=(4,))
+    order = list(dict.fromkeys(change.group for change in changes))
+    narrow = page_width() < WIDTH
+    for change in sorted(changes, key=lambda change: order.index(change.group)):
+        name = "" if change.group == group else change.group.split()[-1]
+        group, option = change.group, unbroken(change.option)
+        cells = [change.label, format_time(change.after_s), band(change.low_s, change.high_s)]
+        cells.append(str(change.evidence))
+        if narrow:
+            rows += [[name, "", "", "", "", ""]] if name else []
+            rows += [["", *cells, ""], ["", f"  {option}", "", "", "", ""]]
+        else:
+            rows.append([name, *cells, option])
+    headers = ("", title, "time", "95 % band", "evidence", "")
+    if narrow:  # the group, and below it each change and its option, in one column
+        headers = headers[1:5]
+        rows = [[row[0] or f" {row[1]}", *row[2:5]] for row in rows]
+        return table(headers, rows, left=(0, 3), indent=0, drop=(3,))
+    return table(headers, rows, left=(0, 1, 4, 5), indent=0)
 
 
 def origin(calibration_id: str, calibration_file: str | None) -> str:

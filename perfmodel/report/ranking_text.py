@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
+from typing import Protocol
 
 from perfmodel.answer import Answer
+from perfmodel.answer.inputs import GIVEN
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
-from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS, copied
+from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
+    MOST_STEPS,
     change_table,
     changed_values,
     explain_words,
+    join_quantities,
     kernel_words,
     provenance,
     question_facts,
     step_table,
 )
-from perfmodel.report.terminal import command_lines, facts, paragraph
+from perfmodel.report.terminal import WIDTH, command_lines, facts, page_width, paragraph
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -30,88 +35,116 @@ from perfmodel.units import (
     format_time,
 )
 
-_LINES = 3  # changes that are listed: the screen has 22 lines by default
-_SEVEN = 7  # steps
+_MOST_LINES = 22
+_MOST_CHANGES = 3
+_STEPS = MOST_STEPS, MOST_STEPS - 1, MOST_STEPS - 2
 _INDENT = 3
 _LONGEST_COMMAND = 50  # beside other words on a line
 _WORTH_SAYING = 0.02  # of the time
 
 
+class Line(Protocol):
+    """The command line that was typed."""
+
+    def text(self, without: Sequence[str] = (), more: Sequence[str] = (), command: str = "") -> str:
+        """The line to paste. command  another command;  more  words after it;  without  options"""
+
+
 def project_text(
-    found: Ranking,
+    ranking: Ranking,
     changes: Sequence[Sensitivity],
     calibration_file: str | None,
-    again: Callable[[Sequence[str]], str],
+    line: Line,
     *,
     planned: Answer | None = None,
     whole: bool = False,
+    first: str = "",
 ) -> str:
     """The screen of ``perfmodel project``, at most 22 lines by default: answer, steps, changes.
 
-    found    of one answer if the question names a sharding
-    again    returns the command that asks the same question, from its leading words
+    ranking  of one answer if the question names a sharding
+    line     the command line, for commands to print;  first  a line above all
     planned  the answer in which each table has its own sharding, if it leads
     whole    with all changes, the sources and the command of the longest step: ``-v``
     """
-    base, answer = found.base, planned or found.answer
-    lines = throughput_words(answer), beside_words(found, planned=planned), answer.uneven
+    base, answer = ranking.base, planned or ranking.answer
+    lines = throughput_words(answer), beside_words(ranking, planned=planned), answer.uneven
+    head = [paragraph(words) for words in (first, headline(ranking, planned)) if words]
+    head += [paragraph(words, _INDENT) for words in lines if words]
+    next_node = next((x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s), None)
     given = [
         *question_facts(base),
-        ("memory", gpu_words(answer)),
+        ("memory", gpu_words(answer, None if planned else next_node)),
         ("times", source_words(answer, calibration_file)),
         ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
     ]
-    head = [paragraph(headline(found, planned)), *(paragraph(line, _INDENT) for line in lines if line)]
-    parts = ["\n".join([*head, facts(given)]), step_table(answer, whole=whole)]
-    if planned is not None:
-        least_s = (1 - _WORTH_SAYING) * planned.time_s
-        changes = [change for change in changes if change.after_s <= least_s or change.group == MORE_GPUS]
-    if changes:
-        title = "What would help" if planned is None else "What would help (uniform sharding)"
-        parts.append(change_table(changes if whole else choose_changes(changes), title, whole=whole))
-    explain = again(["perfmodel", "plan"] if planned else ["perfmodel", "project", *explain_words(answer)])
-    more = ["-v"] if planned or base.basis.unpooled or base.gpus == 1 else ["-v", "--sharding all"]
-    short = explain if len(explain) < _LONGEST_COMMAND else "perfmodel plan"
-    words = ", ".join([*more, short if planned else " ".join(explain_words(answer))])
-    experiment, name = find_next_experiment(answer), answer.setting.machine.name
+    least_s = (1 - _WORTH_SAYING) * answer.time_s
+    helping = [change for change in changes if planned is None or change.after_s <= least_s]
+    helping = [change for change in helping if change.after_s < change.before_s or change.group != MORE_GPUS]
+    last = _end_text(ranking, answer, calibration_file, line, planned=planned is not None, whole=whole)
+    title = "What would help" if planned is None else "What would help (uniform)"
+    most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
+    for changes_count, steps_count in itertools.product(range(most, -1, -1), _STEPS):
+        parts = ["\n".join([*head, facts(given)]), step_table(answer, whole=whole, most=steps_count)]
+        if changes_count:
+            parts.append(change_table(choose_changes(helping, changes_count), title))
+        text = "\n\n".join([*parts, last])
+        if whole or page_width() < WIDTH or len(text.splitlines()) <= _MOST_LINES:
+            break
+    return text
+
+
+def _end_text(
+    ranking: Ranking, answer: Answer, file: str | None, line: Line, *, planned: bool, whole: bool
+) -> str:
+    """What was not measured, the sources, and what else can be printed."""
+    step, experiment = explain_words(answer), find_next_experiment(answer)
+    explain = line.text(("as_json",), step)
+    if planned:
+        more = () if answer.question.gpus else ("--gpus", str(answer.gpus))
+        explain = line.text(("as_json", "sharding", "rows", "max_latency"), more, "plan")
+    words = ["-v", explain if len(explain) < _LONGEST_COMMAND else "perfmodel plan"]
+    if not planned:
+        alone = ranking.base.basis.unpooled or answer.gpus == 1
+        others = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
+        words = ["-v", *([] if alone else [others]), " ".join(step)]
+    parts = []
     if experiment is not None:
-        run = run_line(calibration_file)
-        parts.append(experiment_text(experiment, name, run, brief=not whole, more=words))
+        machine, run = answer.setting.machine.name, run_line(file)
+        parts.append(experiment_text(experiment, machine, run, brief=not whole, more=", ".join(words)))
     if whole or experiment is None:
-        parts.append(provenance(answer, calibration_file))
+        parts.append(provenance(answer, file))
     if whole:
-        last = "The search for such a plan:" if planned else "The equation behind the longest step:"
-        parts.append(f"{last}\n{command_lines(explain)}")
+        title = "The search for such a plan:" if planned else "The equation behind the longest step:"
+        parts.append(f"{title}\n{command_lines(explain)}")
     elif experiment is None:
-        parts[-1] += f"\n{paragraph(f'More: {words}')}"
-    if not whole and len(answer.steps) == _SEVEN:  # without a gap they still fit a screen of 22 lines
-        parts[-2:] = ["\n".join(parts[-2:])]
+        parts[-1] += "\n" + paragraph("More: " + ", ".join(words))
     return "\n\n".join(parts)
 
 
-def choose_changes(changes: Sequence[Sensitivity], most: int = _LINES) -> list[Sensitivity]:
+def choose_changes(changes: Sequence[Sensitivity], most: int = _MOST_CHANGES) -> list[Sensitivity]:
     """At most so many changes: the first of each group, then others in the order of groups, as they stand."""
     firsts = list({change.group: change for change in reversed(changes)}.values())
     order = sorted(changes, key=lambda change: change not in firsts)
     return sorted(order[:most], key=changes.index)
 
 
-def headline(found: Ranking, planned: Answer | None = None) -> str:
+def headline(ranking: Ranking, planned: Answer | None = None) -> str:
     """The time and the slowdown of what leads, or that nothing fits. planned  as in ``project_text``"""
-    answer = planned or found.answer
+    answer = planned or ranking.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     nodes, name = -(-answer.gpus // answer.gpu_count.gpus_per_node), answer.setting.machine.name
     if answer.gpus == 1 and answer.fits:
         return f"{size} on 1 GPU of {name}, so nothing is sharded: {format_time(answer.time_s)} a batch"
     where = f"{size} on {counted(answer.gpus, 'GPU')} ({counted(nodes, 'node')} of {name})"
-    if found.best:
+    if ranking.best:
         return f"{where}: {time_words(answer)}"
     if answer.question.sharding is not None:
         memory = answer.gpu_count.describe_memory().partition(":")[0]
         return f"{where}: does not fit, {memory}. If it did: {time_words(answer)}"
-    if found.base.table_count > MOST_COMPARED:
-        return f"{where}: {too_large(found.base)}."
-    return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(found.base)}."
+    if ranking.base.table_count > MOST_COMPARED:
+        return f"{where}: {too_large(ranking.base)}."
+    return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(ranking.base)}."
 
 
 def time_words(answer: Answer) -> str:
@@ -132,48 +165,49 @@ def throughput_words(answer: Answer) -> str:
     )
 
 
-def beside_words(found: Ranking, *, whole: bool = True, planned: Answer | None = None) -> str:
-    """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · with unique rows (…): 564 µs``.
+def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None = None) -> str:
+    """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest known: 564 µs, …``.
 
     whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
     planned  as in ``project_text``
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings;  one GPU -> ""
     """
-    base, answer = found.base, found.answer
+    base, answer = ranking.base, ranking.answer
     if base.gpus == 1:
         return ""
     if base.question.sharding is not None:
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
-    if not found.best and base.table_count > MOST_COMPARED:
+    if not ranking.best and base.table_count > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
-    if not found.best:
-        return found.enough
+    if not ranking.best:
+        return ranking.enough
     parts = [f"{answer.sharding}, as {TORCHREC} runs it"]
     if planned is not None:
         parts = [f"a sharding for each table, as {TORCHREC} runs it"]
         parts.append(f"{answer.sharding} for all: {format_time(answer.time_s)}")
-    near = [f"{other.sharding} ({format_time(other.time_s)})" for other in found.as_good]
+    near = [f"{other.sharding} ({format_time(other.time_s)})" for other in ranking.as_good]
     if near and planned is None:
         parts.append(f"{join_words(near)} may be as fast")
-    if found.unknown:
-        parts.append(f"no calibration has times for {', '.join(found.unknown)}")
-    fastest = found.beside.unique_rows
-    if whole and found.beside.left_out is not None:
-        fastest = found.beside.left_out
+    if ranking.unknown:
+        parts.append(f"no calibration has times for {', '.join(ranking.unknown)}")
+    fastest = ranking.beside.unique_rows
+    if whole and ranking.beside.left_out is not None:
+        fastest = ranking.beside.left_out
     if fastest is not None and fastest.time_s < (planned or answer).time_s:
         way = WAYS[fastest.sharding]
-        name = f"{way.summary} ({way.runs}'s {way.name})"
-        if fastest.sharding == ROWS_ONCE:
-            name = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
-        equal, time = is_slower(planned or answer, fastest), format_time(fastest.time_s)
+        short = way.also[0] if fastest.sharding.startswith(f"{ROW_WISE}-") else way.name
+        name = f"--sharding {short} ({way.runs}{': each row sent once' * (way.name == ROWS_ONCE)})"
+        name = "use_index_dedup" if base.basis.unpooled else name
+        time = format_time(fastest.time_s)
         if copied(way.exchange):
             parts[0] = f"{answer.sharding}, {TORCHREC}'s fastest that cuts tables"
             parts.append(f"they fit every GPU uncut: {time} ({way.name})")
         else:
-            parts.append(f"fastest known: {time} with {name}{'' if equal else ', which may be as fast'}")
+            equal = "" if is_slower(planned or answer, fastest) else ", which may be as fast"
+            parts.append(f"fastest known: {time}, {name}{equal}")
     return " · ".join(parts)
 
 
@@ -194,31 +228,38 @@ def limit_words(answer: Answer) -> str:
     )
 
 
-def help_words(found: Ranking) -> str:
+def help_words(ranking: Ranking) -> str:
     """A sentence: which change makes the pass fastest, with the times before and after it."""
-    if not found.changes:
+    if not ranking.changes:
         return "None of the changes tried makes it 2 % faster."
-    change = min(found.changes, key=lambda change: (change.loses_samples, change.after_s))
+    change = min(ranking.changes, key=lambda change: (change.loses_samples, change.after_s))
     times = f"{format_time(change.before_s)} → {format_time(change.after_s)}"
     return f"What would help most: {change.label} ({change.option}), {times}."
 
 
-def measure_text(found: Ranking, calibration_file: str | None) -> str:
+def measure_text(ranking: Ranking, calibration_file: str | None) -> str:
     """How the times are known, and the command whose measurements narrow the band most, if there is one."""
-    if found.experiment is None:
-        return provenance(found.answer, calibration_file)
-    return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
+    if ranking.experiment is None:
+        return provenance(ranking.answer, calibration_file)
+    return experiment_text(ranking.experiment, "", run_line(calibration_file), brief=True)
 
 
-def gpu_words(answer: Answer) -> str:
-    """The memory that each GPU uses, and why so many GPUs."""
-    count = answer.gpu_count
-    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    rows, where = answer.basis.rows, ""
+def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
+    """The memory that each GPU uses, and why so many GPUs. next_node  what a node more would take"""
+    count, rows = answer.gpu_count, answer.basis.rows
+    held, room = (format_bytes(size, binary=False) for size in (count.memory_bytes, count.usable_bytes))
+    where = f"{join_quantities(held, 'of', room)} on the fullest GPU"
     if rows is not None:
-        where = ", its share of the host memory"
+        where += ", its share of the host memory"
         where += f", {format_fraction(rows.cached)} of the rows cached in HBM" if rows.cached else ""
-    return f"{held} of {room} on the fullest GPU{where} · {count}"
+    if count.rule == GIVEN:
+        where += f" · the rows alone need {counted(count.for_rows, 'GPU')}"
+    elif count.gpus > 1:
+        fewest, rule = format_count(min(count.needed, count.gpus)), count.rule.partition(" of ")[0]
+        where += f" · fits from {fewest} GPUs, {rule}"
+    if next_node is not None:
+        where += f" · a node more: {format_time(next_node.after_s)}"
+    return where
 
 
 def source_words(answer: Answer, calibration_file: str | None) -> str:

@@ -12,86 +12,56 @@ import numpy as np
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.run import point_name
+from perfmodel.report.run import label, name_point
 from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
-from perfmodel.units import (
-    counted,
-    format_count,
-    format_fraction,
-    format_number,
-    format_rate,
-    format_time,
-)
+from perfmodel.units import counted, format_count, format_fraction, format_number, format_rate, format_time
 
 if TYPE_CHECKING:
     from calibrate.running.interfaces import RunOutcome
 
 _LEAST_SHOWN = 0.01  # of a relative half-width
 _MOST_WARNINGS = 12
+_BY_KIND = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
+"""The part of ``--only`` that measures points of a kind; of collectives it is their library."""
 
 
 def outcome_text(
-    outcome: RunOutcome,
-    calibrations: Sequence[Calibration],
-    written: Sequence[str],
-    resume: str,
+    outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[str], resume: str
 ) -> str:
     """The text at the end of a calibration run: curves, constants, warnings, files.
 
-    written  files that the run wrote, with their contents in words
-    resume   the command that resumes it; "": it ended by itself
+    written  files that the run wrote;  resume  the command that resumes it; "": it ended by itself
     """
-    own = measured_here(calibrations, outcome.folder.name)
-    borrowed = [old.note for old, new in zip(calibrations, own, strict=True) if old.curves and not new.curves]
+    measured = select_measured(calibrations, outcome.folder.name)
+    borrowed = [a.note for a, b in zip(calibrations, measured, strict=True) if a.curves and not b.curves]
+    warnings = list_warnings(outcome)
+    if left := max(len(warnings) - _MOST_WARNINGS, 0):
+        warnings[_MOST_WARNINGS:] = [f"and {left} more (--json has all)"]
+    pairs = [("Checked", _describe_checks(outcome))]
+    pairs += label("Wrote", [*written, f"{outcome.samples} ({state_words(outcome)})"])
+    pairs += [("Resume", resume)] if resume else []
+    numbered = facts([(str(number), text) for number, text in enumerate(warnings, start=1)], indent=1)
     parts = [
-        fitted_text(own),
-        constants_text(own),
+        fitted_text(measured),
+        _constants_text(measured),
         look_ups_text(outcome),
-        facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
-        numbered(_most(outcome_warnings(outcome))),
-        _to_paste(
-            [
-                ("Checked", checked_words(outcome)),
-                *_labelled("Wrote", [*written, f"{outcome.samples} ({state_words(outcome)})"]),
-                *([("Resume", resume)] if resume else []),
-            ]
-        ),
+        facts(label("Collectives", [f"not measured here: {note}" for note in borrowed])),
+        f"Warnings\n{numbered}" if numbered else "",
+        "\n".join(f"{name:<7}  {text}" for name, text in pairs),  # not wrapped: file names stay whole
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n" + "\n\n".join(part for part in parts if part)
 
 
-def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:
-    """Lines of label and text without wrapping: file names and commands stay whole."""
-    width = max(len(name) for name, _ in pairs)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in pairs)
-
-
-def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
+def select_measured(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
     """Copies of the calibrations without the curves that other runs measured."""
     return [
         item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
         for item in calibrations
     ]
-
-
-def numbered(texts: Sequence[str]) -> str:
-    """The texts as a numbered list below the word Warnings; "" if there are none."""
-    if not texts:
-        return ""
-    return "Warnings\n" + facts([(str(number), text) for number, text in enumerate(texts, start=1)], indent=1)
-
-
-def _most(texts: Sequence[str]) -> list[str]:
-    more = len(texts) - _MOST_WARNINGS
-    return [*texts[:_MOST_WARNINGS], *([f"and {more} more (--json has all)"] if more > 0 else [])]
-
-
-def _labelled(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name if i == 0 else "", text) for i, text in enumerate(texts)]
 
 
 def state_words(outcome: RunOutcome) -> str:
@@ -103,7 +73,7 @@ def state_words(outcome: RunOutcome) -> str:
     return f"{format_count(outcome.done)} of {counted(outcome.total, 'point')} done{also}"
 
 
-def checked_words(outcome: RunOutcome) -> str:
+def _describe_checks(outcome: RunOutcome) -> str:
     """How many elements of results were compared with expected values, and how many were wrong."""
     calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
     if not outcome.checked:
@@ -115,20 +85,18 @@ def checked_words(outcome: RunOutcome) -> str:
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """A table of the fitted curves of all calibrations; β is a bus bandwidth: payload times f over time."""
-    clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
-    libraries = dict.fromkeys(str(item.backend) for item in calibrations if item.curves)
-    rows = [(item, curve) for item in calibrations for curve in item.curves]
+    rows = [(str(item.backend), curve) for item in calibrations for curve in item.curves]
+    libraries = list(dict.fromkeys(library for library, _ in rows))
+    clocks = list(dict.fromkeys(str(curve.clock) for _, curve in rows))
     if not rows:
         return ""
-    library = Column("library", lambda row: str(row[0].backend), left=True)
-    clock = Column("clock", lambda row: str(row[1].clock), left=True)
     columns = (
-        *([library] if len(libraries) > 1 else []),
+        *([Column("library", lambda row: row[0], left=True)] if libraries[1:] else []),
         Column("collective", lambda row: row[1].collective, left=True),
         Column("G", lambda row: group_text(row[1].gpus, row[1].domain_gpus)),
-        *([clock] if len(clocks) > 1 else []),
-        Column("α", lambda row: _short(row[1].alpha_s, format_time)),
-        Column("β (bus)", lambda row: _short(_bus(row[1]), format_rate)),
+        *([Column("clock", lambda row: str(row[1].clock), left=True)] if clocks[1:] else []),
+        Column("α", lambda row: _shorten(row[1].alpha_s, format_time)),
+        Column("β (bus)", lambda row: _shorten(_compute_bus(row[1]), format_rate)),
         Column("p", lambda row: format_number(row[1].p.value), goes=1),
         Column("LOO p50/p90", lambda row: errors_text(row[1].loo_median, row[1].loo_p90), goes=3),
         Column("range", lambda row: sizes_text(row[1]), goes=2),
@@ -138,7 +106,7 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     return f"{head}\n{columns_text(columns, rows)}"
 
 
-def _short(interval: Interval, write: Callable[[float], str]) -> str:
+def _shorten(interval: Interval, write: Callable[[float], str]) -> str:
     """A value and half its 95 % interval in percent: ``9.00 µs ± 3 %``; "unknown" if samples do not tell."""
     half = (interval.high - interval.low) / (2 * interval.value)
     if not interval.known:
@@ -146,31 +114,25 @@ def _short(interval: Interval, write: Callable[[float], str]) -> str:
     return f"{write(interval.value)} ± {f'{100 * half:.0f}' if half >= _LEAST_SHOWN else '<1'} %"
 
 
-def _bus(curve: Curve) -> Interval:
+def _compute_bus(curve: Curve) -> Interval:
     """The curve's rate β times the bus factor f of its collective [byte/s]."""
     factor, rate = float(compute_bus_factor(curve.collective, curve.gpus)), curve.beta_bytes_per_s
     return Interval(value=rate.value * factor, low=rate.low * factor, high=rate.high * factor)
 
 
-def constants_text(calibrations: Sequence[Calibration]) -> str:
+def _constants_text(calibrations: Sequence[Calibration]) -> str:
     """The kernels' constants, once per clock, and how much longer a collective takes in a whole pass."""
     kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
-    parts = [kernels_text(constants) for constants in kernels.values()]
-    lines = [
-        f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} {_more(name)}"
-        for item in calibrations
-        for name, value in item.handover_s.items()
-        if value.known
-    ]
-    return "\n\n".join([*parts, *([facts(_labelled("In a pass", lines))] if lines else [])])
-
-
-def _more(step: str) -> str:
-    return (
-        "of waits between the steps of a pass"
-        if step == "between_steps"
-        else "more in a whole pass than alone"
-    )
+    lines = []
+    for item in calibrations:
+        for name, value in item.handover_s.items():
+            waits = name == "between_steps"
+            what = "of waits between the steps of a pass" if waits else "more in a whole pass than alone"
+            if value.known:
+                time = with_interval(value, format_time)
+                lines.append(f"{item.backend} {name}, {item.clock}: {time} {what}")
+    parts = [*map(kernels_text, kernels.values()), facts(label("In a pass", lines))]
+    return "\n\n".join(part for part in parts if part)
 
 
 def look_ups_text(outcome: RunOutcome) -> str:
@@ -178,69 +140,55 @@ def look_ups_text(outcome: RunOutcome) -> str:
 
     Times are geometric means over the works that every implementation has finished there, call by call.
     """
-    timed: dict[int, dict[str, dict[LookupWork, float]]] = {}
+    times_s: dict[int, dict[str, dict[LookupWork, float]]] = {}
     for point, finish in outcome.finishes:
         eager = point.kind is PointKind.LOOKUP and point.clock is Clock.EAGER
         if eager and point.work is not None and finish.median_s and finish.status is not Status.FAILED:
-            timed.setdefault(point.gpus, {}).setdefault(point.implementation, {})[point.work] = (
-                finish.median_s
-            )
-    if not timed:
+            by_name = times_s.setdefault(point.gpus, {}).setdefault(point.implementation, {})
+            by_name[point.work] = finish.median_s
+    if not times_s:
         return ""
-    names = list(dict.fromkeys(name for by_name in timed.values() for name in by_name))
     rows = []
-    for gpus, by_name in sorted(timed.items()):
+    for gpus, by_name in sorted(times_s.items()):
         works = set.intersection(*(set(times) for times in by_name.values()))
         logs = {name: [np.log(times[work]) for work in works] for name, times in by_name.items() if works}
         rows.append((gpus, len(works), {name: float(np.exp(np.mean(log))) for name, log in logs.items()}))
-    columns = (
-        Column("G", lambda row: str(row[0])),
-        Column("works", lambda row: str(row[1])),
-        *(Column(name, partial(_mean_of, name)) for name in names),
-    )
+    columns = [Column("G", lambda row: str(row[0])), Column("works", lambda row: str(row[1]))]
+    for name in dict.fromkeys(name for by_name in times_s.values() for name in by_name):
+        columns.append(Column(name, partial(_format_mean, name)))
     note = "geometric mean of a call, over the works that all have finished"
     if outcome.plan.world.device == "cpu":
         note += "; on CPUs, three and fused only show that their kernels are right"
     return f"{facts([('Look-ups', note)])}\n{columns_text(columns, rows)}"
 
 
-def _mean_of(name: str, row: tuple[int, int, dict[str, float]]) -> str:
+def _format_mean(name: str, row: tuple[int, int, dict[str, float]]) -> str:
     return format_time(row[2][name]) if name in row[2] else "-"
 
 
-def outcome_warnings(outcome: RunOutcome) -> list[str]:
+def list_warnings(outcome: RunOutcome) -> list[str]:
     """Warnings of the run; for each library, its points that were noisy, throttled or failed."""
     texts = [text for text in outcome.warnings if " failed: " not in text]
     calm = outcome.header.functional_only  # its times mean nothing anyway
-    kinds = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
     for status in (Status.FAILED, Status.THROTTLED, *(() if calm else (Status.NOISY,))):
         groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
-            groups.setdefault(kinds.get(point.kind, point.backend), []).append((point, finish))
-        texts += [_group_text(status, name, found) for name, found in groups.items()]
+            groups.setdefault(_BY_KIND.get(point.kind, point.backend), []).append((point, finish))
+        texts += [_describe_group(status, name, ends) for name, ends in groups.items()]
     return texts
 
 
-def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:
-    many = f"{len(found)} points ({_operations(found)})" if found[1:] else point_name(found[0][0])
-    names = dict.fromkeys(_name(point) for point, _ in found)
-    only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
-    reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
+def _describe_group(status: Status, group: str, ends: Sequence[tuple[Point, Finish]]) -> str:
+    """The warning about points that ended alike. group  as ``--only`` names it"""
+    whole = (PointKind.COMPOSED, PointKind.LOOKUP)
+    counts = Counter(p.implementation if p.kind in whole else p.operation for p, _ in ends)
+    names = [f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items()]
+    many = f"{len(ends)} points ({', '.join(names)})" if ends[1:] else name_point(ends[0][0])
+    reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in ends if finish.reason))[:2])
     if status is Status.FAILED:
         return f"{group}: {many} failed: {reasons}. Not used. Rerun the command to try again."
     if status is Status.THROTTLED:
         return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
-    widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for _, end in found]
-    worst = format_fraction(max(widths))
+    widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for _, end in ends]
+    worst, only = format_fraction(max(widths)), group if len(counts) > 1 else f"{group}:{next(iter(counts))}"
     return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --noise 1%."
-
-
-def _name(point: Point) -> str:
-    whole = point.kind in (PointKind.COMPOSED, PointKind.LOOKUP)
-    return point.implementation if whole else point.operation
-
-
-def _operations(found: Sequence[tuple[Point, Finish]]) -> str:
-    """Points by operation: ``all_to_all 11, copy 1``; just the name if there is a single operation."""
-    counts = Counter(_name(point) for point, _ in found)
-    return ", ".join(f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items())

@@ -9,27 +9,9 @@ from perfmodel.report.terminal import facts, paragraph
 from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
 from perfmodel.validate import Outcome, Verdict
 
-
-def verdicts_text(verdicts: Sequence[Verdict], what: str) -> str:
-    """A paragraph for each verdict: claim, expected value, band, result, reason; then how many hold or fail.
-
-    what  what is judged, in words: "bands", "claims of papers"
-    """
-    return "\n\n".join([*map(_block, verdicts), _count(verdicts, what)])
-
-
-def _block(verdict: Verdict) -> str:
-    mark = "! " if verdict.regression else ""
-    title = f"{mark}{verdict.identifier}: {verdict.verdict}\n" + paragraph(verdict.claim, indent=3)
-    rows = [
-        ("expected", "" if verdict.expected == verdict.band else verdict.expected),
-        ("band", in_unit_of(verdict.band, verdict.got)),
-        ("got", verdict.got),
-        ("why", verdict.why),
-    ]
-    return title + "\n" + facts(rows, indent=3)
-
-
+_NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+_UNIT = re.compile(r"[\d. ]*\d ?(%|×|[KMGT]?i?B\b)?")
+_WRITERS = {"%": format_fraction, "×": format_ratio, "B": format_bytes, "": format_number}
 _WORDS = {
     Outcome.HOLDS: ("holds", "hold"),
     Outcome.FAILS: ("fails", "fail"),
@@ -38,24 +20,34 @@ _WORDS = {
 """Each outcome in words, of one and of several."""
 
 
-def _count(verdicts: Sequence[Verdict], what: str) -> str:
+def verdicts_text(verdicts: Sequence[Verdict], what: str) -> str:
+    """How many hold or fail; then each verdict: claim, expected value, band, result, reason.
+
+    what  what is judged, in words: "bands", "claims of papers"
+    """
     counts = {kind: sum(verdict.verdict is kind for verdict in verdicts) for kind in Outcome}
     said = ", ".join(f"{counts[kind]} {words[counts[kind] != 1]}" for kind, words in _WORDS.items())
-    judged = len(verdicts) - counts[Outcome.COMPARED]
-    what = what.replace("s", "", 1) if judged == 1 else what
-    beside = counts[Outcome.COMPARED]
-    more = f"; {counted(beside, 'comparison')}, not judged" if beside else ""
-    return paragraph(f"{judged} {what}: {said}{more}")
-
-
-_NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
-_UNIT = re.compile(r"[\d. ]*\d ?(%|×|[KMGT]?i?B\b)?")
-_WRITERS = {"%": format_fraction, "×": format_ratio, "B": format_bytes, "": format_number}
+    compared = counts[Outcome.COMPARED]
+    judged = len(verdicts) - compared
+    head = f"{judged} {what.replace('s', '', 1) if judged == 1 else what}: {said}"
+    head += f"; {counted(compared, 'comparison')}, not judged" if compared else ""
+    parts = [paragraph(head)]
+    for verdict in verdicts:
+        mark = "! " if verdict.regression else ""
+        rows = [
+            ("expected", "" if verdict.expected == verdict.band else verdict.expected),
+            ("band", in_unit_of(verdict.band, verdict.got)),
+            ("got", verdict.got),
+            ("why", verdict.why),
+        ]
+        title = f"{mark}{verdict.identifier}: {verdict.verdict}"
+        parts.append("\n".join([title, paragraph(verdict.claim, indent=3), facts(rows, indent=3)]))
+    return "\n\n".join(parts)
 
 
 def in_unit_of(band: str, got: str) -> str:
     """``band`` with its numbers in the unit of ``got``: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
-    found = _UNIT.match(got)
-    unit = (found.group(1) or "") if found else ""
+    match = _UNIT.match(got)
+    unit = (match.group(1) or "") if match else ""
     write = _WRITERS["B" if unit.endswith("B") else unit]
     return _NUMBER.sub(lambda number: write(float(number.group())), band)

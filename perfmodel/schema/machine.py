@@ -162,13 +162,6 @@ class Machine(Hardware):
         """The library of its vendor, with rings: its default library if that is NCCL or RCCL, else NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
-    def values_of_node(self, gpus_per_node: int) -> dict[str, float]:
-        """The machine values with which only ``gpus_per_node`` GPUs of each node are used."""
-        values = {"gpus_per_node": float(gpus_per_node)}
-        if self.nvlink_domain_gpus != self.gpus_per_node:  # else the domain follows the node
-            values["nvlink_domain_gpus"] = float(self.domain_gpus_of(gpus_per_node))
-        return values
-
     def _replace(self, replaced: Mapping[str, Quantity]) -> dict[str, Any]:
         """A domain that ends at the node still ends there if only ``gpus_per_node`` is replaced."""
         values = {**self.values, **replaced}

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.answer import project_one, sweep
-from perfmodel.answer.question import format_exact
 from perfmodel.answer.sweep import prepare
 from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.grid import project_grid
@@ -147,7 +146,7 @@ def count_gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
     by_paper, second = (
         f"{answer.gpus} GPUs, {format_ratio(answer.slowdown)} slower" for answer in (needed, usual)
     )
-    size = format_exact(hbm_bytes, "byte")
+    size = format_bytes(hbm_bytes, binary=False).replace(" ", "")
     return Finding(needed.gpus, f"{by_paper} (--set reserve=0 --set hbm_bytes={size}); {second} by default")
 
 

@@ -13,8 +13,8 @@ import pytest
 from cli_calls import called
 
 from perfmodel.cli import output, running
-from perfmodel.cli.options import collective_name, count_values, size_values, split_values
-from perfmodel.cli.output import check_target, fail, plain
+from perfmodel.cli.options import count_values, read_collective, size_values, split_values
+from perfmodel.cli.output import check_target, fail, simplify
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.schema import run_files
@@ -77,7 +77,7 @@ def test_warnings_of_libraries_are_for_those_who_ask(monkeypatch: pytest.MonkeyP
     for words, said in (([], False), (["-v"], True)):
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            assert running.command(words) == 0
+            assert running.run_words(words) == 0
         assert bool(seen) == said
 
 
@@ -198,7 +198,7 @@ def test_lists_and_ranges() -> None:
     assert size_values(["1MB..3MB"]) == [1_000_000, 2_000_000, 3_000_000]
     assert count_values(["8..64,3"], "--gpus") == [3, 8, 16, 32, 64]
     assert split_values(["a,b", "c"], "--x") == ["a", "b", "c"]
-    assert [collective_name(n) for n in ("all-to-all", "AllReduce", "broadcast")] == [
+    assert [read_collective(n) for n in ("all-to-all", "AllReduce", "broadcast")] == [
         "all_to_all",
         "all_reduce",
         "broadcast",
@@ -207,14 +207,14 @@ def test_lists_and_ranges() -> None:
         with pytest.raises(BadInputError):
             size_values(bad)
     with pytest.raises(BadInputError, match="all_gather"):
-        collective_name("all_gatter")
+        read_collective("all_gatter")
 
 
 def test_plain_values_for_json() -> None:
     import numpy as np
 
     value = {"a": np.float64("nan"), "b": np.arange(2), "c": {3, 1}, "d": (True, None, "x"), "e": np.int8(4)}
-    assert plain(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
+    assert simplify(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

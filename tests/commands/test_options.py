@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import perfmodel
-from perfmodel.cli.app import COMMANDS
-from perfmodel.cli.lazy import Command, place
+from perfmodel.cli.app import COMMANDS, load_options
 from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import build_question
 from perfmodel.question.groups import LARGEST, QuestionOptions
@@ -17,13 +16,9 @@ from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, name_flag
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in COMMANDS.items() if isinstance(one, Command) and one.asks]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_a_flag_of_its_own_and_words(name: str) -> None:
-    command = COMMANDS[name]
-    assert isinstance(command, Command)
-    options = [each for each in place(command.asks, "question").declared() if not isinstance(each.words, Arg)]
+    options = [each for each in load_options(name).declared() if not isinstance(each.words, Arg)]
     flags = [each.flag for each in options]
     assert sum(not each.by_set for each in options) <= 18
     assert len(set(flags)) == len(flags)
@@ -32,16 +27,11 @@ def test_every_option_has_a_flag_of_its_own_and_words(name: str) -> None:
 
 def test_no_command_has_more_than_18_options_and_all_have_130() -> None:
     """Options with a flag, ``--json`` too."""
-    commands = list[Command]()
-    for one in COMMANDS.values():
-        commands += [one] if isinstance(one, Command) else one.commands.values()
     counts = [
-        sum(
-            isinstance(each.words, Opt) and not each.by_set for each in place(one.asks, "question").declared()
-        )
-        for one in commands
+        sum(isinstance(each.words, Opt) and not each.by_set for each in load_options(name).declared())
+        for name in COMMANDS
     ]
-    assert len(commands) == 12 and max(counts) <= 18 and sum(counts) <= 130
+    assert len(counts) == 12 and max(counts) <= 18 and sum(counts) <= 130
 
 
 def test_plan_tables_has_the_defaults_of_the_command() -> None:
@@ -76,12 +66,10 @@ UNBOUNDED = {
 """Numbers without a range in their declaration, and why they need none."""
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in COMMANDS.items() if isinstance(one, Command) and one.asks]
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_number_has_a_range(name: str) -> None:
     """What is read as a number, on the command line or by typer, has a largest value."""
-    for each in place(COMMANDS[name].asks, "question").declared():
+    for each in load_options(name).declared():
         if isinstance(each.words, Opt) and (each.words.read or each.kind in (int | None, float | None, int)):
             assert each.words.maximum is not None or each.name in UNBOUNDED, (name, each.name)
 

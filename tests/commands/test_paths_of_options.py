@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from cli_calls import called, is_an_error
 
-from perfmodel.cli.app import COMMANDS
-from perfmodel.cli.lazy import Command, CommandGroup
-from perfmodel.question.spec import Arg, Declared
+from perfmodel.cli.app import COMMANDS, load_options
+from perfmodel.question.spec import Arg
 
 NAMED = (
     "--model",
@@ -46,24 +44,10 @@ OTHERS = {"--model": ("--table-size",), "LOGS": (LOG,), "--plan": ("--effort",)}
 BESIDE = {"--dense": ("--objective", "training")}
 
 
-def commands(group: Mapping[str, Command | CommandGroup], before: str = "") -> Iterator[tuple[str, Command]]:
-    for name, command in group.items():
-        if isinstance(command, CommandGroup):
-            yield from commands(command.commands, f"{before}{name} ")
-        else:
-            yield before + name, command
-
-
-def options(command: Command) -> tuple[Declared, ...]:
-    module, _, name = command.asks.partition(":")
-    declared: tuple[Declared, ...] = getattr(import_module(f"perfmodel.question.{module}"), name).declared()
-    return declared
-
-
 CASES = [
     (name, option.flag, isinstance(option.words, Arg))
-    for name, command in commands(COMMANDS)
-    for option in options(command)
+    for name in COMMANDS
+    for option in load_options(name).declared()
     if "Path" in str(option.kind) or option.flag in NAMED
 ]
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from waiting import PATIENCE_S
 import perfmodel
 from calibrate.running import stack
 from perfmodel import __version__
-from perfmodel.cli import app, main
+from perfmodel.cli import app, main, show
 from perfmodel.cli.app import COMMANDS
-from perfmodel.cli.lazy import Command, CommandGroup
 from perfmodel.errors import NoCalibrationError
 from perfmodel.schema import machine as machines
 
@@ -186,7 +184,7 @@ def test_version_has_the_commit_of_a_checkout(
 def test_help_lists_the_commands(cli: Any) -> None:
     shown = cli("--help").out
     for name in app.COMMANDS:
-        assert f"\n  {name} " in shown
+        assert f"\n  {name.split()[0]} " in shown
 
 
 def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
@@ -196,10 +194,8 @@ def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
 
 
 def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.schema import machine
-
     def fail_with(error: BaseException) -> Any:
-        def broken() -> list[str]:
+        def broken(*_: Any) -> None:
             raise error
 
         return broken
@@ -210,7 +206,7 @@ def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPat
         (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
     ]
     for error, code, text in cases:
-        monkeypatch.setattr(machine, "list_machines", fail_with(error))
+        monkeypatch.setattr(show, "show", fail_with(error))
         outcome = cli("show", "machines")
         assert (outcome.code, outcome.out) == (code, "")
         assert text in outcome.err
@@ -277,15 +273,7 @@ print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'pandas', 
 """
 
 
-def lines(commands: Mapping[str, Command | CommandGroup], before: str = "") -> Iterator[str]:
-    for name, one in commands.items():
-        if isinstance(one, CommandGroup):
-            yield from lines(one.commands, f"{name} ")
-        else:
-            yield before + name
-
-
-@pytest.mark.parametrize("command", ["", *lines(COMMANDS)])
+@pytest.mark.parametrize("command", ["", "chip", *COMMANDS])
 def test_a_command_has_examples_in_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     from perfmodel.cli import run
 
@@ -295,6 +283,6 @@ def test_a_command_has_examples_in_its_help(command: str, capsys: pytest.Capture
 
 def test_help_of_no_command_waits_for_numbers() -> None:
     """pydantic's name is imported to recognise its errors; its models are not."""
-    words = [sys.executable, "-c", _CODE, "", *lines(COMMANDS)]
+    words = [sys.executable, "-c", _CODE, "", *COMMANDS]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stderr.strip() in ("[]", "['pydantic']")

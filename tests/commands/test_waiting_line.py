@@ -1,77 +1,67 @@
-"""A command that takes long says on a terminal that it works, and leaves nothing of that behind."""
+"""A command that takes long says on a terminal how far it is, and leaves nothing of that behind."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
-import sys
-from typing import Any
 
 import pytest
 from cli_calls import called
-from waiting import a_moment, until
 
 from perfmodel import effort
-from perfmodel.cli import output, validate, waiting_line
+from perfmodel.cli import output, waiting_line
 from perfmodel.cli.waiting_line import WaitingLine
-from perfmodel.validate import Verdict, accuracy
+from perfmodel.validate import accuracy
 from perfmodel.validate.verdicts import Finding, load_claims
 
-DRAWN, GONE = re.compile(r"validate   \d+ s"), "\x1b[2K"
+GONE = "\x1b[2K"
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What stderr shows, with a line a hundredth of a second."""
-    monkeypatch.setattr(waiting_line, "on_terminal", lambda: True)
-    monkeypatch.setattr(waiting_line, "_FIRST_S", 0.01)
-    monkeypatch.setattr(waiting_line, "_EVERY_S", 0.01)
+    """What stderr shows, with a line for each progress."""
+    monkeypatch.setattr(waiting_line, "is_on_terminal", lambda: True)
+    monkeypatch.setattr(waiting_line, "_FIRST_S", 0.0)
+    monkeypatch.setattr(waiting_line, "_EVERY_S", 0.0)
     return io.StringIO()
-
-
-def drawn(screen: io.StringIO) -> int:
-    return len(DRAWN.findall(screen.getvalue()))
-
-
-def test_validate_is_not_silent(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(**_: Any) -> list[Verdict]:
-        until(lambda: drawn(sys.stderr) > 1)  # type: ignore[arg-type]
-        return []
-
-    monkeypatch.setattr(validate, "judge", slow)
-    found = called("validate")
-    assert found.code == 0 and "\x1b" not in found.out
-    assert GONE in DRAWN.split(found.err)[-1] and output.before_writing == [], "the line is taken away"
 
 
 def test_the_line_says_how_much_is_done(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the bands that validate asks, one after the other."""
-
-    def slow(**_: Any) -> Finding:
-        before = drawn(sys.stderr)  # type: ignore[arg-type]
-        until(lambda: drawn(sys.stderr) > before + 1)  # type: ignore[arg-type]
-        return Finding(None, "")
-
-    monkeypatch.setattr(accuracy, "judge_left_out", slow)
-    found = called("validate")
+    monkeypatch.setattr(accuracy, "judge_left_out", lambda **_: Finding(None, ""))
+    done = called("validate")
     many = sum(not band.held_out for band in load_claims("bands"))
-    said = re.findall(r"\d s   (\d+) of (\d+) bands", found.err)
-    assert {(str(done), str(many)) for done in range(many)} == set(said) - {(str(many), str(many))}
-    assert effort.listeners == []
+    shown = re.findall(r"validate   \d s   (\d+) of (\d+) bands", done.err)
+    assert {(str(count), str(many)) for count in range(many)} <= set(shown)
+    assert "\x1b" not in done.out and effort.listeners == [] and output.before_writing == []
+
+
+def test_the_line_comes_after_two_seconds_and_twice_a_second(
+    terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_line, "_FIRST_S", 2.0)
+    monkeypatch.setattr(waiting_line, "_EVERY_S", 0.5)
+    clock = itertools.chain([0.0, 1.9, 2.1, 2.5, 2.7]).__next__
+    with contextlib.redirect_stderr(terminal), WaitingLine("plan", clock):
+        for number in range(1, 5):
+            effort.tell(f"{number} of 4")
+    assert set(re.findall(r"plan   \d s   (\d) of 4", terminal.getvalue())) == {"2", "4"}
 
 
 def test_what_is_printed_takes_its_place(terminal: io.StringIO) -> None:
     with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
-        until(lambda: drawn(terminal) > 0)
+        effort.tell("1 of 2")
         output.note("machine: x")
-        assert GONE in DRAWN.split(terminal.getvalue())[-1].partition("machine: x\n")[0]
-        before = drawn(terminal)
-        until(lambda: drawn(terminal) > before)
+        shown = terminal.getvalue()
+        assert GONE in shown.partition("1 of 2")[2].partition("machine: x\n")[0]
+        effort.tell("2 of 2")
+    assert "2 of 2" in terminal.getvalue() and GONE in terminal.getvalue().rpartition("2 of 2")[2]
 
 
 def test_in_a_pipe_nothing_is_said(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_line, "on_terminal", lambda: False)
+    monkeypatch.setattr(waiting_line, "is_on_terminal", lambda: False)
     with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
-        a_moment()
+        effort.tell("1 of 2")
     assert terminal.getvalue() == ""

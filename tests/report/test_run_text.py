@@ -15,12 +15,12 @@ from calibrate.running.stopping import Summary
 from perfmodel.cli import waiting_line
 from perfmodel.cli.waiting_line import CalibrationProgress
 from perfmodel.report.run import (
-    clock_words,
-    point_name,
+    describe_rate,
+    format_clock,
+    name_point,
     progress_text,
-    rate_words,
 )
-from perfmodel.report.run_result import fitted_text, look_ups_text, measured_here
+from perfmodel.report.run_result import fitted_text, look_ups_text, select_measured
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
@@ -67,20 +67,20 @@ def calibration(backend: str, *curves: Curve) -> Calibration:
 
 
 def test_names_of_points() -> None:
-    assert point_name(A2A) == "nccl all_to_all G=8 1 MiB stream"
+    assert name_point(A2A) == "nccl all_to_all G=8 1 MiB stream"
     across = A2A.model_copy(update={"nodes": 2, "gpus": 16, "variant": "after_kernel"})
-    assert point_name(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream after kernel"
-    assert point_name(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
+    assert name_point(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream after kernel"
+    assert name_point(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
 
 
 def test_bus_bandwidth_of_a_collective_and_plain_of_a_kernel() -> None:
     """1 MiB · 7/8 in 14 µs is 65.5 GB/s on the bus; a pass has no bytes that mean anything."""
-    assert rate_words(A2A, SUMMARY) == "65.5 GB/s bus"
+    assert describe_rate(A2A, SUMMARY) == "65.5 GB/s bus"
     kernel = A2A.model_copy(
         update={"kind": PointKind.KERNEL, "operation": "copy", "payload_bytes": 28_000_000}
     )
-    assert rate_words(kernel, replace(SUMMARY, median_s=14e-3)) == "2 GB/s"
-    assert rate_words(PASS, SUMMARY) == ""
+    assert describe_rate(kernel, replace(SUMMARY, median_s=14e-3)) == "2 GB/s"
+    assert describe_rate(PASS, SUMMARY) == ""
 
 
 def test_the_progress_line() -> None:
@@ -93,7 +93,7 @@ def test_the_progress_line() -> None:
 
 @pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (666, "11:06"), (3723, "1:02:03")])
 def test_time_left(seconds: float, words: str) -> None:
-    assert clock_words(seconds) == words
+    assert format_clock(seconds) == words
 
 
 def test_the_fitted_table_shows_bus_bandwidth() -> None:
@@ -109,9 +109,9 @@ def test_borrowed_curves_are_not_shown_as_measured() -> None:
     ours = calibration(
         "gloo", curve(4e-6, 2e9), curve(4e-6, 2e9, collective="broadcast", sources=["shipped"])
     )
-    (kept,) = measured_here([ours], "here")
+    (kept,) = select_measured([ours], "here")
     assert [item.collective for item in kept.curves] == ["all_to_all"]
-    assert measured_here([ours], "another run")[0].curves == []
+    assert select_measured([ours], "another run")[0].curves == []
 
 
 class Terminal(io.StringIO):
