@@ -207,8 +207,8 @@ def build_program() -> TyperGroup:
     chip = Group(name="chip", help=ON_CHIP, no_args_is_help=True, rich_markup_mode=None)
     chip.short_help = ON_CHIP.partition("\n")[0]
     for path in COMMANDS:
-        first, _, name = path.partition(" ")
-        program.add_command(chip if name else Unloaded(path), first)
+        group, _, name = path.partition(" ")
+        program.add_command(chip if name else Unloaded(path), group)
         if name:
             chip.add_command(Unloaded(path), name)
     return program

@@ -96,8 +96,8 @@ class Measurement:
         with let_rank_zero_speak():
             host = identify(self.options.machine, device=self.options.device)
             backends = tuple(request.list_backends())
-            most = max(request.ranks or (), default=None)
-            team = open_team(TeamRequest(most, self.options.device, backends, request.oversubscribe))
+            ranks_count = max(request.ranks or (), default=None)
+            team = open_team(TeamRequest(ranks_count, self.options.device, backends, request.oversubscribe))
         if team is None:
             return None
         with contextlib.closing(team):
@@ -237,7 +237,10 @@ def _keep_partial(calibration: Calibration, path: Path, plan: MeasurementPlan) -
 
 
 def _list_left_out(plan: MeasurementPlan) -> list[dict[str, str]]:
-    return [{"what": item.what, "why": item.why, "install": item.install} for item in plan.left_out]
+    return [
+        {"what": omission.what, "why": omission.why, "install": omission.install}
+        for omission in plan.left_out
+    ]
 
 
 def _build_record(

@@ -39,8 +39,8 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
     """
     for name, value in others.items() if _is_typed(typed) else ():
         if _is_typed(value):
-            other = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
-            raise BadInputError(f"{option} and {other} cannot be combined.", advice.format(other=other))
+            flag = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
+            raise BadInputError(f"{option} and {flag} cannot be combined.", advice.format(other=flag))
 
 
 def _is_typed(value: object) -> bool:
@@ -103,11 +103,11 @@ def _read_ranges(texts: Sequence[str], option: str, read: Callable[[str], int]) 
         if len(high) > 1 or not all((low, *high)) or len(units) > 1 or "..." in text:
             step = f"the first and the last value have their units, and two dots between: {option} {example}"
             raise BadInputError(f"{option} {text} is no range.", step)
-        value, most = read(low), read(high[0] if high else low)
-        if most < value:
+        value, largest = read(low), read(high[0] if high else low)
+        if largest < value:
             raise BadInputError(f"{option} {text} runs downwards.", f"{option} {high[0]}..{low}")
-        values.add(most)
-        while value < most:
+        values.add(largest)
+        while value < largest:
             values.add(value)
             value *= 2
     if len(values) > _MOST_VALUES:

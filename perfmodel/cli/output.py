@@ -233,8 +233,8 @@ def _wrap_message(lines: list[str], label: str) -> list[str]:
         if line.startswith(_COMMAND) or (place and "pip install" in line):
             shown.append(lead + line.strip())
         else:
-            first, width = lead if place else label, page_width(sys.stderr)
-            shown += wrapped(line.strip(), width, first, lead, long_words=False)
+            lead_text, width = lead if place else label, page_width(sys.stderr)
+            shown += wrapped(line.strip(), width, lead_text, lead, long_words=False)
     return shown
 
 
@@ -289,9 +289,9 @@ def check_target(path: Path, *, force: bool = False, option: str = "--out") -> N
         if path.exists() and not path.is_file():
             raise BadInputError(f"{path} is a device or a pipe, which no file replaces.", "name a file.")
         if os.path.lexists(path) and not force:
-            what = "exists already" if path.exists() else "is a link already, to a file that is not there"
+            state = "exists already" if path.exists() else "is a link already, to a file that is not there"
             free = shlex.join([option, str(find_free_name(path))])
-            raise BadInputError(f"{path} {what}.", f"{free} is free; or remove it first.")
+            raise BadInputError(f"{path} {state}.", f"{free} is free; or remove it first.")
         if not path.parent.is_dir():
             words = shlex.join(["mkdir", "-p", str(path.parent)])
             raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")

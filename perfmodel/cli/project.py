@@ -180,18 +180,18 @@ def name_enough(question: Question) -> str:
         nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
         where = f" ({nodes})" if question.rows else ""
         return f"--gpus {best.gpus}{where} fits, sharded {best.sharding}."
-    most, base = format_count(AT_MOST * ranking.base.gpus), ranking.base
+    base = ranking.base
     return (
-        f"no uniform sharding that {TORCHREC} runs fits up to {most} GPUs: on {base.gpus} {too_large(base)}. "
-        "Use a smaller --batch."
+        f"no uniform sharding that {TORCHREC} runs fits up to {format_count(AT_MOST * base.gpus)} GPUs: on "
+        f"{base.gpus} {too_large(base)}. Use a smaller --batch."
     )
 
 
 def _compare_all(question: Question, typed: TypedLine) -> Reply:
     """Every sharding for the question; for equal tables, also the fastest by table size."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
-    other = replace(question, gpus=None)
-    ask = lambda size: answer_row_wise(replace(other, table_bytes=size))  # noqa: E731
+    free = replace(question, gpus=None)
+    ask = lambda size: answer_row_wise(replace(free, table_bytes=size))  # noqa: E731
     sizes = list(compare_sizes(ask)) if question.tables is None else []
     fastest, file = find_fastest(answers), calibration_file(question.calibration)
     record = {
@@ -226,7 +226,7 @@ def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) ->
     if ranking.base.question.sharding is not None or answer.gpus == 1:
         return record
     return record | {
-        "as_good": [other.sharding for other in ranking.as_good],
+        "as_good": [answer.sharding for answer in ranking.as_good],
         "leads_among": [name for name in RUN if name not in ranking.unknown],
         "planned": _record_beside(planned),
         "unique_rows": _record_beside(ranking.beside.unique_rows),

@@ -96,7 +96,7 @@ def find_calibration(text: str, backend: str | None = None, clock: str | None = 
         return text
     if backend == BEST:
         calibration_in(folder, None, clock)
-        held = dict.fromkeys(str(item.backend) for item in calibrations_of(folder).values())
+        held = dict.fromkeys(str(entry.backend) for entry in calibrations_of(folder).values())
         raise BadInputError(
             f"--backend best compares the shipped NCCL and NVSHMEM, not a run; --calibration {text} holds "
             f"{', '.join(held)}.",

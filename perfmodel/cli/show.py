@@ -41,8 +41,8 @@ class Kind(NamedTuple):
     list_record: Callable[[Any], dict[str, Any]]
 
 
-def _dump(item: Any) -> dict[str, Any]:
-    record: dict[str, Any] = item.model_dump(mode="json")
+def _dump(entry: Any) -> dict[str, Any]:
+    record: dict[str, Any] = entry.model_dump(mode="json")
     return record
 
 
@@ -64,43 +64,44 @@ KINDS = {
 
 def show(context: typer.Context, options: ShowOptions) -> Reply:
     """A list of what is shipped, one of it in full, or a calibration."""
-    what, name = options.what, options.name
-    if what is None:
+    list_name, name = options.what, options.name
+    if list_name is None:
         step = f"give {', '.join(LISTS)}, or a calibration: its file, id, or latest."
         raise BadInputError("nothing is named.", step)
-    if name is None and what.lower().endswith(_OF_TABLES):
-        what, name = "models", what
+    if name is None and list_name.lower().endswith(_OF_TABLES):
+        list_name, name = "models", list_name
     if options.as_toml:
-        return _show_file(what, options)
-    if what == "calibrations":
+        return _show_file(list_name, options)
+    if list_name == "calibrations":
         if name is not None:
             load_machine(name)
-        calibrations = [shipped_calibration(item) for item in list_calibrations(name)]
-        records = [calibration_record(item) for item in calibrations]
-        return Reply(lambda: {what: records}, lambda: calibrations_text(calibrations))
-    if what in KINDS:
-        kind = KINDS[what]
+        calibrations = [shipped_calibration(entry) for entry in list_calibrations(name)]
+        records = [calibration_record(entry) for entry in calibrations]
+        return Reply(lambda: {list_name: records}, lambda: calibrations_text(calibrations))
+    if list_name in KINDS:
+        kind = KINDS[list_name]
         if name is None:
-            items = [kind.load(item) for item in kind.names()]
+            items = [kind.load(entry) for entry in kind.names()]
             return Reply(
-                lambda: {what: [kind.list_record(item) for item in items]}, lambda: kind.list_text(items)
+                lambda: {list_name: [kind.list_record(entry) for entry in items]},
+                lambda: kind.list_text(items),
             )
-        item = kind.load(name)
-        return Reply(lambda: {what: [kind.record(item)]}, lambda: kind.text(item))
+        entry = kind.load(name)
+        return Reply(lambda: {list_name: [kind.record(entry)]}, lambda: kind.text(entry))
     if name is not None:
-        raise BadInputError(f"{what} is no list.", f"give {', '.join(LISTS)}.")
-    return _show_calibration(what)
+        raise BadInputError(f"{list_name} is no list.", f"give {', '.join(LISTS)}.")
+    return _show_calibration(list_name)
 
 
-def _show_file(what: str, options: ShowOptions) -> Reply:
+def _show_file(list_name: str, options: ShowOptions) -> Reply:
     """The file of a machine or a chip."""
     files = {"machines": ("h100-sxm-ib", machine_file), "chips": ("ascend-910", chip_file)}
-    if what not in files or options.name is None or options.as_json:
-        example = what if what in files else "machines"
+    if list_name not in files or options.name is None or options.as_json:
+        example = list_name if list_name in files else "machines"
         step = f"perfmodel show {example} {files[example][0]} --toml"
         raise BadInputError("--toml prints the file of a machine or a chip.", step)
-    text = files[what][1](options.name)
-    return Reply(dict, lambda: text if what == "chips" else _OWN_NAME + text)
+    text = files[list_name][1](options.name)
+    return Reply(dict, lambda: text if list_name == "chips" else _OWN_NAME + text)
 
 
 def _show_calibration(name: str) -> Reply:
@@ -111,9 +112,9 @@ def _show_calibration(name: str) -> Reply:
     try:
         calibration = load_calibration(path)
     except BadInputError as error:
-        shipped = {f"{kind} {item}": item for kind, how in KINDS.items() for item in how.names()}
-        shipped |= {item: item for item in list_calibrations()}
-        near = [words for words, item in shipped.items() if item.startswith(name)][:_MOST_NEAR]
+        shipped = {f"{kind} {entry}": entry for kind, how in KINDS.items() for entry in how.names()}
+        shipped |= {entry: entry for entry in list_calibrations()}
+        near = [words for words, entry in shipped.items() if entry.startswith(name)][:_MOST_NEAR]
         if not (error.allowed and near):
             raise
         lines = "\n".join(f"  perfmodel show {words}" for words in near)

@@ -111,8 +111,8 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
         apart("--by", True, LEAVE_ONE, grid=options.grid)
         free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
         if free or len(tables) > 1 or sharding == ALL:
-            which = ", ".join(free) or "tables, types or shardings"
-            words = f"--by compares machines for one question: several {which}."
+            varying = ", ".join(free) or "tables, types or shardings"
+            words = f"--by compares machines for one question: several {varying}."
             raise BadInputError(words, "give one value.")
         return _compare_machines(options, questions, tables, axes, how)
     columns = combine_axes(**axes)
@@ -209,8 +209,8 @@ def _check_count(axes: Mapping[str, list[float]], times: int, compared: int) -> 
     """
     points = math.prod(len(values) for values in axes.values())
     if points * times > _MOST:
-        many = counted(points * times, "configuration")
-        raise BadInputError(f"{many} are too many at once (at most {_MOST}).", "split the grid.")
+        total_text = counted(points * times, "configuration")
+        raise BadInputError(f"{total_text} are too many at once (at most {_MOST}).", "split the grid.")
     if points * compared > MOST_COMPARED:
         raise BadInputError(
             f"shardings are compared for at most {format_count(MOST_COMPARED)} configurations, "
@@ -247,11 +247,11 @@ def _run(
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if questions[0].sharding not in (None, ROW_WISE):
         why += ", or do not allow the sharding"
-    many = counted(total, "configuration")
+    total_text = counted(total, "configuration")
     if not frames:
-        raise BadInputError(f"none of {many} is possible: {why}.", "use more GPUs.")
+        raise BadInputError(f"none of {total_text} is possible: {why}.", "use more GPUs.")
     if answered < total:
-        warn(f"{total - answered} of {many} left out: {why}.")
+        warn(f"{total - answered} of {total_text} left out: {why}.")
     rows = pd.concat(frames, ignore_index=True)
     steps = [name for name in rows.columns if name.endswith("_time_s")]
     return rows.fillna(dict.fromkeys(steps, 0.0))  # some libraries have further steps

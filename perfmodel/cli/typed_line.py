@@ -45,9 +45,9 @@ class TypedLine:
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = (), command: str = "") -> str:
         """The line to paste: the command, or another; ``more`` words; then all options but ``without``."""
-        first = (self.command[0], command) if command else self.command
+        begin = (self.command[0], command) if command else self.command
         words = [word for name, words in self.options if name not in without for word in words]
-        return shlex.join([*first, *more, *words])
+        return shlex.join([*begin, *more, *words])
 
 
 def _list_words(option: Any, value: Any) -> tuple[str, ...]:

@@ -93,11 +93,11 @@ def calibration_text(
     brief  without formulas and constants; of laws and kernels, only what they are based on
     """
     intervals = [x for curve in item.curves for x in (curve.alpha_s, curve.beta_bytes_per_s)]
-    known = sum(interval.known for interval in intervals)
+    known_count = sum(interval.known for interval in intervals)
     state = "complete" if item.complete else "partial"
     state += "" if item.checked else ", results not checked"
-    if known < len(intervals):
-        state += f"; {known} of {len(intervals)} floors and rates are known"
+    if known_count < len(intervals):
+        state += f"; {known_count} of {len(intervals)} floors and rates are known"
     head = facts(
         [
             ("Calibration", item.calibration_id),
@@ -118,7 +118,7 @@ def calibration_text(
             ]
             parts.append("Formulas   S is the payload of one rank\n" + facts(pairs, indent=1))
         parts += filter(None, [_explain_unknown(item, run)])
-    parts += [_law_text(law, brief) for law in item.laws]
+    parts += [_describe_law(law, brief) for law in item.laws]
     parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
     return "\n\n".join(parts)
 
@@ -133,8 +133,8 @@ def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
     errors = errors_text(constants.loo_median, constants.loo_p90)
     title = f"Kernels   {constants.implementation}, {constants.clock}; LOO p50/p90 {errors}"
     if brief:
-        known = sum(value.known for value in constants.values.values())
-        return paragraph(f"{title}; {known} of {counted(len(rows), 'constant')} known")
+        known_count = sum(value.known for value in constants.values.values())
+        return paragraph(f"{title}; {known_count} of {counted(len(rows), 'constant')} known")
     return f"{paragraph(title)}\n{table(['constant', 'value'], rows)}"
 
 
@@ -158,7 +158,7 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
     return f"{write(interval.value)}{width}" if interval.known else "unknown"
 
 
-def _of_sizes(curve: Curve, text: str) -> str:
+def _mark_sizes(curve: Curve, text: str) -> str:
     """``text`` of a fitted parameter, but "one size" if it is unknown because a single size was measured."""
     return "one size" if text == "unknown" and len(curve.anchor_bytes) == 1 else text
 
@@ -179,8 +179,8 @@ def sizes_text(curve: Curve) -> str:
 _CURVES = (
     Column("collective", lambda curve: curve.collective, left=True),
     Column("G", lambda curve: group_text(curve.gpus, curve.domain_gpus)),
-    Column("α", lambda curve: _of_sizes(curve, with_interval(curve.alpha_s, format_time))),
-    Column("β (algbw)", lambda curve: _of_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate))),
+    Column("α", lambda curve: _mark_sizes(curve, with_interval(curve.alpha_s, format_time))),
+    Column("β (algbw)", lambda curve: _mark_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate))),
     Column("p", lambda curve: format_number(curve.p.value), goes=1),
     Column("LOO p50/p90", lambda curve: errors_text(curve.loo_median, curve.loo_p90), goes=2),
     Column("range", sizes_text),
@@ -213,7 +213,7 @@ def _explain_unknown(item: Calibration, run: Path | None) -> str:
     return f"{paragraph(f'{text}:')}\n  {calibrate_line(run, *words, preset='--quick' if few else '')}"
 
 
-def _law_text(law: Law, brief: bool = False) -> str:
+def _describe_law(law: Law, brief: bool = False) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
     across = {unknown.name for unknown in LINK_LAWS[law.law].unknowns if unknown.network}
     unseen = across if law.sources and law.fitted_domains == 1 else set()

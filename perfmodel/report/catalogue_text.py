@@ -29,8 +29,8 @@ _MACHINES = (
 def machines_text(machines: Sequence[Machine]) -> str:
     """A table of machines, a line for each: what it is, and the four numbers that matter most."""
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
-    more = paragraph("perfmodel show machines NAME shows every value with its source.")
-    return "\n\n".join([columns_text(_MACHINES, machines), titles, more])
+    hint = paragraph("perfmodel show machines NAME shows every value with its source.")
+    return "\n\n".join([columns_text(_MACHINES, machines), titles, hint])
 
 
 def machine_text(machine: Machine) -> str:
@@ -75,8 +75,8 @@ _TABLES = (
 
 def models_text(models: Sequence[TableSet]) -> str:
     """A table of sets of tables, a line for each set."""
-    more = paragraph("perfmodel show models NAME shows its source and its tables.")
-    return f"{columns_text(_MODELS, models)}\n\n{more}"
+    hint = paragraph("perfmodel show models NAME shows its source and its tables.")
+    return f"{columns_text(_MODELS, models)}\n\n{hint}"
 
 
 def model_text(model: TableSet) -> str:
@@ -86,8 +86,8 @@ def model_text(model: TableSet) -> str:
     head = facts([(model.name, size), ("source", model.source), ("note", model.note)])
     columns = [column for column in _TABLES if column.text and any(map(column.text, tables))]
     smaller = tables[_MOST_TABLE_ROWS:]
-    more = f"\n … and {len(smaller)} smaller tables" if smaller else ""
-    return f"{head}\n\n{columns_text(columns, tables[:_MOST_TABLE_ROWS])}{more}"
+    hint = f"\n … and {len(smaller)} smaller tables" if smaller else ""
+    return f"{head}\n\n{columns_text(columns, tables[:_MOST_TABLE_ROWS])}{hint}"
 
 
 def model_record(model: TableSet) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _TABLES = (
     Column("kept rows", lambda p: format_count(p.kept_rows) if p.kept_rows else "-", goes=1),
     Column("row parts", lambda p: str(p.row_parts), goes=3),
     Column("batch slices", lambda p: str(p.batch_slices), goes=4),
-    Column("cores", lambda p: _ranges(p.cores), left=True),
+    Column("cores", lambda p: _format_ranges(p.cores), left=True),
     Column("a core", lambda p: format_time(p.piece_s)),
     Column("all cores", lambda p: format_time(p.core_s)),
     Column(
@@ -39,32 +39,34 @@ _TABLES = (
 )
 
 
-def _ranges(cores: Sequence[int]) -> str:
+def _format_ranges(cores: Sequence[int]) -> str:
     """Numbers in words: ``0-5 8``; of long lists the first ranges, and how many numbers there are."""
     runs = [
         [core for _, core in run] for _, run in groupby(enumerate(cores), key=lambda pair: pair[1] - pair[0])
     ]
     words = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    more = f" … ({len(cores)})" if len(words) > _MOST_RANGES else ""
-    return " ".join(words[:_MOST_RANGES]) + more
+    left = f" … ({len(cores)})" if len(words) > _MOST_RANGES else ""
+    return " ".join(words[:_MOST_RANGES]) + left
 
 
 def chip_plan_text(plan: ChipPlan) -> str:
     """The screen of a plan: time, baselines, bound; then a line for each of the tables that take most."""
     placements = plan.placements
     ratio = format_ratio(plan.speedup)
-    first = f"{format_time(plan.time_s)} a batch on {plan.chip.name}, {ratio} as fast as symmetric"
+    headline_text = f"{format_time(plan.time_s)} a batch on {plan.chip.name}, {ratio} as fast as symmetric"
     lines = columns_text(_TABLES, placements[:_MOST_LINES])
-    if rest := placements[_MOST_LINES:]:
-        ways = ", ".join(dict.fromkeys(placement.way for placement in rest))
-        share = sum(p.core_s for p in rest) / sum(p.core_s for p in placements)
-        words = f"and {counted(len(rest), 'more table')}, {format_fraction(share)} of the cores' time: {ways}"
+    if shorter := placements[_MOST_LINES:]:
+        ways = ", ".join(dict.fromkeys(placement.way for placement in shorter))
+        share = sum(p.core_s for p in shorter) / sum(p.core_s for p in placements)
+        words = (
+            f"and {counted(len(shorter), 'more table')}, {format_fraction(share)} of the cores' time: {ways}"
+        )
         lines += "\n" + paragraph(f"{words} (--json has all)", 1)
     per_s = format_per_second(plan.batch / plan.time_s, "samples")
-    return "\n\n".join([sides(first, per_s), _facts(plan), lines, _sources([plan])])
+    return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines, _count_assumed([plan])])
 
 
-def _facts(plan: ChipPlan) -> str:
+def _list_facts(plan: ChipPlan) -> str:
     busy = ", ".join(f"{name} {format_time(time_s)}" for name, time_s in plan.busy_s.items())
     mean, room = format_time(float(plan.core_s.mean())), plan.chip.value("local_bytes")
     buffers = "rows are copied again for every batch"
@@ -73,7 +75,7 @@ def _facts(plan: ChipPlan) -> str:
         buffers = f"rows fill {filled} of {plan.chip.cores} × {format_bytes(room)}; they are copied once"
     return facts(
         [
-            ("batch", _batch(plan)),
+            ("batch", _describe_batch(plan)),
             ("symmetric", "every core has a slice of every table and gathers it (GM): "
                           f"{format_time(plan.baseline_s)}; best ways: {format_time(plan.symmetric_s)}"),
             ("bound", f"no mapping of these options is below {format_time(plan.bound_s)}"),
@@ -83,13 +85,13 @@ def _facts(plan: ChipPlan) -> str:
     )  # fmt: skip
 
 
-def _batch(plan: ChipPlan) -> str:
+def _describe_batch(plan: ChipPlan) -> str:
     size, ids = format_bytes(plan.tables.total_bytes, binary=False), plan.tables.distribution
     words = f"ids {ids}" if isinstance(ids, str) else "each with its ids"
     return f"{counted(plan.batch, 'sample')}, {counted(len(plan.tables), 'table')} of {size}, {words}"
 
 
-def _sources(plans: Sequence[ChipPlan]) -> str:
+def _count_assumed(plans: Sequence[ChipPlan]) -> str:
     words = []
     for chip in (plan.chip for plan in plans):
         assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in chip.values.values())
@@ -110,14 +112,16 @@ _COMPARED: tuple[tuple[str, Callable[[ChipPlan], str]], ...] = (
 
 def chips_compared_text(plans: Sequence[ChipPlan]) -> str:
     """The screen of plans of the same tables on several chips, side by side."""
-    first, chips = plans[0], [plan.chip.name for plan in plans]
+    chips = [plan.chip.name for plan in plans]
     rows = [[name, *(text(plan) for plan in plans)] for name, text in _COMPARED]
     ways = [{p.name: f"{p.way} · {counted(len(p.cores), 'core')}" for p in plan.placements} for plan in plans]
     named = [[name, *(way[name] for way in ways)] for name in list(ways[0])[: _MOST_LINES - 2]]
     text = table(["table", *chips], named)
-    if more := len(first.tables) - len(named):
-        text += "\n" + paragraph(f"and {counted(more, 'more table')} (--json has all)", 1)
-    return "\n\n".join([paragraph(_batch(first)), table(["", *chips], rows), text, _sources(plans)])
+    if left := len(plans[0].tables) - len(named):
+        text += "\n" + paragraph(f"and {counted(left, 'more table')} (--json has all)", 1)
+    return "\n\n".join(
+        [paragraph(_describe_batch(plans[0])), table(["", *chips], rows), text, _count_assumed(plans)]
+    )
 
 
 def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:

@@ -38,8 +38,10 @@ def collective_text(answers: pd.DataFrame, calibration: str, machine: Machine, *
     notes = []
     for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
         group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
-        if (last := group.smallest_domain_gpus) < group.domain_gpus:
-            notes.append(paragraph(f"{gpus} GPUs: the cards of {last} in the last node limit all of them."))
+        if (last_gpus := group.smallest_domain_gpus) < group.domain_gpus:
+            notes.append(
+                paragraph(f"{gpus} GPUs: the cards of {last_gpus} in the last node limit all of them.")
+            )
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"

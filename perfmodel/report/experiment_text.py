@@ -41,11 +41,13 @@ def experiment_text(
     share, width = format_fraction(experiment.share), format_fraction(experiment.only_band_share)
     if links:
         only = ",".join(f"{library}:{operation}" for library, operation in links)
-        what = " and ".join(dict.fromkeys(f"{operation.replace('_', '-')}s" for _, operation in links))
+        names = [f"{operation.replace('_', '-')}s" for _, operation in links]
+        measured = " and ".join(dict.fromkeys(names))
         command, place = f"perfmodel calibrate --only {only}{_list_sizes(experiment)}", experiment.where
     else:
         names = [name.removeprefix("kernel:") for name in experiment.only]
-        what = f"times of {', '.join(_KERNEL_WORDS.get(name, name.replace('_', ' ')) for name in names)}"
+        measured = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
+        measured = f"times of {measured}"
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
         command, place = run or f"perfmodel calibrate --only {only}", "this machine"
     if brief:
@@ -56,7 +58,7 @@ def experiment_text(
     sizes = ""
     if experiment.least_bytes and experiment.most_bytes:
         sizes = f", messages of {_format_range(experiment.least_bytes, experiment.most_bytes)}"
-    head = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
+    head = f"{share} of the time is not measured here; {measured} make {width} of the band. Measure them on "
     lines = [paragraph(f"{head}{place}{sizes}:"), command_lines(command)]
     if links:
         logs = paragraph("or use logs of nccl-tests, rccl-tests or NVSHMEM's perftests:")

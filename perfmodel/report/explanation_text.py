@@ -10,13 +10,7 @@ from perfmodel.engine.explained import Explanation
 from perfmodel.model.recording import Evaluation, Number, read_formula, to_float
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, sides, table
-from perfmodel.units import (
-    format_amount,
-    format_bytes,
-    format_fraction,
-    format_rate,
-    format_time,
-)
+from perfmodel.units import format_amount, format_bytes, format_fraction, format_rate, format_time
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     "s": format_time,
@@ -29,64 +23,62 @@ _LEAST_FACTOR = 5e-4  # relative change of a time that is printed
 
 def explanation_text(explanation: Explanation) -> str:
     """The step and its time, its bytes, the equations of both, the sources, and the band by cause."""
-    step, time = explanation.step, format_time(explanation.step.time_s)
-    ends = f"95 % band {band(step.low_s, step.high_s)}"
+    step = explanation.step
+    title = f"{step.label} on {explanation.where}: {format_time(step.time_s)}"
     share = f"{format_fraction(step.share)} of the pass, " if step.share < 1 else ""
-    words = paragraph(f"{share}clock {step.clock}, evidence {step.evidence}")
-    parts = [f"{sides(f'{step.label} on {explanation.where}: {time}', ends)}\n{words}"]
+    evidence = paragraph(f"{share}clock {step.clock}, evidence {step.evidence}")
+    parts = [f"{sides(title, f'95 % band {band(step.low_s, step.high_s)}')}\n{evidence}"]
     if explanation.load:
-        several = sum(count for _, count, _ in explanation.tables) > 1
-        symbol = (
-            f"S ({explanation.tables[0][0]})" if several else "S"
-        )  # of one of the tables that add up to S
+        several = sum(count for _, count, _ in explanation.tables) > 1  # S is of one of them
+        symbol = f"S ({explanation.tables[0][0]})" if several else "S"
         equations = [replace(x, symbol=symbol) if x.symbol == "S" else x for x in explanation.load]
-        parts.append(f"{paragraph(_load_words(explanation))}\n{_equation_table(equations)}")
-    notes = list(explanation.notes)
-    if factors := _factor_words(explanation):
-        notes.insert(0, factors)
+        parts.append(f"{paragraph(_describe_load(explanation))}\n{_list_equations(equations)}")
+    notes = [*_list_stages(explanation), *explanation.notes]
     lines = [paragraph(note, indent=_INDENT) for note in notes]
-    parts.append("\n".join(["Time t", _equation_table(explanation.time), *lines]))
-    sources = table(["constant", "value", "evidence", "source"], explanation.sources, left=(0, 1, 2, 3))
-    return "\n\n".join([*parts, *([sources] if explanation.sources else []), _band_text(explanation)])
+    parts.append("\n".join(["Time t", _list_equations(explanation.time), *lines]))
+    if explanation.sources:
+        headers = ["constant", "value", "evidence", "source"]
+        parts.append(table(headers, explanation.sources, left=(0, 1, 2, 3)))
+    return "\n\n".join([*parts, _list_causes(explanation)])
 
 
-def _factor_words(explanation: Explanation) -> str:
-    """``730 µs of the equation × 1.005 (between sizes …) × 1.028 (at least …) = 753 µs``; "" if it is t."""
+def _list_stages(explanation: Explanation) -> list[str]:
+    """``730 µs of the equation × 1.005 (between sizes …) × 1.028 (at least …) = 753 µs``; [] if it is t."""
     time_s = to_float(explanation.time[0].value)
-    parts = [f"{format_time(time_s)} of the equation"]
+    factors = [f"{format_time(time_s)} of the equation"]
     of_equation = "the library's choice near a tie, and times between the sizes of a grid"
-    stages = (
-        [(of_equation, *explanation.stages[0][1:]), *explanation.stages[1:]] if explanation.stages else []
-    )
-    for what, after_s in stages:
+    for place, (cause, after_s) in enumerate(explanation.stages):
         if abs(after_s / time_s - 1) >= _LEAST_FACTOR:
-            parts.append(f"{after_s / time_s:.4g} ({what})")
+            factors.append(f"{after_s / time_s:.4g} ({cause if place else of_equation})")
             time_s = after_s
-    return f"{' × '.join(parts)} = {format_time(explanation.step.time_s)}" if len(parts) > 1 else ""
+    product = f"{' × '.join(factors)} = {format_time(explanation.step.time_s)}"
+    return [product] if factors[1:] else []
 
 
-def _load_words(explanation: Explanation) -> str:
+def _describe_load(explanation: Explanation) -> str:
     """``Bytes S: 104 MiB on GPU 3, the busiest: c 60 MiB, b 44 MiB; the equation is that of c``."""
     where = "every GPU" if explanation.rank is None else f"GPU {explanation.rank}, the busiest"
-    words = f"Bytes S: {format_bytes(explanation.step.payload_bytes)} on {where}"
+    total = f"Bytes S: {format_bytes(explanation.step.payload_bytes)} on {where}"
     if sum(count for _, count, _ in explanation.tables) <= 1:
-        return words
+        return total
     tables = [
         f"{f'{count} tables like ' if count > 1 else ''}{name} {format_bytes(size)}"
         for name, count, size in explanation.tables
     ]
-    more = f" and {len(tables) - _MOST_TABLES} more" if len(tables) > _MOST_TABLES else ""
-    named = ", ".join(tables[:_MOST_TABLES])
-    return f"{words}: {named}{more}; the equation is that of {explanation.tables[0][0]}"
+    left = len(tables) - _MOST_TABLES
+    named = ", ".join(tables[:_MOST_TABLES]) + (f" and {left} more" if left > 0 else "")
+    return f"{total}: {named}; the equation is that of {explanation.tables[0][0]}"
 
 
-def _equation_table(equations: Iterable[Evaluation]) -> str:
+def _list_equations(equations: Iterable[Evaluation]) -> str:
     """A row for each equation, and below it one for each of its letters and one for its source."""
     rows = []
-    for part in equations:
-        formula, times = read_formula(part.function), f"{part.times:g} × " if part.times != 1 else ""
-        rows.append([part.symbol, f"{times}{_format(part.value, formula.unit)}", f"= {formula.text}"])
-        for letter, number in part.letters.items():
+    for equation in equations:
+        formula = read_formula(equation.function)
+        times = f"{equation.times:g} × " if equation.times != 1 else ""
+        value = f"{times}{_format(equation.value, formula.unit)}"
+        rows.append([equation.symbol, value, f"= {formula.text}"])
+        for letter, number in equation.letters.items():
             bound = formula.letters[letter]
             rows.append([f"   {letter}", _format(number, bound["unit"]), bound["meaning"]])
         rows += [["", "", f"source: {formula.source}"]] if formula.source else []
@@ -97,14 +89,18 @@ def _format(number: Number, unit: str) -> str:
     return _FORMATS.get(unit, format_amount)(to_float(number))
 
 
-def _band_text(explanation: Explanation) -> str:
-    """A table of the parts of the 95 % band by cause, and the band itself."""
+def _list_causes(explanation: Explanation) -> str:
+    """A table of the parts of the 95 % band by cause, what cuts it off, and the band itself."""
     step = explanation.step
     rows = [
-        [what, *(format_fraction(math.expm1(sign * log)) for sign, log in ((-1, below), (1, above)))]
-        for what, below, above in explanation.band
+        [cause, *(format_fraction(math.expm1(log)) for log in (-below, above))]
+        for cause, below, above in explanation.band
         if max(below, above) > _LEAST_LOG
     ]
+    cut_log = sum(below for _, below, _ in explanation.band) - math.log(step.time_s / step.low_s)
+    if explanation.stages and cut_log > _LEAST_FACTOR:  # parts of a collective add up
+        cut = f"+{format_fraction(math.expm1(cut_log))}"
+        rows.append(["cut off: no faster than the datasheet rate of the links", cut, ""])
     ends = (format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
     rows.append([f"together: {band(step.low_s, step.high_s)}", *ends])
     return table(["95 % band", "below", "above"], rows, left=(0,))

@@ -33,13 +33,13 @@ ANOTHER = "measured on another cluster of this kind"
 
 def question_facts(base: Answer) -> list[tuple[str, str]]:
     """The tables and the batch of a question, each with the values that the user gave before its defaults."""
-    given, lines = {_GIVEN, *base.question.given}, []
+    typed_keys, lines = {_GIVEN, *base.question.given}, []
     for label, items in (("tables", _list_tables(base)), ("batch", _list_batch(base))):
         texts = list(items)
-        typed = [text for key, text in texts if key in given]
-        rest = ", ".join(text for key, text in texts if key not in given)
-        words = f"{', '.join(typed)} · default: {rest}" if typed and rest else ", ".join(typed)
-        lines.append((label, words or f"{rest} (default)"))
+        typed = [text for key, text in texts if key in typed_keys]
+        defaults = ", ".join(text for key, text in texts if key not in typed_keys)
+        words = f"{', '.join(typed)} · default: {defaults}" if typed and defaults else ", ".join(typed)
+        lines.append((label, words or f"{defaults} (default)"))
     return lines
 
 
@@ -63,11 +63,11 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
         if longer:
             yield _GIVEN, "rows with their scale, bias and padding"
         if weighted:
-            some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
-            yield _GIVEN, f"ids with weights{some}"
+            tables_text = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
+            yield _GIVEN, f"ids with weights{tables_text}"
     else:
         count, rows = base.table_count, float(tables.rows[0, 0])
-        yield "table_count", f"{format_count(count)} of {_rows(rows)} rows"
+        yield "table_count", f"{format_count(count)} of {_format_rows(rows)} rows"
         yield "dim", f"dim {int(tables.dim[0, 0])}"
         dtype, size = DTYPES[int(tables.dtype[0, 0])], float(stored[0, 0])
         padded = f" in rows of {format_count(size)} bytes" if longer else ""
@@ -95,7 +95,7 @@ def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
         yield "", "forward pass"
 
 
-def _rows(rows: float) -> str:
+def _format_rows(rows: float) -> str:
     """A number of rows; from ten million on with three figures: ``78.1 G``."""
     for unit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if rows >= max(unit, _MANY_ROWS):
@@ -111,19 +111,19 @@ def step_table(answer: Answer, *, whole: bool = False, most: int = MOST_STEPS) -
     """
     several, total = len(answer.clocks) > 1, format_time(answer.time_s) if whole else ""
     columns = (
-        Column("step", lambda step: _label(answer, step), left=True),
-        Column("bytes/GPU", _bytes, goes=2),
+        Column("step", lambda step: _name_step(answer, step), left=True),
+        Column("bytes/GPU", _format_bytes, goes=2),
         Column("time", lambda step: format_time(step.time_s), total=total),
         Column("share", lambda step: format_fraction(step.share), goes=3),
         Column("95 % band", lambda step: band(step.low_s, step.high_s)),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
         Column("evidence", lambda step: str(step.evidence), left=True),
-        *([Column("", _limit, left=True, goes=1)] if whole else []),
+        *([Column("", _name_limit, left=True, goes=1)] if whole else []),
     )
     return columns_text(columns, answer.steps if whole else _merge_shortest(answer.steps, most))
 
 
-def _bytes(step: StepRow) -> str:
+def _format_bytes(step: StepRow) -> str:
     return "" if math.isnan(step.payload_bytes) else format_bytes(step.payload_bytes)
 
 
@@ -139,7 +139,7 @@ def _merge_shortest(steps: Sequence[StepRow], most: int) -> list[StepRow]:
     return [*(step for step in steps if step not in short), merged]
 
 
-def _label(answer: Answer, step: StepRow) -> str:
+def _name_step(answer: Answer, step: StepRow) -> str:
     """The step's name; with backend ``best`` also the library that is faster."""
     label = "gather" if answer.basis.unpooled and step.name == "gather_pool" else step.label
     if answer.setting.backend == "best" and step.collective:
@@ -147,7 +147,7 @@ def _label(answer: Answer, step: StepRow) -> str:
     return label
 
 
-def _limit(step: StepRow) -> str:
+def _name_limit(step: StepRow) -> str:
     """The machine value that a step with weak evidence depends on: "gather rate" for gather_bytes_per_s.
 
     Limits: strong evidence -> ""

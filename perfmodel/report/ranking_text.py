@@ -46,7 +46,7 @@ _WORTH_SAYING = 0.02  # of the time
 class Line(Protocol):
     """The command line that was typed."""
 
-    def text(self, without: Sequence[str] = (), more: Sequence[str] = (), command: str = "") -> str:
+    def text(self, without: Sequence[str] = (), gpus_words: Sequence[str] = (), command: str = "") -> str:
         """The line to paste. command  another command;  more  words after it;  without  options"""
 
 
@@ -72,7 +72,7 @@ def project_text(
     head = [paragraph(words) for words in (first, headline(ranking, planned)) if words]
     head += [paragraph(words, _INDENT) for words in lines if words]
     next_node = next((x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s), None)
-    given = [
+    pairs = [
         *question_facts(base),
         ("memory", gpu_words(answer, None if planned else next_node)),
         ("times", source_words(answer, calibration_file)),
@@ -81,33 +81,33 @@ def project_text(
     least_s = (1 - _WORTH_SAYING) * answer.time_s
     helping = [change for change in changes if planned is None or change.after_s <= least_s]
     helping = [change for change in helping if change.after_s < change.before_s or change.group != MORE_GPUS]
-    last = _end_text(ranking, answer, calibration_file, line, planned=planned is not None, whole=whole)
+    end = _write_end(ranking, answer, calibration_file, line, planned=planned is not None, whole=whole)
     title = "What would help" if planned is None else "What would help (uniform)"
-    most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
-    for changes_count, steps_count in itertools.product(range(most, -1, -1), _STEPS):
-        parts = ["\n".join([*head, facts(given)]), step_table(answer, whole=whole, most=steps_count)]
+    changes_most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
+    for changes_count, steps_count in itertools.product(range(changes_most, -1, -1), _STEPS):
+        parts = ["\n".join([*head, facts(pairs)]), step_table(answer, whole=whole, most=steps_count)]
         if changes_count:
             parts.append(change_table(choose_changes(helping, changes_count), title))
-        text = "\n\n".join([*parts, last])
+        text = "\n\n".join([*parts, end])
         if whole or page_width() < WIDTH or len(text.splitlines()) <= _MOST_LINES:
             break
     return text
 
 
-def _end_text(
+def _write_end(
     ranking: Ranking, answer: Answer, file: str | None, line: Line, *, planned: bool, whole: bool
 ) -> str:
     """What was not measured, the sources, and what else can be printed."""
     step, experiment = explain_words(answer), find_next_experiment(answer)
     explain = line.text(("as_json",), step)
     if planned:
-        more = () if answer.question.gpus else ("--gpus", str(answer.gpus))
-        explain = line.text(("as_json", "sharding", "rows", "max_latency"), more, "plan")
+        gpus_words = () if answer.question.gpus else ("--gpus", str(answer.gpus))
+        explain = line.text(("as_json", "sharding", "rows", "max_latency"), gpus_words, "plan")
     words = ["-v", explain if len(explain) < _LONGEST_COMMAND else "perfmodel plan"]
     if not planned:
         alone = ranking.base.basis.unpooled or answer.gpus == 1
-        others = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
-        words = ["-v", *([] if alone else [others]), " ".join(step)]
+        shardings_flag = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
+        words = ["-v", *([] if alone else [shardings_flag]), " ".join(step)]
     parts = []
     if experiment is not None:
         machine, run = answer.setting.machine.name, run_line(file)
@@ -122,11 +122,11 @@ def _end_text(
     return "\n\n".join(parts)
 
 
-def choose_changes(changes: Sequence[Sensitivity], most: int = _MOST_CHANGES) -> list[Sensitivity]:
+def choose_changes(changes: Sequence[Sensitivity], changes_most: int = _MOST_CHANGES) -> list[Sensitivity]:
     """At most so many changes: the first of each group, then others in the order of groups, as they stand."""
     firsts = list({change.group: change for change in reversed(changes)}.values())
     order = sorted(changes, key=lambda change: change not in firsts)
-    return sorted(order[:most], key=changes.index)
+    return sorted(order[:changes_most], key=changes.index)
 
 
 def headline(ranking: Ranking, planned: Answer | None = None) -> str:
@@ -180,8 +180,8 @@ def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
     if not ranking.best and base.table_count > MOST_COMPARED:
-        most = format_count(MOST_COMPARED)
-        return f"other shardings of more than {most} tables are compared by --sharding all alone"
+        changes_most = format_count(MOST_COMPARED)
+        return f"other shardings of more than {changes_most} tables are compared by --sharding all alone"
     if not ranking.best:
         return ranking.enough
     parts = [f"{answer.sharding}, as {TORCHREC} runs it"]

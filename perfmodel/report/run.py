@@ -25,9 +25,9 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
 
     seconds  expected time to go [s];  done  points that are measured already
     """
-    many = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
+    counts_text = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     lines = [
-        ("Machine", f"{header.machine}: {describe_host(host)} · {many}"),
+        ("Machine", f"{header.machine}: {describe_host(host)} · {counts_text}"),
         ("", host.note),
         ("", describe_functional(header)),
         ("Stack", describe_stack(header.stack)),
@@ -55,7 +55,7 @@ def describe_host(host: Host) -> str:
     else:
         caches = ", ".join(f"{level} {format_bytes(size)}" for level, size in sorted(host.caches.items()))
         parts = [host.cpu, cores, caches]
-    return " · ".join(part for part in parts if part)
+    return " · ".join(piece for piece in parts if piece)
 
 
 def describe_functional(header: RunHeader) -> str:
@@ -113,11 +113,11 @@ def _list_parts(points: Sequence[Point]) -> Iterator[str]:
     if passes := kinds[PointKind.COMPOSED]:
         by = ", ".join(dict.fromkeys(f"{point.implementation} over {point.backend}" for point in passes))
         held = sum(point.held_out for point in passes)
-        many = counted(len(passes), "whole row-wise pass", "whole row-wise passes")
-        yield f"{many} ({by}), {held} of them held out to check with"
+        counts_text = counted(len(passes), "whole row-wise pass", "whole row-wise passes")
+        yield f"{counts_text} ({by}), {held} of them held out to check with"
     if look_ups := kinds[PointKind.LOOKUP]:
-        many = f"{counted(len(look_ups), 'point')} of the paper's look-ups"
-        yield f"{many} × G = {_list_ranks(look_ups)} ({_list_makers(look_ups)})"
+        counts_text = f"{counted(len(look_ups), 'point')} of the paper's look-ups"
+        yield f"{counts_text} × G = {_list_ranks(look_ups)} ({_list_makers(look_ups)})"
 
 
 def _list_makers(points: Iterable[Point]) -> str:
@@ -144,7 +144,7 @@ def name_point(point: Point) -> str:
         size = f"B={point.work.batch} T={point.work.tables} L={point.work.pooling:g} D={point.work.dim}"
     variant = "" if point.variant == "default" else point.variant.replace("_", " ")
     where = f"G={point.gpus}" + (f"/{point.nodes} nodes" if point.nodes > 1 else "")
-    return " ".join(part for part in (by, point.operation, where, size, str(point.clock), variant) if part)
+    return " ".join(piece for piece in (by, point.operation, where, size, str(point.clock), variant) if piece)
 
 
 def progress_text(
@@ -163,9 +163,9 @@ def progress_text(
     width = min(columns or page_width(), WIDTH) - 1
     room = width - len(left) - 2  # a line as wide as the terminal would not be rewritten
     shown = ""
-    for part in parts:
-        longer = f"{shown}  {part}" if shown else part[:room]
-        shown = longer if part and len(longer) <= room else shown
+    for piece in parts:
+        longer = f"{shown}  {piece}" if shown else piece[:room]
+        shown = longer if piece and len(longer) <= room else shown
     return f"{shown:<{max(room, 0)}}  {left}"[:width]
 
 

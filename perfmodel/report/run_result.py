@@ -47,20 +47,22 @@ def outcome_text(
     numbered = facts([(str(number), text) for number, text in enumerate(warnings, start=1)], indent=1)
     parts = [
         fitted_text(measured),
-        _constants_text(measured),
+        _list_constants(measured),
         look_ups_text(outcome),
         facts(label("Collectives", [f"not measured here: {note}" for note in borrowed])),
         f"Warnings\n{numbered}" if numbered else "",
         "\n".join(f"{name:<7}  {text}" for name, text in pairs),  # not wrapped: file names stay whole
     ]
-    return "\n" + "\n\n".join(part for part in parts if part)
+    return "\n" + "\n\n".join(piece for piece in parts if piece)
 
 
 def select_measured(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
     """Copies of the calibrations without the curves that other runs measured."""
     return [
-        item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
-        for item in calibrations
+        calibration.model_copy(
+            update={"curves": [curve for curve in calibration.curves if run_id in curve.sources]}
+        )
+        for calibration in calibrations
     ]
 
 
@@ -85,7 +87,7 @@ def _describe_checks(outcome: RunOutcome) -> str:
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """A table of the fitted curves of all calibrations; β is a bus bandwidth: payload times f over time."""
-    rows = [(str(item.backend), curve) for item in calibrations for curve in item.curves]
+    rows = [(str(calibration.backend), curve) for calibration in calibrations for curve in calibration.curves]
     libraries = list(dict.fromkeys(library for library, _ in rows))
     clocks = list(dict.fromkeys(str(curve.clock) for _, curve in rows))
     if not rows:
@@ -120,19 +122,23 @@ def _compute_bus(curve: Curve) -> Interval:
     return Interval(value=rate.value * factor, low=rate.low * factor, high=rate.high * factor)
 
 
-def _constants_text(calibrations: Sequence[Calibration]) -> str:
+def _list_constants(calibrations: Sequence[Calibration]) -> str:
     """The kernels' constants, once per clock, and how much longer a collective takes in a whole pass."""
-    kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
+    kernels = {
+        calibration.kernels.clock: calibration.kernels
+        for calibration in calibrations
+        if calibration.kernels is not None
+    }
     lines = []
-    for item in calibrations:
-        for name, value in item.handover_s.items():
+    for calibration in calibrations:
+        for name, value in calibration.handover_s.items():
             waits = name == "between_steps"
-            what = "of waits between the steps of a pass" if waits else "more in a whole pass than alone"
+            meaning = "of waits between the steps of a pass" if waits else "more in a whole pass than alone"
             if value.known:
                 time = with_interval(value, format_time)
-                lines.append(f"{item.backend} {name}, {item.clock}: {time} {what}")
+                lines.append(f"{calibration.backend} {name}, {calibration.clock}: {time} {meaning}")
     parts = [*map(kernels_text, kernels.values()), facts(label("In a pass", lines))]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(piece for piece in parts if piece)
 
 
 def look_ups_text(outcome: RunOutcome) -> str:
@@ -180,15 +186,17 @@ def list_warnings(outcome: RunOutcome) -> list[str]:
 
 def _describe_group(status: Status, group: str, ends: Sequence[tuple[Point, Finish]]) -> str:
     """The warning about points that ended alike. group  as ``--only`` names it"""
-    whole = (PointKind.COMPOSED, PointKind.LOOKUP)
-    counts = Counter(p.implementation if p.kind in whole else p.operation for p, _ in ends)
+    of_passes = (PointKind.COMPOSED, PointKind.LOOKUP)
+    counts = Counter(p.implementation if p.kind in of_passes else p.operation for p, _ in ends)
     names = [f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items()]
-    many = f"{len(ends)} points ({', '.join(names)})" if ends[1:] else name_point(ends[0][0])
+    points = f"{len(ends)} points ({', '.join(names)})" if ends[1:] else name_point(ends[0][0])
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in ends if finish.reason))[:2])
     if status is Status.FAILED:
-        return f"{group}: {many} failed: {reasons}. Not used. Rerun the command to try again."
+        return f"{group}: {points} failed: {reasons}. Not used. Rerun the command to try again."
     if status is Status.THROTTLED:
-        return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
+        return f"{group}: {points} while the frequency was throttled ({reasons}). Kept, marked."
     widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for _, end in ends]
     worst, only = format_fraction(max(widths)), group if len(counts) > 1 else f"{group}:{next(iter(counts))}"
-    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --noise 1%."
+    return (
+        f"{group}: {points} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --noise 1%."
+    )

@@ -29,9 +29,9 @@ def shardings_text(
     """
     best = find_fastest(answers)
     parts = [
-        _headline(base, best, find_fastest_run(answers), find_ties(answers)),
+        _write_headline(base, best, find_fastest_run(answers), find_ties(answers)),
         paragraph(f"row-wise: {gpu_words(base)}"),
-        _sharding_table(answers),
+        _list_shardings(answers),
     ]
     if sizes:
         title = "Which wins where (as many GPUs as each size needs"
@@ -43,7 +43,7 @@ def shardings_text(
     return "\n\n".join(parts)
 
 
-def _headline(base: Answer, best: Answer, lead: Answer | None, near: Sequence[Answer]) -> str:
+def _write_headline(base: Answer, best: Answer, lead: Answer | None, near: Sequence[Answer]) -> str:
     """The fastest sharding that TorchRec runs, against one GPU that holds all tables, and the fastest of all.
 
     lead  the fastest that TorchRec runs and that fits, or None;  near  may be as fast as ``best``
@@ -64,8 +64,8 @@ def _headline(base: Answer, best: Answer, lead: Answer | None, near: Sequence[An
         lines += [f"{_name_times(near)} may be as fast as {best.sharding}"] if near else []
     elif as_fast:
         lines.append(f"{_name_times(as_fast)} may be as fast")
-    first = f"{lead.sharding}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead)}"
-    return "\n".join([paragraph(first), *(paragraph(line, 5) for line in lines)])
+    title = f"{lead.sharding}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead)}"
+    return "\n".join([paragraph(title), *(paragraph(line, 5) for line in lines)])
 
 
 def _name_times(answers: Sequence[Answer]) -> str:
@@ -79,15 +79,15 @@ def find_fastest_run(answers: Sequence[Answer | Impossible]) -> Answer | None:
     return find_fastest(run) if run else None
 
 
-def _sharding_table(answers: Sequence[Answer | Impossible]) -> str:
+def _list_shardings(answers: Sequence[Answer | Impossible]) -> str:
     """A line for each sharding, the fastest first; then what does not fit; below, the impossible and why."""
     possible = [answer for answer in answers if isinstance(answer, Answer)]
     possible.sort(key=lambda answer: (not answer.fits, float(f"{answer.time_s:.6g}")))
     text = columns_text(SHARDING, possible)
     runners = {answer.sharding: WAYS[answer.sharding].runs or "nobody runs it" for answer in possible}
-    others = [f"{name} ({runner})" for name, runner in runners.items() if runner != TORCHREC]
-    if others:
-        text += "\n" + paragraph(f"Not {TORCHREC}'s: {join_words(others)}")
+    foreign = [f"{name} ({runner})" for name, runner in runners.items() if runner != TORCHREC]
+    if foreign:
+        text += "\n" + paragraph(f"Not {TORCHREC}'s: {join_words(foreign)}")
     if refused := [[answer.sharding, answer.why] for answer in answers if isinstance(answer, Impossible)]:
         text += "\n\nNot possible\n" + table(["", ""], refused, left=(0, 1))
     return text
@@ -109,10 +109,10 @@ def _show_memory(answer: Answer) -> str:
 def _read(**values: Callable[[Answer], Any]) -> dict[str, Callable[[Answer | Impossible], Any]]:
     """Functions for ``Column.data``; for an impossible sharding the result is None. values  by key"""
 
-    def guard(value: Callable[[Answer], Any]) -> Callable[[Answer | Impossible], Any]:
+    def read_guarded(value: Callable[[Answer], Any]) -> Callable[[Answer | Impossible], Any]:
         return lambda answer: value(answer) if isinstance(answer, Answer) else None
 
-    return {key: guard(value) for key, value in values.items()}
+    return {key: read_guarded(value) for key, value in values.items()}
 
 
 def _read_scheme(name: str) -> Callable[[Answer], Any]:

@@ -36,15 +36,17 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     """
     fitting = frame[frame["fits"]] if frame["fits"].any() else frame
     by_time = frame["machine"].nunique() > 1
-    key, what, form = ("time_s", "time of a batch", format_time)
+    key, quantity, form = ("time_s", "time of a batch", format_time)
     ends, of = ("Fastest", "Slowest"), ""
     if not by_time:
-        key, what, form = ("slowdown", "slowdown", format_ratio)
+        key, quantity, form = ("slowdown", "slowdown", format_ratio)
         ends, of = ("Least slowed", "Most slowed"), " the time of one GPU with all rows"
     ordered = fitting.sort_values(key, kind="stable")
     low, high = (form(float(ordered[key].iloc[place])) for place in (0, -1))
     median = form(float(ordered[key].median()))
-    head = f"{counted(len(fitting), 'configuration')}, {how}: {what} {low} to {high}{of}, median {median}."
+    head = (
+        f"{counted(len(fitting), 'configuration')}, {how}: {quantity} {low} to {high}{of}, median {median}."
+    )
     if left := len(frame) - len(fitting):
         head += f" {format_count(left)} more {'do' if left > 1 else 'does'} not fit the GPUs (column fits)."
     elif not frame["fits"].any():
@@ -89,10 +91,10 @@ def _format_cell(name: str, value: object) -> str:
 
 def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     """The rows of ``rank_machines`` as a table. currency  of its costs;  how  the sharding in words"""
-    first = frame.iloc[0]
-    batch = f"{format_count(first['samples'])} samples on all GPUs together"
+    best = frame.iloc[0]
+    batch = f"{format_count(best['samples'])} samples on all GPUs together"
     if frame["samples"].nunique() > 1:
-        batch = f"{counted(int(first['batch']), 'sample')} on each GPU"
+        batch = f"{counted(int(best['batch']), 'sample')} on each GPU"
     paid, rows = (frame["gpus"] != frame["gpus_paid"]).any(), []
     for place, row in enumerate(frame.to_dict(orient="records")):
         cost = format_number(row["cost_of_1e9_samples"]) if currency else ""
@@ -122,4 +124,4 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         table(headers, rows, left=(0, 1, 6), drop=(3, 1, 7)),
         paragraph(notes),
     )
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(piece for piece in parts if piece)

@@ -59,7 +59,7 @@ def table(
     room, out = page_width() - indent, list[str]()
     for gone in drop if page_width() < WIDTH else ():
         columns = [[line[i] for line in (headers, *rows)] for i in used]
-        sizes = [_longest(c) if i in left else max(map(len, c)) for i, c in zip(used, columns, strict=True)]
+        sizes = [_measure(c) if i in left else max(map(len, c)) for i, c in zip(used, columns, strict=True)]
         if sum(sizes) + _GAP * (len(sizes) - 1) > room:
             away = gone if isinstance(gone, tuple) else (gone,)
             out += [headers[i] for i in used if i in away and headers[i]]
@@ -70,7 +70,7 @@ def table(
     widths = _fit_widths(cells, texts, room)
     lines: list[str] = []
     for row in cells:
-        parts = [_lines(cell, width) for cell, width in zip(row, widths, strict=True)]
+        parts = [_wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
         for texts_of_line in itertools.zip_longest(*parts, fillvalue=""):
             line = (" " * _GAP).join(
                 cell.ljust(width) if text else cell.rjust(width)
@@ -89,24 +89,24 @@ def _fit_widths(cells: Sequence[Sequence[str]], texts: Sequence[bool], room: int
     widths = [max(map(len, column)) for column in columns]
     room -= _GAP * (len(columns) - 1)
     steps = [
-        (True, [_longest(column) for column in columns]),
-        (False, [_longest(column) for column in columns]),
-        (True, [_longest(column, _PIECES) for column in loose]),
+        (True, [_measure(column) for column in columns]),
+        (False, [_measure(column) for column in columns]),
+        (True, [_measure(column, _PIECES) for column in loose]),
         (True, [_NARROWEST] * len(columns)),
     ]
-    for text, least in steps:
+    for text, narrowest in steps:
         for k in reversed(range(len(columns))):
             if texts[k] is text:
-                widths[k] -= min(max(widths[k] - least[k], 0), max(sum(widths) - room, 0))
+                widths[k] -= min(max(widths[k] - narrowest[k], 0), max(sum(widths) - room, 0))
     return widths
 
 
-def _longest(cells: Sequence[str], between: str = " ") -> int:
+def _measure(cells: Sequence[str], between: str = " ") -> int:
     """Characters of the longest word, with the indent of its cell; a number with its unit is a word.
 
     between  words, as a pattern
     """
-    texts = [(len(cell) - len(cell.lstrip(" ")), _glued(cell.strip(" "))) for cell in cells]
+    texts = [(len(cell) - len(cell.lstrip(" ")), _glue(cell.strip(" "))) for cell in cells]
     return max(indent + len(word) for indent, text in texts for word in re.split(between, text))
 
 
@@ -115,40 +115,43 @@ def unbroken(text: str) -> str:
     return text.replace(" ", _FIXED_SPACE)
 
 
-def _glued(text: str) -> str:
+def _glue(text: str) -> str:
     """The text with fixed spaces where no line may break: ``716 ns``, ``± 34 %``, ``– 8 MiB``, ``1 048``."""
     return _INSIDE_NUMBER.sub(_FIXED_SPACE, text)
 
 
-def _lines(text: str, room: int) -> list[str]:
+def _wrap_cell(text: str, room: int) -> list[str]:
     if len(text) <= room:
         return [text]
     lead = " " * (len(text) - len(text.lstrip()))
     return wrapped(text.strip(), room, lead, lead) or [""]
 
 
-def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
+def wrapped(text: str, width: int, lead_line: str = "", rest: str = "", long_words: bool = True) -> list[str]:
     """Lines of at most ``width`` characters, broken between words; if needed at hyphens, or before a unit.
 
     first, rest  what the first line and the others begin with
     long_words   break words longer than a line; else they stay whole, as paths do
     """
     room, loose = width - len(rest), text.replace(_FIXED_SPACE, " ")
-    whole = next((words for words in (_glued(text), _glued(loose)) if _longest([words]) <= room), loose)
+    glued = next(
+        (words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room),
+        loose,
+    )
     if long_words:
-        whole = " ".join(_parted(word, room) for word in whole.split(" "))
+        glued = " ".join(_part_word(word, room) for word in glued.split(" "))
     parts = textwrap.wrap(
-        whole,
+        glued,
         width,
-        initial_indent=first,
+        initial_indent=lead_line,
         subsequent_indent=rest,
         break_long_words=long_words,
-        break_on_hyphens=long_words and max(map(len, whole.split(" "))) > room,
+        break_on_hyphens=long_words and max(map(len, glued.split(" "))) > room,
     )
-    return [part.replace(_FIXED_SPACE, " ") for part in parts]
+    return [piece.replace(_FIXED_SPACE, " ") for piece in parts]
 
 
-def _parted(word: str, room: int) -> str:
+def _part_word(word: str, room: int) -> str:
     """A word longer than ``room``, with spaces where it may be broken.
 
     That is after a slash, or a point that is not in a number; else after an underscore.
@@ -156,7 +159,7 @@ def _parted(word: str, room: int) -> str:
     for signs in (r"/|\.(?!\d)", "_") if len(word) > room else ():
         cuts = [sign.end() for sign in re.finditer(signs, word) if sign.end() <= room]
         if cuts:
-            return f"{word[: cuts[-1]]} {_parted(word[cuts[-1] :], room)}"
+            return f"{word[: cuts[-1]]} {_part_word(word[cuts[-1] :], room)}"
     return word
 
 
@@ -169,10 +172,10 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
     start = indent + max((len(name) for name, _ in shown), default=0) + _GAP
     lines = []
     for name, text in shown:
-        first, *commands = text.split("\n")
-        first, *more = _lines(first, max(page_width() - start, _NARROWEST))
-        lines.append(f"{' ' * indent + name:<{start}}{first}")
-        lines += [" " * start + line for line in more]
+        lead_line, *commands = text.split("\n")
+        lead_line, *tail = _wrap_cell(lead_line, max(page_width() - start, _NARROWEST))
+        lines.append(f"{' ' * indent + name:<{start}}{lead_line}")
+        lines += [" " * start + line for line in tail]
         lines += [f"{' ' * start}  {line}" for line in commands]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -192,7 +195,7 @@ def command_lines(words: str) -> str:
     if len(words) <= room + 2:
         return _INDENT + words
     lines: list[str] = []
-    for word in _with_values(_SHELL_WORD.findall(words), room - 2):
+    for word in _join_values(_SHELL_WORD.findall(words), room - 2):
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and len(longer) > room:
             lines.append(f"  {word}")
@@ -201,7 +204,7 @@ def command_lines(words: str) -> str:
     return (" \\\n").join(_INDENT + line for line in lines)
 
 
-def _with_values(words: Sequence[str], room: int) -> list[str]:
+def _join_values(words: Sequence[str], room: int) -> list[str]:
     """The words of a command, an option joined with its value where both fit into ``room`` characters."""
     joined: list[str] = []
     for word in words:

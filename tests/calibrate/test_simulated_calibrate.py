@@ -212,7 +212,7 @@ def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
         (("--noise", "200%"), "from 0.01% to 99%"),
         (("--noise", "1e-12"), "from 0.01% to 99%"),
         (("--noise", ""), "--noise is empty"),
-        (("--time-limit", "5"), "5s or 5min"),
+        (("--time-limit", "5"), "90s, 10min or 2h"),
         (("--time-limit", "2d"), "90s, 10min or 2h"),
         (("--time-limit", "1us"), "at least 1s"),
         (("--time-limit", ""), "--time-limit is empty"),

@@ -32,24 +32,6 @@ def test_collective_has_the_public_names(cli: Any) -> None:
     assert answer["results"] == [{name: answer[name] for name in answer["results"][0]}]
 
 
-@pytest.mark.parametrize("gpus", ["8", "128"])
-def test_the_faster_library_is_named_in_each_row(cli: Any, gpus: str) -> None:
-    """The opponents: each library alone. NVSHMEM has no broadcast here, and NCCL's counts."""
-    words = ("collective", "--op", "all", "--size", "4KiB,64MiB", "--gpus", gpus, "--machine", "h200-sxm-ib")
-    alone = {}
-    for library in ("nccl", "nvshmem"):
-        for row in json.loads(cli(*words, "--backend", library, "--json").out)["results"]:
-            alone[row["collective"], row["payload_bytes"], library] = row["time_s"]
-    rows = json.loads(cli(*words, "--backend", "best", "--json").out)["results"]
-    assert len(rows) == 10
-    for row in rows:
-        cell = row["collective"], row["payload_bytes"]
-        times = {each: alone[*cell, each] for each in ("nccl", "nvshmem") if (*cell, each) in alone}
-        assert (row["library"], row["time_s"]) == min(times.items(), key=lambda pair: pair[1])
-    screen = cli(*words, "--backend", "best").out
-    assert max(len(line) for line in screen.splitlines()) <= WIDTH and " nccl\n" in screen
-
-
 def test_collective_takes_lists_and_ranges(cli: Any) -> None:
     words = ("collective", "--op", "all", "--size", "1MiB..4MiB", "--gpus", "4,8")
     answer = json.loads(cli(*words, "--json").out)

@@ -40,39 +40,16 @@ def test_a_users_calibration_has_a_name_of_its_own(cli: Any, tmp_path: Path) -> 
     assert alone["calibration"]["calibration_id"].endswith("+own")
 
 
-def test_a_calibration_that_is_there_brings_a_name_that_is_free(cli: Any, tmp_path: Path) -> None:
-    """c.json is there, and of c-2 the samples: c-3 is free for both files."""
+def test_a_calibration_and_its_samples_replace_no_file(cli: Any, tmp_path: Path) -> None:
     words = ("import", csv_log(tmp_path / "ag.csv"), "--machine", "h200-sxm-ib", "--out")
-    for name in ("c.json", "c-2.samples.csv"):
+    for name in ("c.json", "d.samples.csv"):
         (tmp_path / name).write_text("mine")
-    refused, free = cli(*words, str(tmp_path / "c.json")), str(tmp_path / "c-3.json")
+    refused, free = cli(*words, str(tmp_path / "c.json")), str(tmp_path / "c-2.json")
     assert refused.code == 2 and f"--out {free} is free; or remove" in " ".join(refused.err.split())
-    assert cli(*words, free).code == 0
-
-
-def test_both_files_or_none(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, out, samples = csv_log(tmp_path / "ag.csv"), tmp_path / "c.json", tmp_path / "c.samples.csv"
-    words = ("import", log, "--machine", "h200-sxm-ib", "--out", str(out))
-    samples.write_text("mine")
-    refused = cli(*words)
-    assert refused.code == 2 and "c.samples.csv exists already" in " ".join(refused.err.split())
-    assert samples.read_text() == "mine" and not out.exists()
-    samples.unlink()
-    import perfmodel.cli.imports as imports
-
-    real = imports.os.replace
-
-    def broken(source: Any, target: Any) -> None:
-        if str(target).endswith(".json"):
-            raise OSError(28, "No space left on device")
-        real(source, target)
-
-    monkeypatch.setattr(imports.os, "replace", broken)
-    assert "no space left" in " ".join(cli(*words).err.split())
-    assert [p.name for p in tmp_path.iterdir()] == ["ag.csv"]
-    out.write_text("old"), samples.write_text("old samples")
-    assert cli(*words, "--force").code == 2
-    assert (out.read_text(), samples.read_text()) == ("old", "old samples"), "as they were, also with --force"
+    refused = cli(*words, str(tmp_path / "d.json"))
+    assert refused.code == 2 and "d.samples.csv exists already" in " ".join(refused.err.split())
+    assert (tmp_path / "d.samples.csv").read_text() == "mine" and not (tmp_path / "d.json").exists()
+    assert cli(*words, str(tmp_path / "d.json"), "--force").code == cli(*words, free).code == 0
 
 
 def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:

@@ -104,11 +104,3 @@ def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
     )
     if kind == "csv":
         assert '"' not in out.read_text()
-
-
-def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
-    done = cli("sweep", "--grid", "paper-1", "--table-size", "1TB", "--json")
-    assert len(json.loads(done.out)["rows"]) == 48  # of 192
-    said = " ".join(done.err.split())
-    assert "4 numbers of GPUs of paper-1 are left out" in said and "--gpus 1,2,4,8" in said
-    assert "left out" not in cli("sweep", "--grid", "paper-1", "--json").err

@@ -73,7 +73,6 @@ validate --paper
 show calibrations
 show h100-sxm-ib/nccl-2.29.2-stream --json
 show h100-sxm-ib/nccl-2.29.2-stream
-show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
 show machines
 show machines h100-sxm-ib --json
 report --out @page.html
