@@ -43,8 +43,6 @@ LEFT_OUT = tuple(name for name, way in WAYS.items() if way.runs and name not in 
 """Other shardings that somebody runs: replicas on all GPUs, and EMBark's besides unique rows."""
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
-SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
-"""Table sizes from one GPU of 80 GB to 100 TB [bytes]."""
 _SAME = 1e-6  # of a time: equally fast
 _MORE = 1.25
 
@@ -318,38 +316,6 @@ def rank_shardings(base: Answer) -> Ranking:
             fastest.append(answer)
         time_s = answer.rounded_s
     return Ranking(base, tuple(fastest), tuple(name for name in unknown if name != ROW_WISE))
-
-
-@dataclass(frozen=True, eq=False)
-class Size:
-    """All shardings for one total size of the tables.
-
-    base  the row-wise answer;  answers  of every sharding
-    """
-
-    table_bytes: float
-    base: Answer
-    answers: tuple[Answer | Impossible, ...]
-
-    @property
-    def best(self) -> Answer:
-        """The fastest sharding, with its plan and time."""
-        return find_fastest(self.answers)
-
-    @property
-    def undecided(self) -> tuple[Answer, ...]:
-        """Answers whose time exceeds the best by less than the difference's 95 % uncertainty."""
-        return find_ties(self.answers)
-
-
-def compare_sizes(ask: Callable[[float], Answer]) -> Iterator[Size]:
-    """Compare all shardings at every total size of the tables, each on its fewest GPUs (``answer_each``).
-
-    ask  returns the row-wise answer for a total size [bytes], one of ``SIZES``
-    """
-    for table_bytes in SIZES:
-        base, answers = answer_each(ask(table_bytes), tuple(WAYS))
-        yield Size(table_bytes, base, tuple(answers))
 
 
 def build_explained_pass(answer: Answer) -> ExplainedPass:

@@ -40,7 +40,7 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Rep
         raise BadInputError(f"--set gpus_per_node={node} cannot be used.", where)
     frame = list_collectives(options, node)
     binary = not any(_DECIMAL.search(text) for text in options.size)
-    with advise(machine, backend, options.clock):
+    with advise(machine):
         model = CollectiveModel.load(machine, backend, options.clock, calibration)
         check_alignment(frame, str(model.calibration.backend))
         if options.explain:

@@ -10,7 +10,6 @@ import typer
 from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK
 from calibrate.machine.identity import shipped_with
-from perfmodel.cli.options import check_name, split_values
 from perfmodel.cli.output import (
     Reply,
     check_target,
@@ -28,7 +27,7 @@ from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.fields import find_doubts, limits_of
+from perfmodel.schema.fields import find_doubts
 from perfmodel.schema.files import SAMPLES_SUFFIX, invalid_fields
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
@@ -60,7 +59,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> Reply:
     result.samples["machine"] = machine.name
     warn_all([*list_unread(result.unread), *result.warnings])
     doubts = doubt_gpu(result.stack.gpu, machine, force=options.force)
-    _check_samples(result, split_values([options.accepted], "--set accepted") if options.accepted else [])
+    doubts += _doubt_samples(result)
     calibration = _fit(result, machine, "own" if out is None else out.stem)
     warn_all(doubts)
     if out is not None and samples_path is not None:
@@ -117,25 +116,13 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     return [text]
 
 
-def _check_samples(result: ImportResult, accepted: list[str]) -> None:
-    """Check that no sample is far faster or slower than any product could be.
-
-    accepted  names of limits that ``--set accepted`` sets aside
-    Limits: an unknown name; a sample beyond a limit that is not accepted -> BadInputError
-    """
-    for name in accepted:
-        check_name("--set accepted", name, [*limits_of("sample")])
+def _doubt_samples(result: ImportResult) -> list[str]:
+    """Warnings about samples that are far faster or slower than any product could be."""
     usable = result.samples[result.samples["flag"] == OK]
     if usable.empty:
-        return
+        return []
     doubted = find_doubts(*(usable[name].to_numpy(float) for name in ("payload_bytes", "time_s", "gpus")))
-    if refused := [name for name in doubted if name not in accepted]:
-        words = "\n".join(f"{name}: {doubted[name]}" for name in refused)
-        raise BadInputError(
-            f"these samples are far from any known hardware:\n{words}",
-            f"check units and log; if it is correct: --set accepted={','.join([*accepted, *refused])}",
-        )
-    warn_all([f"accepted: {name}: {text}" for name, text in doubted.items()])
+    return [f"far from any known hardware, check units and log: {text}" for text in doubted.values()]
 
 
 def list_unread(unread: list[LogLine]) -> list[str]:
@@ -198,14 +185,12 @@ def _require_fittable(result: ImportResult) -> None:
     """Raise BadInputError, with reasons, unless a sample is without a flag, out of place and modelled."""
     points = result.samples
     modelled, good = points["collective"].isin(COLLECTIVES), points["flag"] == OK
-    if (modelled & good & ~points["in_place"]).any():
-        return
-    counts = {"of no collective that is modelled": (~modelled).sum()}
-    counts |= {f"marked '{flag}': kept, not fitted": count for flag, count in _count_flags(points).items()}
-    counts |= {"in place: kept as samples, not fitted": points["in_place"].sum()}
-    reasons = [f"  {count} rows {words}" for words, count in counts.items() if count]
-    lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread, _SHOWN_UNREAD), *reasons]
-    raise BadInputError("\n".join(lines), "name other logs.")
+    if not (modelled & good & ~points["in_place"]).any():
+        counts = {"of no modelled collective": (~modelled).sum(), "in place": points["in_place"].sum()}
+        counts |= {f"marked '{flag}'": count for flag, count in _count_flags(points).items()}
+        reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items() if count]
+        lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread, _SHOWN_UNREAD), *reasons]
+        raise BadInputError("\n".join(lines), "name other logs.")
 
 
 def _count_flags(points: pd.DataFrame) -> dict[str, int]:

@@ -22,7 +22,6 @@ from perfmodel.answer.ranking import (
     answer_each,
     answer_question,
     build_explained_pass,
-    compare_sizes,
     find_fastest,
     find_ties,
     place_row_wise,
@@ -40,7 +39,7 @@ from perfmodel.question.groups import NO_POOLING, read_table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.columns import columns_record
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
-from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
+from perfmodel.report.shardings_text import SHARDING, shardings_text
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
@@ -188,11 +187,8 @@ def name_enough(question: Question) -> str:
 
 
 def _compare_all(question: Question, typed: TypedLine) -> Reply:
-    """Every sharding for the question; for equal tables, also the fastest by table size."""
+    """Every sharding for the question."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
-    free = replace(question, gpus=None)
-    ask = lambda size: answer_row_wise(replace(free, table_bytes=size))  # noqa: E731
-    sizes = list(compare_sizes(ask)) if question.tables is None else []
     fastest, file = find_fastest(answers), calibration_file(question.calibration)
     record = {
         **question.to_dict(base.basis, base.work),
@@ -204,10 +200,9 @@ def _compare_all(question: Question, typed: TypedLine) -> Reply:
         "winner": fastest.sharding,
         "undecided": [answer.sharding for answer in find_ties(answers)],
         "shardings": [columns_record(SHARDING, answer) for answer in answers],
-        "sizes": [columns_record(SIZES, size) for size in sizes],
         "calibrations": list(base.calibrations),
     }
-    return Reply(lambda: record, lambda: shardings_text(base, answers, sizes, file, typed))
+    return Reply(lambda: record, lambda: shardings_text(base, answers, file, typed))
 
 
 def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) -> dict[str, Any]:

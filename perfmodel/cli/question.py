@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from perfmodel.answer.question import Question, read_sharding
 from perfmodel.cli.options import check_distinct, check_name, settings_of, split_values
 from perfmodel.cli.output import warn
-from perfmodel.collectives.choose import choose_calibration
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
@@ -28,7 +27,7 @@ from perfmodel.question.groups import (
     read_share,
 )
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
-from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
+from perfmodel.schema.evidence import Backend
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
@@ -38,7 +37,6 @@ from perfmodel.units import format_bytes, format_count, parse_count
 _ACCEPTED = "accepted"
 _FAR = 100
 """Ratio to a machine's own rate beyond which another is doubted."""
-_SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
 _NUMBERS = [
     option
     for option in QuestionOptions.declared()
@@ -146,38 +144,24 @@ def calibration_file(calibration: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def advise(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
-    """Context in which NoCalibrationError also names libraries and clocks that have data."""
+def advise(machine: Machine) -> Iterator[None]:
+    """Context in which NoCalibrationError says where the calibrations are listed."""
     try:
         yield
     except NoKernelsError:
         raise
     except NoCalibrationError as error:
-        if library not in (*_SHIPPED_LIBRARIES, BEST):
-            raise
-        clocks = _list_clocks(machine, library)
-        if clock is not None and clocks and clock not in clocks:
-            step = f"{library} on {machine.name} has --set clock={' or '.join(clocks)}."
-        else:
-            names = [name for name in _SHIPPED_LIBRARIES if name != library and _list_clocks(machine, name)]
-            step = f"use --backend {names[0]}, " if names and library != BEST else "use "
-            step += "another --machine, or fit one from logs: perfmodel import LOG…"
-        raise NoCalibrationError(error.message, step) from None
-
-
-def _list_clocks(machine: Machine, library: str) -> list[str]:
-    """Clocks for which a shipped calibration can predict the library on ``machine``."""
-    clocks = []
-    for clock in Clock:
-        with contextlib.suppress(NoCalibrationError, ValueError):
-            choose_calibration(machine, Backend(library), clock)
-            clocks.append(str(clock))
-    return clocks
+        step = (
+            f"use another --backend, --set clock or --machine (perfmodel show calibrations {machine.name}), "
+        )
+        raise NoCalibrationError(
+            error.message, f"{step}or fit one from logs: perfmodel import LOG…"
+        ) from None
 
 
 def advised(question: Question) -> contextlib.AbstractContextManager[None]:
-    """The context ``advise`` for a question's machine, library and clock."""
-    return advise(question.machine, question.backend, question.clock)
+    """The context ``advise`` for a question's machine."""
+    return advise(question.machine)
 
 
 def check_size(question: Question, *table_bytes: float) -> None:

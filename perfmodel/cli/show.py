@@ -106,11 +106,8 @@ def _show_file(list_name: str, options: ShowOptions) -> Reply:
 
 def _show_calibration(name: str) -> Reply:
     """What a calibration holds. Limits: another name -> BadInputError that says what is like it"""
-    from perfmodel.validate.points import run_of
-
-    path = find_calibration(name)
     try:
-        calibration = load_calibration(path)
+        calibration = load_calibration(find_calibration(name))
     except BadInputError as error:
         shipped = {f"{kind} {entry}": entry for kind, how in KINDS.items() for entry in how.names()}
         shipped |= {entry: entry for entry in list_calibrations()}
@@ -122,5 +119,5 @@ def _show_calibration(name: str) -> Reply:
         raise BadInputError(message, f"what begins so:\n{lines}", allowed=error.allowed) from None
     return Reply(
         lambda: {"calibration": calibration.model_dump(mode="json")},
-        lambda: calibration_text(calibration, run=run_of(path)),
+        lambda: calibration_text(calibration),
     )

@@ -104,9 +104,6 @@ class ImportOptions(LogOptions):
     ] = None
     out: Annotated[Path | None, Opt("Calibration to write (.json).", "FILE")] = None
     force: Annotated[bool, Opt("Replace existing files, and accept logs of another GPU.")] = False
-    accepted: Annotated[
-        str | None, Opt("Limits of hardware that samples may exceed: rate_bytes_per_s.", by_set=True)
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,13 +105,10 @@ class ChipPlanOptions(OutputOptions, IdOptions):
     \b
     Examples
       perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-      perfmodel chip plan --chip ascend-910,a100-sxm --model criteo-kaggle
       perfmodel chip plan --chip h100-sxm --model tables.csv --batch 8192 --json
     """
 
-    chip: Annotated[
-        str, Opt("A shipped chip (perfmodel show chips) or a TOML file; several: NAME,NAME.", "NAME")
-    ]
+    chip: Annotated[str, Opt("A shipped chip (perfmodel show chips) or a TOML file.", "NAME")]
     model: groups.Model = None
     batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
     settings: Annotated[

@@ -15,7 +15,6 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, KernelConstants, Law
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
-from perfmodel.schema.run_files import calibrate_line
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -28,11 +27,9 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
-_MOST_NAMED = 2  # collectives on a line; if there are more, the whole library is named
 _LEAST_WIDTH = 5e-4  # of an interval; narrower intervals are not printed
-_FEW_SIZES = 10  # the quick preset has more
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
@@ -83,13 +80,11 @@ _LISTED = (
 def calibration_text(
     item: Calibration,
     machine: Machine | None = None,
-    run: Path | None = None,
     *,
     brief: bool = False,
 ) -> str:
     """The text for a calibration: summary, fitted curves with formulas, laws, kernels.
 
-    run    folder of the run that measured it, for commands that measure more; None: not known
     brief  without formulas and constants; of laws and kernels, only what they are based on
     """
     intervals = [x for curve in item.curves for x in (curve.alpha_s, curve.beta_bytes_per_s)]
@@ -117,7 +112,7 @@ def calibration_text(
                 (f"{x.collective} G={group_text(x.gpus, x.domain_gpus)}", x.formula()) for x in item.curves
             ]
             parts.append("Formulas   S is the payload of one rank\n" + facts(pairs, indent=1))
-        parts += filter(None, [_explain_unknown(item, run)])
+        parts += filter(None, [_explain_unknown(item)])
     parts += [_describe_law(law, brief) for law in item.laws]
     parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
     return "\n\n".join(parts)
@@ -188,29 +183,15 @@ _CURVES = (
 )
 
 
-def _explain_unknown(item: Calibration, run: Path | None) -> str:
-    """Why floors or rates of some curves are unknown, and the command that determines them; "" if none is."""
-    vague = [c for c in item.curves if not (c.alpha_s.known and c.beta_bytes_per_s.known)]
-    if not vague:
+def _explain_unknown(item: Calibration) -> str:
+    """What it means that floors or rates of some curves are unknown; "" if none is."""
+    if all(curve.alpha_s.known and curve.beta_bytes_per_s.known for curve in item.curves):
         return ""
-    names = ["floor"] if any(not c.alpha_s.known for c in vague) else []
-    names += ["rate"] if any(not c.beta_bytes_per_s.known for c in vague) else []
-    fewest = min(vague, key=lambda c: len(c.anchor_bytes))
-    few = len(fewest.anchor_bytes) < _FEW_SIZES
-    why = "too few" if few else "they do not reach it, or are too noisy"
-    text = (
-        f"Unknown {' or '.join(names)}: the samples do not determine it (half its 95 % interval is more than "
-        f"the value): {counted(len(fewest.anchor_bytes), 'size')} {sizes_text(fewest)}, {why}. Inside the "
-        "measured range the measured times are used; outside, the curve is rough. To determine it, measure "
-        "smaller sizes for the floor, larger ones for the rate"
+    return paragraph(
+        "Unknown: the samples do not determine it (half its 95 % interval is more than the value). Inside "
+        "the measured range the measured times are used; outside, the curve is rough. Measure smaller sizes "
+        "for a floor, larger ones for a rate."
     )
-    if run is None:
-        return paragraph(f"{text}.")
-    library, operations = str(item.backend), sorted({curve.collective for curve in vague})
-    only = library if operations[_MOST_NAMED:] else ",".join(f"{library}:{name}" for name in operations)
-    ranks = ",".join(str(gpus) for gpus in sorted({curve.gpus for curve in vague}))
-    words = ("--only", only, "--clock", str(item.clock), "--ranks", ranks)
-    return f"{paragraph(f'{text}:')}\n  {calibrate_line(run, *words, preset='--quick' if few else '')}"
 
 
 def _describe_law(law: Law, brief: bool = False) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -63,7 +63,7 @@ def chip_plan_text(plan: ChipPlan) -> str:
         )
         lines += "\n" + paragraph(f"{words} (--json has all)", 1)
     per_s = format_per_second(plan.batch / plan.time_s, "samples")
-    return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines, _count_assumed([plan])])
+    return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines, _count_assumed(plan)])
 
 
 def _list_facts(plan: ChipPlan) -> str:
@@ -91,37 +91,11 @@ def _describe_batch(plan: ChipPlan) -> str:
     return f"{counted(plan.batch, 'sample')}, {counted(len(plan.tables), 'table')} of {size}, {words}"
 
 
-def _count_assumed(plans: Sequence[ChipPlan]) -> str:
-    words = []
-    for chip in (plan.chip for plan in plans):
-        assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in chip.values.values())
-        words.append(f"{assumed} of {len(chip.values)} values (perfmodel show chips {chip.name})")
-    return paragraph(f"Modelled, without launches. Assumed are {', '.join(words)}.")
-
-
-_COMPARED: tuple[tuple[str, Callable[[ChipPlan], str]], ...] = (
-    ("time of a batch", lambda plan: format_time(plan.time_s)),
-    ("together", lambda plan: format_per_second(plan.batch / plan.time_s, "samples")),
-    ("symmetric, gathered (GM)", lambda plan: format_time(plan.baseline_s)),
-    ("as fast as that", lambda plan: format_ratio(plan.speedup)),
-    ("symmetric, best ways", lambda plan: format_time(plan.symmetric_s)),
-    ("no mapping is below", lambda plan: format_time(plan.bound_s)),
-    ("a batch waits for", lambda plan: _BUSIEST[plan.busiest]),
-)  # fmt: skip
-
-
-def chips_compared_text(plans: Sequence[ChipPlan]) -> str:
-    """The screen of plans of the same tables on several chips, side by side."""
-    chips = [plan.chip.name for plan in plans]
-    rows = [[name, *(text(plan) for plan in plans)] for name, text in _COMPARED]
-    ways = [{p.name: f"{p.way} · {counted(len(p.cores), 'core')}" for p in plan.placements} for plan in plans]
-    named = [[name, *(way[name] for way in ways)] for name in list(ways[0])[: _MOST_LINES - 2]]
-    text = table(["table", *chips], named)
-    if left := len(plans[0].tables) - len(named):
-        text += "\n" + paragraph(f"and {counted(left, 'more table')} (--json has all)", 1)
-    return "\n\n".join(
-        [paragraph(_describe_batch(plans[0])), table(["", *chips], rows), text, _count_assumed(plans)]
-    )
+def _count_assumed(plan: ChipPlan) -> str:
+    values = plan.chip.values.values()
+    assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in values)
+    where = f"perfmodel show chips {plan.chip.name}"
+    return paragraph(f"Modelled, without launches. Assumed are {assumed} of {len(values)} values ({where}).")
 
 
 def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:

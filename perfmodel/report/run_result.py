@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
@@ -15,9 +12,8 @@ from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.run import label, name_point
 from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
-from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
+from perfmodel.schema.runs import Finish, Point, PointKind, Status
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_rate, format_time
 
 if TYPE_CHECKING:
@@ -48,7 +44,6 @@ def outcome_text(
     parts = [
         fitted_text(measured),
         _list_constants(measured),
-        look_ups_text(outcome),
         facts(label("Collectives", [f"not measured here: {note}" for note in borrowed])),
         f"Warnings\n{numbered}" if numbered else "",
         "\n".join(f"{name:<7}  {text}" for name, text in pairs),  # not wrapped: file names stay whole
@@ -139,37 +134,6 @@ def _list_constants(calibrations: Sequence[Calibration]) -> str:
                 lines.append(f"{calibration.backend} {name}, {calibration.clock}: {time} {meaning}")
     parts = [*map(kernels_text, kernels.values()), facts(label("In a pass", lines))]
     return "\n\n".join(piece for piece in parts if piece)
-
-
-def look_ups_text(outcome: RunOutcome) -> str:
-    """The paper's look-ups: for each number of GPUs, times of the implementations; "" if there are none.
-
-    Times are geometric means over the works that every implementation has finished there, call by call.
-    """
-    times_s: dict[int, dict[str, dict[LookupWork, float]]] = {}
-    for point, finish in outcome.finishes:
-        eager = point.kind is PointKind.LOOKUP and point.clock is Clock.EAGER
-        if eager and point.work is not None and finish.median_s and finish.status is not Status.FAILED:
-            by_name = times_s.setdefault(point.gpus, {}).setdefault(point.implementation, {})
-            by_name[point.work] = finish.median_s
-    if not times_s:
-        return ""
-    rows = []
-    for gpus, by_name in sorted(times_s.items()):
-        works = set.intersection(*(set(times) for times in by_name.values()))
-        logs = {name: [np.log(times[work]) for work in works] for name, times in by_name.items() if works}
-        rows.append((gpus, len(works), {name: float(np.exp(np.mean(log))) for name, log in logs.items()}))
-    columns = [Column("G", lambda row: str(row[0])), Column("works", lambda row: str(row[1]))]
-    for name in dict.fromkeys(name for by_name in times_s.values() for name in by_name):
-        columns.append(Column(name, partial(_format_mean, name)))
-    note = "geometric mean of a call, over the works that all have finished"
-    if outcome.plan.world.device == "cpu":
-        note += "; on CPUs, three and fused only show that their kernels are right"
-    return f"{facts([('Look-ups', note)])}\n{columns_text(columns, rows)}"
-
-
-def _format_mean(name: str, row: tuple[int, int, dict[str, float]]) -> str:
-    return format_time(row[2][name]) if name in row[2] else "-"
 
 
 def list_warnings(outcome: RunOutcome) -> list[str]:

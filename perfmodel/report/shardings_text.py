@@ -1,4 +1,4 @@
-"""Text of ``perfmodel project --sharding all``: every sharding, and the fastest by table size."""
+"""Text of ``perfmodel project --sharding all``: every sharding of one question."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.answer.answer import Answer
-from perfmodel.answer.ranking import RUN, Size, find_fastest, find_ties
+from perfmodel.answer.ranking import RUN, find_fastest, find_ties
 from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import TORCHREC, WAYS
-from perfmodel.report.columns import Column, columns_record, columns_text
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import explain_words, provenance
 from perfmodel.report.ranking_text import Line, gpu_words, join_words, throughput_words, time_words
 from perfmodel.report.terminal import command_lines, paragraph, table
@@ -19,11 +19,10 @@ from perfmodel.units import format_bytes, format_count, format_fraction, format_
 def shardings_text(
     base: Answer,
     answers: Sequence[Answer | Impossible],
-    sizes: Sequence[Size],
     calibration_file: str | None,
     line: Line,
 ) -> str:
-    """The text of ``perfmodel project --sharding all``: the fastest sharding, all of them, and by size.
+    """The text of ``perfmodel project --sharding all``: the fastest sharding, and all of them.
 
     base  the row-wise projection of the same question;  line  the command line that was typed
     """
@@ -33,10 +32,6 @@ def shardings_text(
         paragraph(f"row-wise: {gpu_words(base)}"),
         _list_shardings(answers),
     ]
-    if sizes:
-        title = "Which wins where (as many GPUs as each size needs"
-        title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
-        parts.append(f"{paragraph(title)}\n{columns_text(SIZES, sizes)}")
     parts.append(provenance(best, calibration_file))
     explain = line.text(("as_json", "sharding"), ["--sharding", best.sharding, *explain_words(best)])
     parts.append(f"The equation behind the longest step:\n{command_lines(explain)}")
@@ -147,42 +142,3 @@ SHARDING = (
     ),
 )
 """Columns of the comparison of shardings."""
-
-
-def _name_winner(size: Size) -> str:
-    if size.base.gpus == 1:
-        return "fits one GPU"
-    return "≈ " * bool(size.undecided) + size.best.sharding if size.best.fits else "none fits"
-
-
-def _name_leading(size: Size) -> str | None:
-    lead = find_fastest_run(size.answers)
-    return lead.sharding if lead else None
-
-
-def _show_leading(size: Size) -> str:
-    """The fastest sharding that TorchRec runs, and its slowdown: what ``project`` leads with at this size."""
-    lead = find_fastest_run(size.answers)
-    if size.base.gpus == 1:
-        return ""
-    return f"{lead.sharding} {format_ratio(lead.slowdown)}" if lead else "none fits"
-
-
-_WINNER: dict[str, Callable[[Size], Any]] = {
-    "winner": lambda size: size.best.sharding,
-    "undecided": lambda size: [answer.sharding for answer in size.undecided],
-    "shardings": lambda size: [columns_record(SHARDING, answer) for answer in size.answers],
-    "leading": _name_leading,
-}
-SIZES = (
-    Column(
-        "tables",
-        lambda size: format_bytes(size.table_bytes, binary=False),
-        data={"table_bytes": lambda size: size.table_bytes, "gpus": lambda size: size.base.gpus},
-    ),
-    Column("GPUs", lambda size: format_count(size.base.gpus)),
-    Column("wins", _name_winner, left=True, data=_WINNER),
-    Column("slowdown", lambda size: format_ratio(size.best.slowdown) if size.best.fits else ""),
-    Column(f"{TORCHREC}'s", _show_leading, left=True),
-)
-"""Columns of the comparison by table size."""

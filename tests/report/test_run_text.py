@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +19,11 @@ from perfmodel.report.run import (
     name_point,
     progress_text,
 )
-from perfmodel.report.run_result import fitted_text, look_ups_text, select_measured
+from perfmodel.report.run_result import fitted_text, select_measured
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 HOST = Host("cpu-acme-2", False, "ACME", 2, 2)
 A2A = Point(
@@ -176,41 +175,3 @@ def test_a_plain_line_now_and_then_in_a_pipe(
     seen = capsys.readouterr()
     assert len(seen.err.splitlines()) == 60 / waiting_line._PLAIN_EVERY_S
     assert "\r" not in seen.err and seen.out == ""
-
-
-def look_up(implementation: str, gpus: int, batch: int, seconds: float | None) -> tuple[Point, Finish]:
-    point = Point(
-        kind=PointKind.LOOKUP,
-        operation="row_wise",
-        implementation=implementation,
-        clock=Clock.EAGER,
-        gpus=gpus,
-        gpus_per_node=gpus,
-        work=LookupWork(batch=batch, tables=2, pooling=4, dim=32, rows=8),
-    )
-    status = Status.FAILED if seconds is None else Status.OK
-    return point, Finish(key=point.key, status=status, median_s=seconds)
-
-
-def test_look_ups_are_compared_over_what_all_have_finished() -> None:
-    """On 2 GPUs the second work of fused failed: 1 ms and 4 ms are those of the first; on 4 it is 2 ms."""
-    finishes = [
-        look_up("torchrec", 2, 8, 1e-3),
-        look_up("torchrec", 2, 16, 9e-3),
-        look_up("fused", 2, 8, 4e-3),
-        look_up("fused", 2, 16, None),
-        look_up("torchrec", 4, 8, 1e-3),
-        look_up("torchrec", 4, 16, 4e-3),
-    ]
-    world = SimpleNamespace(device="cuda")
-    outcome: Any = SimpleNamespace(finishes=finishes, plan=SimpleNamespace(world=world))
-    lines = [line.split() for line in look_ups_text(outcome).splitlines()]
-    assert lines[-3:] == [
-        ["G", "works", "torchrec", "fused"],
-        ["2", "1", "1.00", "ms", "4.00", "ms"],
-        ["4", "2", "2.00", "ms", "-"],
-    ]
-    world.device = "cpu"
-    assert "only show that their kernels are right" in " ".join(look_ups_text(outcome).split())
-    outcome.finishes = []
-    assert look_ups_text(outcome) == ""
