@@ -188,7 +188,7 @@ def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None
     if planned is not None:
         parts = [f"a sharding for each table, as {TORCHREC} runs it"]
         parts.append(f"{answer.sharding} for all: {format_time(answer.time_s)}")
-    near = [f"{other.sharding} ({format_time(other.time_s)})" for other in ranking.as_good]
+    near = [f"{answer_near.sharding} ({format_time(answer_near.time_s)})" for answer_near in ranking.as_good]
     if near and planned is None:
         parts.append(f"{join_words(near)} may be as fast")
     if ranking.unknown:

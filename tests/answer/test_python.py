@@ -13,10 +13,13 @@ import pytest
 
 import perfmodel
 from perfmodel.errors import BadInputError
+from perfmodel.explore.answers import compute_answer
+from perfmodel.explore.texts import QuestionTexts
 from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import Opt
 
-PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).parents[2] / "docs"
+PAGE = (PAGES / "python.md").read_text(encoding="utf-8")
 _TEN: dict[str, Any] = {"table_bytes": 10e12}
 _DLRM: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
 _ONE_TB: dict[str, Any] = {"table_bytes": 1e12, "table_count": 32, "dim": 64}
@@ -53,19 +56,35 @@ def typed(asked: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=str)
-def test_python_answers_as_the_commands(cli: Any, asked: dict[str, Any]) -> None:
-    """A question has one answer through all doors: project, sweep and Python."""
+def test_a_question_has_one_answer_through_all_doors(cli: Any, asked: dict[str, Any]) -> None:
+    """``project``, ``perfmodel.project``, ``perfmodel.sweep``, and what the pages of report and explore show."""
     words = typed(asked)
     said = json.loads(cli("project", *words, "--json").out)
     (row,) = perfmodel.project(**asked).to_dict(orient="records")
-    at = words.index("--objective") if "--objective" in words else len(words)
-    objective = ("--set", f"objective={words[at + 1]}") if at < len(words) else ()
-    of_sweep = [*words[:at], *objective, *words[at + 2 :]]
-    (swept,) = json.loads(cli("sweep", *of_sweep, "--json").out)["rows"]
+    named = {"model" if name == "tables" else name: value for name, value in asked.items()}
+    (swept,) = perfmodel.sweep(**named).to_dict(orient="records")
     assert row["sharding"] == swept["sharding"] == (said.get("sharding") or "row-wise")
-    assert swept["time_s"] == pytest.approx(said["time_s"], rel=1e-12)
     for name in ("gpus", "time_s", "low_s", "high_s", "slowdown", "baseline_time_s", "throughput_ratio"):
         assert row[name] == pytest.approx(said[name], rel=1e-12), name
+        assert swept[name] == pytest.approx(said[name], rel=1e-12), name
+    names = {option.keyword: option.name for option in QuestionOptions.declared()} | {"tables": "model"}
+    texts = {names[name]: str(value) for name, value in asked.items()}
+    page = compute_answer(QuestionTexts(tuple(texts.items()))).answer
+    assert page.time_s == pytest.approx((said.get("planned") or said)["time_s"], rel=1e-12)
+
+
+def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
+    words = ("--table-size", "1TB,2TB", "--batch", "128", "--set", "nic_bytes_per_s=100GB/s")
+    said = json.loads(cli("sweep", *words, "--json").out)["rows"]
+    frame = perfmodel.sweep(table_bytes=[1e12, 2e12], batch=128, settings={"nic_bytes_per_s": "100GB/s"})
+    assert frame["time_s"].tolist() == [row["time_s"] for row in said]
+    log = str(PAGES / "examples" / "half_the_cards.log")
+    assert perfmodel.check(log)["outside"] == json.loads(cli("check", log, "--json").out)["outside"] == 2
+    for wrong, message in (({"table_size": "10Tb"}, "^table_size 10Tb"), ({"tabel": 1}, "argument 'tabel'")):
+        with pytest.raises(BadInputError, match=message):
+            perfmodel.sweep(**wrong)
+    with pytest.raises(BadInputError, match="leave id_bytes out"):
+        perfmodel.project(table_bytes=10e12, id_bytes=4)
 
 
 def test_forty_questions_are_asked() -> None:
@@ -109,6 +128,7 @@ def shown() -> dict[str, Any]:
 def test_the_pages_collective_is_that_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
     words = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "128")
     said = json.loads(cli("collective", *words, "--json").out)
+    assert perfmodel.collective(op="all_to_all", size=2**30, gpus=128)["time_s"].item() == said["time_s"]
     (row,) = shown["perfmodel.predict_collectives"].to_dict(orient="records")
     assert [row[name] for name in ("time_s", "low_s", "high_s")] == pytest.approx(
         [said[name] for name in ("time_s", "low_s", "high_s")]

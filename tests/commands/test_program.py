@@ -231,7 +231,6 @@ HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.pl
     "line",
     [
         "project --table-size 10Tb",
-        "report --table-size 10Tb",
         "sweep --table-size 10Tb",
         "project --table-size 10TB --batch many",
         "plan --model criteo-kaggle --gpus x",

@@ -54,20 +54,14 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     [
         (("--table-size", "10Tb"), ("terabits or terabytes?", "write 10TB (10·10¹² bytes)")),
         (("--table-size", "-1TB"), ("--table-size -1TB", "negative")),
-        (("--table-size", "0"), ("zero",)),
-        (("--table-size", "lots"), ("--table-size lots",)),
         (("--gpus", "0"), ("--gpus 0", "zero")),
-        (("--gpus", "2.5"), ("whole number",)),
         (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
         (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
         (("--table-size", "1TB", "--set", "clock=wall"), ("wall", "stream")),
         (("--table-size", "1TB", "--set", "dtype=fp12"), ("fp12", "fp16")),
-        (("--table-size", "1TB", "--set", "id_dtype=int9"), ("int9", "int64")),
         (("--table-size", "1TB", "--set", "reserve=100%"), ("reserve 100% leaves",)),
         (("--table-size", "1TB", "--tables", "100001"), ("--tables 100001 is more", "at most 100000")),
         (("--table-size", "1TB", "--pooling", "-2"), ("--pooling -2 is negative", "for example 1 or 32.5")),
-        (("--table-size", "1TB", "--pooling", "85%"), ("--pooling 85% is not a number",)),
-        (("--table-size", "1TB", "--set", "nic=1"), ("nic",)),
         (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
         (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
         (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
@@ -131,20 +125,10 @@ def test_a_calibration_of_ones_own_is_named_and_brings_its_machine(cli: Any, tmp
     assert partial.code == 0 and " ".join(partial.err.split()).count("is partial") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "part", "absent"),
-    [
-        (("--set", "clock=device"), 3, "nccl on l40s-pcie has --set clock=stream", "--backend nccl"),
-        (("--backend", "nvshmem"), 3, "use --backend nccl", "--backend nvshmem"),
-        (("--backend", "NCCL"), 2, "did you mean nccl?", "best?"),
-    ],
-)
-def test_advice_is_never_what_was_just_used(
-    cli: Any, words: tuple[str, ...], code: int, part: str, absent: str
-) -> None:
-    outcome = cli("project", "--table-size", "100GB", "--machine", "l40s-pcie", *words)
-    assert outcome.code == code
-    assert part in outcome.err and absent not in outcome.err
+def test_a_library_without_a_calibration_names_what_there_is(cli: Any) -> None:
+    for words in (("--set", "clock=device"), ("--backend", "nvshmem")):
+        outcome = cli("project", "--table-size", "100GB", "--machine", "l40s-pcie", *words)
+        is_an_error(outcome, 3, "perfmodel show calibrations l40s-pcie", "perfmodel import LOG")
 
 
 def test_limits_are_said_in_words(cli: Any) -> None:
@@ -163,10 +147,7 @@ def test_limits_are_said_in_words(cli: Any) -> None:
         (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
         (("sweep", "--table-size", "1TB.."), ("--table-size 1TB.. is no range", "two dots")),
         (("sweep", "--table-size", "1..64TB"), ("1..64TB is no range", "have their units")),
-        (("sweep", "--table-size", "1TB...64TB"), ("1TB...64TB is no range",)),
-        (("sweep", "--gpus", "..8"), ("--gpus ..8 is no range", "--gpus 8..128")),
         (("project", "--gpus", "16", "--explain", "all-to-all-idz"), ("did you mean all-to-all-ids",)),
-        (("sweep", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
     ],
 )  # fmt: skip
 def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
