@@ -57,7 +57,7 @@ def typed(asked: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=str)
 def test_a_question_has_one_answer_through_all_doors(cli: Any, asked: dict[str, Any]) -> None:
-    """``project``, ``perfmodel.project``, ``perfmodel.sweep``, and what the pages of report and explore show."""
+    """``project``, ``perfmodel.project`` and ``sweep``, and what the pages of report and explore show."""
     words = typed(asked)
     said = json.loads(cli("project", *words, "--json").out)
     (row,) = perfmodel.project(**asked).to_dict(orient="records")
