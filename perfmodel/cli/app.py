@@ -23,8 +23,9 @@ Examples
   perfmodel COMMAND --help
 
 Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 4 no such hardware or a rank was lost (run it
-again), 5 too noisy (--strict), 6 outside a validation band, 130 stopped, 1 a bug (-v shows the
-traceback). The answer goes to stdout, warnings and progress to stderr.
+again), 5 too noisy (--strict), 6 outside a validation band, 130 stopped, 1 a bug. The answer goes to
+stdout, warnings and progress to stderr. -v, anywhere on the line, shows all of an answer of project, an
+import's constants, and an error's traceback.
 """
 
 ON_CHIP = """One chip of many cores: which way to look up which table, and on which core?
@@ -177,17 +178,8 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and commit."),
     ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="Show all of an answer of project, an import's constants, an error's traceback (anywhere on "
-            "the line).",
-        ),
-    ] = False,
 ) -> None:
-    """Options of the program itself. ``perfmodel.cli.main`` takes ``--verbose`` out of the words before."""
+    """Options of the program itself; ``perfmodel.cli.running`` takes ``-v`` out of the words before."""
 
 
 def build_program() -> TyperGroup:

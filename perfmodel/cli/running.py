@@ -109,5 +109,6 @@ def _report_usage(error: Exception, arguments: list[str]) -> int:
         flag = getattr(error, "option_name", None)
         settable = [option.name for option in command.asks.declared() if option.by_set]
         steps += [f"write --set {name}=VALUE." for name in settable if name_flag(name) == flag]
+        steps += ["tables are --model there: --model NAME or FILE."] if flag == "--tables" else []
     steps.append(f"see {context.command_path if context else 'perfmodel'} --help")
     return fail(BadInputError(message, "\n".join(steps)), verbose=False)

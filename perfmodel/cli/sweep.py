@@ -158,12 +158,9 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
     for text in texts:
         name, _, price = (piece.strip() for piece in text.partition("="))
         amount, currency = parse_price(price, f"--price {name}")
-        if name not in machines or name in prices:
-            why = "is given twice" if name in prices else "is not one of --machine"
-            step = f"one price for each of {', '.join(machines)}."
-            raise BadInputError(f"--price {text}: {name} {why}.", step)
-        if amount > _MOST_PRICE:
-            raise BadInputError(f"--price {text} is too high.", f"at most {_MOST_PRICE:.0f} an hour.")
+        if name not in machines or name in prices or amount > _MOST_PRICE:
+            step = f"one price for each of {', '.join(machines)}, at most {_MOST_PRICE:.0f} an hour."
+            raise BadInputError(f"--price {text} is of no machine here, its second, or too high.", step)
         prices[name] = amount
         currencies.add(currency)
     if len(currencies) > 1:

@@ -180,15 +180,15 @@ def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
     if not ranking.best and base.table_count > MOST_COMPARED:
-        changes_most = format_count(MOST_COMPARED)
-        return f"other shardings of more than {changes_most} tables are compared by --sharding all alone"
+        limit = format_count(MOST_COMPARED)
+        return f"other shardings of more than {limit} tables are compared by --sharding all alone"
     if not ranking.best:
         return ranking.enough
     parts = [f"{answer.sharding}, as {TORCHREC} runs it"]
     if planned is not None:
         parts = [f"a sharding for each table, as {TORCHREC} runs it"]
         parts.append(f"{answer.sharding} for all: {format_time(answer.time_s)}")
-    near = [f"{answer_near.sharding} ({format_time(answer_near.time_s)})" for answer_near in ranking.as_good]
+    near = [f"{peer.sharding} ({format_time(peer.time_s)})" for peer in ranking.as_good]
     if near and planned is None:
         parts.append(f"{join_words(near)} may be as fast")
     if ranking.unknown:

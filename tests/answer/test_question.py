@@ -80,7 +80,7 @@ def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
     again = json.loads(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}", "--json").out)
     assert again["time_s"] == found["time_s"] and again["batch"] == 1024
     text = " ".join(cli("project", "--table-size", "10TB", "--set", f"global_batch={total}").out.split())
-    assert f"1 024 samples on each GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
+    assert f"1 024 samples a GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
     refused = cli("project", "--table-size", "10TB", "--set", f"global_batch={total + 1}")
     assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
 

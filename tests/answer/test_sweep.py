@@ -121,7 +121,7 @@ def test_it_cannot_tell_exactly_where_bands_overlap(cli: Any) -> None:
             assert row["ratio"] == pytest.approx(row[key] / first[key])
             decided.add(row["decided"])
         text = cli(*COMPARED, *words).out
-        assert text.count("cannot tell") == sum(not row["decided"] for row in others)
+        assert text.count(" ≈") == sum(not row["decided"] for row in others)
     assert decided == {True, False}
 
 
@@ -162,7 +162,7 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
     [
         ("--by time --price h100-sxm-ib=2.5", "a price needs a unit. write 2.5USD/GPU/h."),
         ("--by time --price h100-sxm-ib=2.5USD/h", "'USD/h' is no price of a GPU. write 2.5USD/GPU/h."),
-        ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "b200-sxm-ib is not one of --machine."),
+        ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "one price for each of h100-sxm-ib,"),
         ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72."),
         ("--by cost", "--by cost: no price of h100-sxm-ib."),
         ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 10000 an hour."),
@@ -172,7 +172,7 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
         ),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price h100-sxm-ib=3USD/GPU/h",
-            "h100-sxm-ib is given twice.",
+            "is of no machine here, its second, or too high.",
         ),
         ("--by speed", "known: cost, throughput, time."),
         ("--by time --dim 16,32 --batch 8,9", "several batch, dim."),
@@ -192,7 +192,6 @@ def test_what_cannot_be_compared_is_refused(words: str, says: str, cli: Any) -> 
     [
         "sweep --table-size 1TB --machine h100-sxm-ib,h200-sxm-ib,h100-sxm-ib",
         "sweep --table-size 1TB --machine h100-sxm-ib,own.toml",
-        "chip plan --model criteo-kaggle --chip ascend-910,ascend-910",
     ],
 )
 def test_a_machine_named_twice_is_refused(
@@ -272,10 +271,8 @@ def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli
         ("project --table-size 10TB --max-latency 2h", "at most 1h."),
         ("project --table-size 10TB --max-latency 9ms --batch 8", "--max-latency and --batch cannot"),
         ("project --table-size 10TB --max-latency 9ms --set global_batch=144", "--set global_batch cannot"),
-        ("project --table-size 10TB --max-latency 9ms --sharding all", "name one of them."),
+        ("project --table-size 10TB --max-latency 9ms --sharding all", "name one sharding."),
         ("project --table-size 10TB --max-latency 9ms --gpus 8", "--gpus 144 fits"),
-        ("sweep --table-size 10TB --set max_latency=9ms --batch 8,9", "--set max_latency and --batch cannot"),
-        ("sweep --table-size 10TB --set max_latency=1us", "or take longer than max_latency."),
     ],
 )
 def test_what_no_batch_meets_is_refused(line: str, says: str, cli: Any) -> None:

@@ -170,17 +170,6 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
     )
 
 
-def test_each_size_has_the_answer_of_its_question(capsys: pytest.CaptureFixture[str]) -> None:
-    """The opponent: ``project`` for that size. 696 GPUs hold the rows of 50 TB, but no buffers."""
-    words = ("--tables", "200", "--json")
-    sizes = json.loads(printed(capsys, "--table-size", "10TB", "--sharding", "all", *words)[1])["sizes"]
-    large = {size["table_bytes"]: size for size in sizes}
-    for size in (10e12, 50e12):
-        answer = json.loads(printed(capsys, "--table-size", f"{size:.0f}", *words)[1])
-        assert (large[size]["gpus"], large[size]["leading"]) == (answer["gpus"], answer["sharding"])
-    assert large[50e12]["gpus"] == 712
-
-
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = run(["project", *words])
     captured = capsys.readouterr()

@@ -30,7 +30,7 @@ def test_more_samples_where_latency_rules() -> None:
     assert more.after == pytest.approx(larger.slowdown, rel=1e-6)  # its tables are the same
     gain = 4 * p.time_s / larger.time_s
     assert gain == pytest.approx(4, rel=2e-3)
-    assert more.label == "4× the batch, 4.00× the samples/s"
+    assert more.label == "4× batch, 4.00× samples/s"
 
 
 @pytest.mark.parametrize(

