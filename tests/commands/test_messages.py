@@ -197,20 +197,6 @@ def test_plain_values_for_json() -> None:
     assert simplify(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "out.csv"
-    target.write_text("old")
-
-    def broken(path: Path) -> None:
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(BadInputError, match="no space left"):
-        write_whole(target, broken)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_latest_is_pinned_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "latest_run", lambda: Path("runs/mine"))
     line = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest")),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from perfmodel import __version__
 from perfmodel.cli import app, main, show
 from perfmodel.cli.app import COMMANDS
 from perfmodel.errors import NoCalibrationError
-from perfmodel.schema import machine as machines
 
 MAIN = f"{sys.executable} -m perfmodel"
 
@@ -247,20 +245,6 @@ def test_a_bad_value_loads_nothing_that_computes(line: str) -> None:
     assert done.returncode == 2, done.stderr
     assert "10Tb is ambiguous" in done.stderr or "is not a whole number" in done.stderr
     assert not [name for name in done.stdout.split() if name in HEAVY]
-
-
-def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
-    code = "from perfmodel.schema.machine import load_machine as m; print(m('h100-sxm-ib').gpus_per_node)"
-    root = str(Path(machines.__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "8"
 
 
 _CODE = """
