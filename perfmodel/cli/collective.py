@@ -53,8 +53,8 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Rep
         if options.gates:
             rows = frame.itertuples(index=False, name=None)
             gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
-            record = {"gates": [gate._asdict() for gate in gates]}
-            return Reply(lambda: record, lambda: gates_text(gates, binary=binary))
+            records = [gate._asdict() for gate in gates]
+            return Reply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
         answers, missing = _predict(frame, model, leave_out=split_values(options.op, "--op") == [_ALL])
     if missing:
         warn(f"{backend} has no {', '.join(missing)} on {machine.name}: left out")
@@ -103,7 +103,7 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least_bytes * split["gpus"]]
     if len(short):
-        worst = short.loc[(short["payload_bytes"] / short["gpus"]).idxmin()]
+        worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]
         size, ranks, largest = int(worst["payload_bytes"]), int(worst["gpus"]), int(split["gpus"].max())
         limit = f"{library.upper()}'s {least_bytes} B alignment" if ring else "one byte"
         raise BadInputError(

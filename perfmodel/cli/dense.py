@@ -33,11 +33,11 @@ def parse_dense(text: str, machine: str) -> DenseFile | GivenTime:
     except BadInputError as error:
         step = "write a time of a batch (3ms), or a name (dlrm-dcnv2)."
         raise BadInputError(str(error.message), step) from None
-    error = parse_ratio(error_text, f"--dense {text}: the error") if apart else 0.0
-    if not _LEAST_S <= time_s <= _MOST_S or error >= 1:
+    spread = parse_ratio(error_text, f"--dense {text}: the error") if apart else 0.0
+    if not _LEAST_S <= time_s <= _MOST_S or spread >= 1:
         step = "from 1ns to 1h for a batch, with an error of less than 100 %, e.g. 3ms±10%."
         raise BadInputError(f"--dense {text} is not what this model covers.", step)
-    return GivenTime(time_s, error)
+    return GivenTime(time_s, spread)
 
 
 def whole_of(answer: Planned, layers: DenseFile | GivenTime | None) -> WholeStep | None:

@@ -23,7 +23,8 @@ _OF_SCREEN = ("as_json", "out", "explain", "gates")
 
 def sweep(**options: Any) -> pd.DataFrame:
     """The rows of ``perfmodel sweep``: options as texts, numbers in SI units, or lists of them."""
-    return _call(SweepOptions, options, lambda typed: compute_rows(typed)[0])
+    frame: pd.DataFrame = _call(SweepOptions, options, lambda typed: compute_rows(typed)[0])
+    return frame
 
 
 def collective(**options: Any) -> pd.DataFrame:

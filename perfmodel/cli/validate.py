@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from perfmodel.cli.options import LEAVE_ONE, apart
@@ -29,7 +31,9 @@ def validate(context: typer.Context, options: ValidateOptions) -> Reply:
         passes = compare_run(folder)
         steps, verdicts = compare_steps(passes), judge_run(passes)
         records = {"passes": passes.drop(columns="key"), "steps": steps}
-        record = {"run": str(folder)} | {k: frame.to_dict(orient="records") for k, frame in records.items()}
+        record: dict[str, Any] = {"run": str(folder)} | {
+            k: frame.to_dict(orient="records") for k, frame in records.items()
+        }
         text = own_run_text(passes, steps, verdicts)
     else:
         verdicts = judge(paper=options.paper, held_out=options.held_out)

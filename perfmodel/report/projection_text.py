@@ -188,9 +188,8 @@ def change_table(
             rows.append([name, *cells, option])
     headers = ("", title, "time", "95 % band", "evidence", "")
     if narrow:  # the group, and below it each change and its option, in one column
-        headers = headers[1:5]
         rows = [[row[0] or f" {row[1]}", *row[2:5]] for row in rows]
-        return table(headers, rows, left=(0, 3), indent=0, drop=(3,))
+        return table(headers[1:5], rows, left=(0, 3), indent=0, drop=(3,))
     return table(headers, rows, left=(0, 1, 4, 5), indent=0)
 
 

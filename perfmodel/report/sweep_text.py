@@ -36,11 +36,11 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     """
     fitting = frame[frame["fits"]] if frame["fits"].any() else frame
     by_time = frame["machine"].nunique() > 1
-    key, quantity, form = ("time_s", "time of a batch", format_time)
-    ends, of = ("Fastest", "Slowest"), ""
+    key, quantity, ends, of = "time_s", "time of a batch", ("Fastest", "Slowest"), ""
     if not by_time:
-        key, quantity, form = ("slowdown", "slowdown", format_ratio)
-        ends, of = ("Least slowed", "Most slowed"), " the time of one GPU with all rows"
+        key, quantity, ends = "slowdown", "slowdown", ("Least slowed", "Most slowed")
+        of = " the time of one GPU with all rows"
+    form = format_time if by_time else format_ratio
     ordered = fitting.sort_values(key, kind="stable")
     low, high = (form(float(ordered[key].iloc[place])) for place in (0, -1))
     median = form(float(ordered[key].median()))
