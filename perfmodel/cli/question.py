@@ -83,24 +83,13 @@ def find_calibration(text: str, backend: str | None = None, clock: str | None = 
     """The calibration that ``--calibration`` means: a shipped id, or a file, also for ``latest`` and a run.
 
     backend, clock  as typed; they choose among the calibrations of a run
-    Limits: ``best`` with a run -> BadInputError that lists the run's libraries
     """
     if text in list_calibrations():
         return text
-    from perfmodel.schema.run_files import calibration_in, calibrations_of, run_folder
+    from perfmodel.schema.run_files import calibration_in, run_folder
 
     folder = run_folder(text)
-    if folder is None:
-        return text
-    if backend == BEST:
-        calibration_in(folder, None, clock)
-        held = dict.fromkeys(str(entry.backend) for entry in calibrations_of(folder).values())
-        raise BadInputError(
-            f"--backend best compares the shipped NCCL and NVSHMEM, not a run; --calibration {text} holds "
-            f"{', '.join(held)}.",
-            f"use {' or '.join(f'--backend {name}' for name in held)} with --calibration {text}.",
-        )
-    return str(calibration_in(folder, backend, clock))
+    return text if folder is None else str(calibration_in(folder, backend, clock))
 
 
 def _find_machine(loaded: Calibration, calibration: str) -> str:
