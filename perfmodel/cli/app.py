@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from perfmodel import __version__
-from perfmodel.cli.output import Reply, emit, print_reply
+from perfmodel.cli.output import CommandReply, emit, print_reply
 from perfmodel.question.spec import TURNS, Arg, CommandOptions, Declared
 
 HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
@@ -63,7 +63,7 @@ _PLACES = {
 }
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group whose commands are ``Unloaded`` until one of them is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -128,7 +128,7 @@ def build_command(path: str) -> TyperCommand:
         context.params.update(vars(options))
         context.meta["by_set"] = by_set
         answer = load_object(_PLACES.get(path, f"cli.{path}.{path}"))(context, options)
-        if isinstance(answer, Reply):
+        if isinstance(answer, CommandReply):
             print_reply(path, answer, as_json=values["as_json"])
         return answer
 
@@ -185,7 +185,7 @@ def _options(
 def build_program() -> TyperGroup:
     """The program, with the commands of ``COMMANDS`` and their groups."""
     root = typer.Typer(
-        cls=Group,
+        cls=CommandGroup,
         callback=_options,
         help=HELP,
         add_completion=False,
@@ -196,7 +196,7 @@ def build_program() -> TyperGroup:
     )
     program = typer.main.get_command(root)
     assert isinstance(program, TyperGroup)
-    chip = Group(name="chip", help=ON_CHIP, no_args_is_help=True, rich_markup_mode=None)
+    chip = CommandGroup(name="chip", help=ON_CHIP, no_args_is_help=True, rich_markup_mode=None)
     chip.short_help = ON_CHIP.partition("\n")[0]
     for path in COMMANDS:
         group, _, name = path.partition(" ")

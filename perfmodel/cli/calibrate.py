@@ -8,7 +8,7 @@ from calibrate.planning.measurement_plan import Request
 from calibrate.providers import CLOCKS
 from perfmodel.cli import measuring
 from perfmodel.cli.options import check_name, count_values, size_values, split_values
-from perfmodel.cli.output import Reply
+from perfmodel.cli.output import CommandReply
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import CalibrateOptions
@@ -21,7 +21,7 @@ LEAST_NOISE = 1e-4
 """Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
 
 
-def calibrate(context: typer.Context, options: CalibrateOptions) -> Reply | None:
+def calibrate(context: typer.Context, options: CalibrateOptions) -> CommandReply | None:
     """Measure this machine, and fit a calibration; or show only the plan of the run."""
     with measuring.let_rank_zero_speak():
         check_name("--device", options.device, DEVICES)

@@ -13,7 +13,7 @@ from calibrate.importers import ImportResult, check_given, import_logs
 from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
 from calibrate.machine.identity import gpu_machine
 from perfmodel.cli.imports import doubt_gpu, list_unread
-from perfmodel.cli.output import Reply, check_target, note, warn_all
+from perfmodel.cli.output import CommandReply, check_target, note, warn_all
 from perfmodel.cli.question import calibration_file, choose
 from perfmodel.collectives.choose import choose_nearest
 from perfmodel.collectives.estimate import CollectiveModel
@@ -38,7 +38,7 @@ _NETWORKS = {  # in the output of NCCL_DEBUG=INFO
 }
 
 
-def check(context: typer.Context | None, options: CheckOptions) -> Reply:
+def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
     """Compare benchmark logs with the band of similar clusters: which are abnormal, and why."""
     from perfmodel.validate.reasons import find_facts, find_reasons, find_settings
 
@@ -67,7 +67,7 @@ def check(context: typer.Context | None, options: CheckOptions) -> Reply:
         write_whole_text(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
     explained = [(series, find_reasons(series, curves)) for series in curves]
     facts, settings = find_facts(curves), find_settings(curves)
-    return Reply(
+    return CommandReply(
         lambda: {
             "outside": sum(series.abnormal for series in curves),
             "curves": [record_series(series, reasons) for series, reasons in explained],

@@ -6,7 +6,7 @@ import typer
 
 from perfmodel.chip.plan import plan_chip
 from perfmodel.cli.options import settings_of
-from perfmodel.cli.output import Reply
+from perfmodel.cli.output import CommandReply
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.question.plans import CHIP_EXAMPLE, ChipPlanOptions
@@ -16,7 +16,7 @@ from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import parse_count
 
 
-def plan(context: typer.Context, options: ChipPlanOptions) -> Reply:
+def plan(context: typer.Context, options: ChipPlanOptions) -> CommandReply:
     """Search which core of a chip looks up which table in which way."""
     if options.model is None:
         step = "give --model, e.g. --model criteo-kaggle (perfmodel show models)"
@@ -32,4 +32,4 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> Reply:
         "table_bytes": tables.total_bytes,
         "chips": [chip_plan_record(plan)],
     }
-    return Reply(lambda: record, lambda: chip_plan_text(plan))
+    return CommandReply(lambda: record, lambda: chip_plan_text(plan))

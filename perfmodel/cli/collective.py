@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from perfmodel.cli.options import check_explained, count_values, read_collective, size_values, split_values
-from perfmodel.cli.output import Reply, note, warn
+from perfmodel.cli.output import CommandReply, note, warn
 from perfmodel.cli.question import advise, calibration_file, choose
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
@@ -28,7 +28,7 @@ _NCCL_ALIGNMENT_BYTES = 16
 _DECIMAL = re.compile(r"\d\s*[kKMGTP]B\b")  # a size that was typed in SI units
 
 
-def collective(context: typer.Context | None, options: CollectiveOptions) -> Reply:
+def collective(context: typer.Context | None, options: CollectiveOptions) -> CommandReply:
     """Predict collectives."""
     check_explained(options.explain, gates=options.gates)
     machine, backend, calibration = choose(vars(options))[0]
@@ -49,12 +49,12 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Rep
             if len(frame) != 1:
                 raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
             name, size, gpus, node = frame.iloc[0]
-            return Reply.explain(explain_collective(model, name, float(size), int(gpus), int(node)))
+            return CommandReply.explain(explain_collective(model, name, float(size), int(gpus), int(node)))
         if options.gates:
             rows = frame.itertuples(index=False, name=None)
             gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
             records = [gate._asdict() for gate in gates]
-            return Reply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
+            return CommandReply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
         answers, missing = _predict(frame, model, leave_out=split_values(options.op, "--op") == [_ALL])
     if missing:
         warn(f"{backend} has no {', '.join(missing)} on {machine.name}: left out")
@@ -72,7 +72,7 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Rep
         "results": results,
     }
     where = origin(model.calibration_id, file)
-    return Reply(lambda: record, lambda: collective_text(answers, where, machine, binary=binary))
+    return CommandReply(lambda: record, lambda: collective_text(answers, where, machine, binary=binary))
 
 
 def list_collectives(options: CollectiveOptions, per_node: int) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK
 from calibrate.machine.identity import shipped_with
 from perfmodel.cli.output import (
-    Reply,
+    CommandReply,
     check_target,
     is_verbose,
     note,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SHOWN_UNREAD = 5
 
 
-def import_logs_of(context: typer.Context, options: ImportOptions) -> Reply:
+def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandReply:
     """Fit a calibration to benchmark logs, and write it with its samples."""
     out = options.out
     samples_path = None if out is None else out.with_name(out.name.removesuffix(".json") + SAMPLES_SUFFIX)
@@ -68,7 +68,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> Reply:
         note(f"wrote {out} and {samples_path}")
         note(f"all constants:\n  perfmodel show {shlex.quote(str(out))}")
     head = f"{len(result.samples)} samples of {result.stack}: {_count_fitted(result.samples, calibration)}"
-    return Reply(
+    return CommandReply(
         lambda: {
             "calibration": calibration.model_dump(mode="json"),
             "samples": len(result.samples),

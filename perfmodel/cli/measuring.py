@@ -21,7 +21,7 @@ from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import list_open, name_folder
 from calibrate.running.stack import make_header
-from perfmodel.cli.output import Reply, SaidError, note
+from perfmodel.cli.output import CommandReply, SaidError, note
 from perfmodel.cli.signals import STOPPED
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import CalibrationProgress
@@ -90,7 +90,7 @@ class Measurement:
         line, launcher = self.typed.text(_OF_ONE_START), detect_launcher(os.environ)
         return line if launcher is None else f"{launcher.name} … {line}"
 
-    def measure(self) -> Reply | None:
+    def measure(self) -> CommandReply | None:
         """Measure, fit and write. Ranks other than 0 measure until rank 0 ends, and have no answer."""
         request = self.request
         with let_rank_zero_speak():
@@ -114,7 +114,7 @@ class Measurement:
             note(f"to resume:\n  {self.resuming}")
         resume = self.resuming if outcome.stopped == "time limit" else ""
         files = [str(path) for path in written]
-        return Reply(
+        return CommandReply(
             lambda: _build_record(outcome, calibrations, files),
             lambda: "" if outcome.interrupted else outcome_text(outcome, calibrations, files, resume),
             error=self._find_error(outcome),
@@ -138,7 +138,7 @@ class Measurement:
                 error.next_step = f"{error.next_step}\n{state}".lstrip("\n")
             raise
 
-    def _show_plan(self, host: Host, team: Team) -> Reply:
+    def _show_plan(self, host: Host, team: Team) -> CommandReply:
         """The plan of the run, how much of it is measured already, and how long the rest takes."""
         world = team.world()
         plan, header = make_plan(self.request, world), make_header(world, machine=host.machine, seed=0)
@@ -158,7 +158,7 @@ class Measurement:
             "noise": plan.target.relative,
             "estimate_s": left_s,
         }
-        return Reply(lambda: record, lambda: head_text(host, header, plan, left_s, done))
+        return CommandReply(lambda: record, lambda: head_text(host, header, plan, left_s, done))
 
     def _fit(self, host: Host, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
         """(calibrations fitted to all samples of a run, the files that were written beside the samples).

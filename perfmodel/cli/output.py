@@ -58,7 +58,7 @@ class SaidError(Exception):
 
 
 @dataclass(frozen=True)
-class Reply:
+class CommandReply:
     """The answer of a command; only what is printed is computed.
 
     record    the keys of its JSON document;  text  its screen; "": none
@@ -71,14 +71,14 @@ class Reply:
     error: Exception | None = None
 
     @staticmethod
-    def explain(explanation: Explanation, **more: object) -> Reply:
+    def explain(explanation: Explanation, **more: object) -> CommandReply:
         """The answer of ``--explain``. more  further keys of the document"""
         from perfmodel.report.explanation_text import explanation_text
 
-        return Reply(lambda: more | explanation.to_dict(), lambda: explanation_text(explanation))
+        return CommandReply(lambda: more | explanation.to_dict(), lambda: explanation_text(explanation))
 
 
-def print_reply(command: str, reply: Reply, *, as_json: bool) -> None:
+def print_reply(command: str, reply: CommandReply, *, as_json: bool) -> None:
     """Print an answer as JSON, or as text with its warnings; then raise its error."""
     if as_json:
         emit_json(command, **reply.record())

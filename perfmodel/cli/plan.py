@@ -12,7 +12,7 @@ import typer
 from perfmodel.cli.dense import parse_dense, whole_of
 from perfmodel.cli.options import apart, check_explained, count_values
 from perfmodel.cli.output import (
-    Reply,
+    CommandReply,
     SaidError,
     check_target,
     emit,
@@ -74,7 +74,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
                 planned, _ = _find_plan(question, given, None)
                 explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
                 print_reply(
-                    "plan", Reply.explain(explained.explain(options.explain)), as_json=options.as_json
+                    "plan", CommandReply.explain(explained.explain(options.explain)), as_json=options.as_json
                 )
             else:
                 _print_plan(question, given, options, values["dense"], typed)

@@ -30,7 +30,7 @@ from perfmodel.answer.ranking import (
 from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.cli.options import LEAVE_ONE, apart
-from perfmodel.cli.output import Reply, is_verbose
+from perfmodel.cli.output import CommandReply, is_verbose
 from perfmodel.cli.question import advised, calibration_file, check_size, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
@@ -47,7 +47,7 @@ _IN_STEPS = (*_BESIDE[:-1], "evidence")
 _NOT_OF_PLAN = ("as_json", "sharding")
 
 
-def project(context: typer.Context, options: ProjectOptions) -> Reply:
+def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
     """Project the typed question.
 
     Limits: as the options say -> BadInputError
@@ -63,14 +63,14 @@ def project(context: typer.Context, options: ProjectOptions) -> Reply:
         answer = ranking.answer
         if options.explain is not None:
             explained = build_explained_pass(answer).explain(options.explain)
-            return Reply.explain(explained, sharding=answer.sharding)
+            return CommandReply.explain(explained, sharding=answer.sharding)
         if ranking.best:
             answer = note_idle(answer, answer_question)
             ranking = replace(ranking, best=(answer, *ranking.best[1:]))
         changes = list_helping(answer, answer_question)
         planned = _plan(ranking)
     file = calibration_file(question.calibration)
-    return Reply(
+    return CommandReply(
         lambda: _build_record(ranking, planned, file) | {"changes": [vars(change) for change in changes]},
         lambda: project_text(ranking, changes, file, typed, planned=planned, whole=is_verbose(), first=line),
         answer.notes,
@@ -186,7 +186,7 @@ def name_enough(question: Question) -> str:
     )
 
 
-def _compare_all(question: Question, typed: TypedLine) -> Reply:
+def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
     """Every sharding for the question."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
     fastest, file = find_fastest(answers), calibration_file(question.calibration)
@@ -202,7 +202,7 @@ def _compare_all(question: Question, typed: TypedLine) -> Reply:
         "shardings": [columns_record(SHARDING, answer) for answer in answers],
         "calibrations": list(base.calibrations),
     }
-    return Reply(lambda: record, lambda: shardings_text(base, answers, file, typed))
+    return CommandReply(lambda: record, lambda: shardings_text(base, answers, file, typed))
 
 
 def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _NUMBERS = [
 ]
 
 
-class Choice(NamedTuple):
+class ChosenMachine(NamedTuple):
     """A machine with the user's what-ifs, its communication library, and a calibration's id or file."""
 
     machine: Machine
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     calibration: str | None = None
 
 
-def choose(typed: Mapping[str, Any]) -> list[Choice]:
+def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
     """What the options ``machine``, ``calibration``, ``backend``, ``clock`` and ``settings`` mean.
 
     typed  the options by name; a sweep has several machines
@@ -74,7 +74,7 @@ def choose(typed: Mapping[str, Any]) -> list[Choice]:
             name = _find_machine(loaded, str(calibration))
         machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))
         library = backend or str(loaded.backend if loaded else machine.defaults.backend)
-        choices.append(Choice(machine, library, calibration))
+        choices.append(ChosenMachine(machine, library, calibration))
     check_distinct([choice.machine.name for choice in choices], "--machine")
     return choices
 
@@ -166,7 +166,7 @@ def check_size(question: Question, *table_bytes: float) -> None:
         )
 
 
-def question_of(typed: Mapping[str, Any], choice: Choice | None = None) -> Question:
+def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -> Question:
     """The question of a command.
 
     typed  its options by name; None: not typed;  choice  what ``choose`` gave for them; None: not yet called

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from perfmodel.cli.output import Reply
+from perfmodel.cli.output import CommandReply
 from perfmodel.cli.question import find_calibration
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import LISTS, ShowOptions
@@ -62,7 +62,7 @@ KINDS = {
 }
 
 
-def show(context: typer.Context, options: ShowOptions) -> Reply:
+def show(context: typer.Context, options: ShowOptions) -> CommandReply:
     """A list of what is shipped, one of it in full, or a calibration."""
     list_name, name = options.what, options.name
     if list_name is None:
@@ -77,23 +77,23 @@ def show(context: typer.Context, options: ShowOptions) -> Reply:
             load_machine(name)
         calibrations = [shipped_calibration(entry) for entry in list_calibrations(name)]
         records = [calibration_record(entry) for entry in calibrations]
-        return Reply(lambda: {list_name: records}, lambda: calibrations_text(calibrations))
+        return CommandReply(lambda: {list_name: records}, lambda: calibrations_text(calibrations))
     if list_name in KINDS:
         kind = KINDS[list_name]
         if name is None:
             items = [kind.load(entry) for entry in kind.names()]
-            return Reply(
+            return CommandReply(
                 lambda: {list_name: [kind.list_record(entry) for entry in items]},
                 lambda: kind.list_text(items),
             )
         entry = kind.load(name)
-        return Reply(lambda: {list_name: [kind.record(entry)]}, lambda: kind.text(entry))
+        return CommandReply(lambda: {list_name: [kind.record(entry)]}, lambda: kind.text(entry))
     if name is not None:
         raise BadInputError(f"{list_name} is no list.", f"give {', '.join(LISTS)}.")
     return _show_calibration(list_name)
 
 
-def _show_file(list_name: str, options: ShowOptions) -> Reply:
+def _show_file(list_name: str, options: ShowOptions) -> CommandReply:
     """The file of a machine or a chip."""
     files = {"machines": ("h100-sxm-ib", machine_file), "chips": ("ascend-910", chip_file)}
     if list_name not in files or options.name is None or options.as_json:
@@ -101,10 +101,10 @@ def _show_file(list_name: str, options: ShowOptions) -> Reply:
         step = f"perfmodel show {example} {files[example][0]} --toml"
         raise BadInputError("--toml prints the file of a machine or a chip.", step)
     text = files[list_name][1](options.name)
-    return Reply(dict, lambda: text if list_name == "chips" else _OWN_NAME + text)
+    return CommandReply(dict, lambda: text if list_name == "chips" else _OWN_NAME + text)
 
 
-def _show_calibration(name: str) -> Reply:
+def _show_calibration(name: str) -> CommandReply:
     """What a calibration holds. Limits: another name -> BadInputError that says what is like it"""
     try:
         calibration = load_calibration(find_calibration(name))
@@ -117,7 +117,7 @@ def _show_calibration(name: str) -> Reply:
         lines = "\n".join(f"  perfmodel show {words}" for words in near)
         message = f"{name} is no list, and no calibration."
         raise BadInputError(message, f"what begins so:\n{lines}", allowed=error.allowed) from None
-    return Reply(
+    return CommandReply(
         lambda: {"calibration": calibration.model_dump(mode="json")},
         lambda: calibration_text(calibration),
     )

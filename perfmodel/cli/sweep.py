@@ -30,7 +30,7 @@ from perfmodel.answer.sweep import (
     sweep_samples,
 )
 from perfmodel.cli.options import LEAVE_ONE, apart, check_name, count_values, size_values, split_values
-from perfmodel.cli.output import Reply, check_target, note, warn
+from perfmodel.cli.output import CommandReply, check_target, note, warn
 from perfmodel.cli.question import (
     advised,
     calibration_file,
@@ -69,7 +69,7 @@ Sweep = Callable[..., "pd.DataFrame"]
 """Computes the rows of a sweep, as ``sweep_columns`` does."""
 
 
-def sweep(context: typer.Context | None, options: SweepOptions) -> Reply | None:
+def sweep(context: typer.Context | None, options: SweepOptions) -> CommandReply | None:
     """Project a grid of configurations: write it as CSV or Parquet, or print its range."""
     apart("--json", options.as_json, LEAVE_ONE, out=options.out)
     if options.out is not None:
@@ -86,7 +86,7 @@ def sweep(context: typer.Context | None, options: SweepOptions) -> Reply | None:
         step = "write them with --out sweep.parquet"
         raise BadInputError(f"{len(frame)} rows are too many to print.", step)
     words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
-    return Reply(lambda: {"rows": frame.astype(words).to_dict(orient="records")}, lambda: write(frame))
+    return CommandReply(lambda: {"rows": frame.astype(words).to_dict(orient="records")}, lambda: write(frame))
 
 
 def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], str]]:
@@ -117,7 +117,8 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
         return _compare_machines(options, questions, tables, axes, how)
     columns = combine_axes(**axes)
     if options.global_batch is not None:
-        apart("--set global_batch", True, LEAVE_ONE, batch=options.batch, grid=options.grid)
+        apart("--batch", options.batch, LEAVE_ONE, **{"set global_batch": options.global_batch})
+        apart("--grid", options.grid, LEAVE_ONE, **{"set global_batch": options.global_batch})
         if "gpus" not in columns:
             step = "give --gpus, e.g. --gpus 16..128; or --by time, which compares machines."
             raise BadInputError("--set global_batch: on which GPUs?", step)

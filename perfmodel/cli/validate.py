@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from perfmodel.cli.options import LEAVE_ONE, apart
-from perfmodel.cli.output import Reply
+from perfmodel.cli.output import CommandReply
 from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.question.measured import ValidateOptions
 from perfmodel.report.own_run import own_run_text
@@ -17,7 +17,7 @@ from perfmodel.units import counted
 from perfmodel.validate import validate as judge
 
 
-def validate(context: typer.Context, options: ValidateOptions) -> Reply:
+def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
     """Compare predictions with measurements or published claims."""
     apart("--run", options.run, LEAVE_ONE, paper=options.paper, held_out=options.held_out)
     apart("--paper", options.paper, LEAVE_ONE, held_out=options.held_out)
@@ -41,7 +41,7 @@ def validate(context: typer.Context, options: ValidateOptions) -> Reply:
         text = verdicts_text(verdicts, "claims of papers" if options.paper else "bands")
     outside = [verdict.identifier for verdict in verdicts if verdict.regression]
     words = f"{counted(len(outside), 'band')} left: {', '.join(outside)}."
-    return Reply(
+    return CommandReply(
         lambda: record | {"verdicts": [vars(verdict) for verdict in verdicts], "outside": outside},
         lambda: text,
         error=OutsideBandError(words, "see the rows marked with !") if outside else None,

@@ -241,28 +241,6 @@ def test_one_sample_more_takes_longer(cli: Any, limit: str, where: tuple[str, ..
     assert found["high_s"] <= found["max_latency_s"]
 
 
-def test_a_sweep_has_the_largest_batch_of_each_and_machines_are_ranked_by_it(cli: Any) -> None:
-    words = (
-        "--table-size",
-        "10TB",
-        "--machine",
-        "h100-sxm-ib,gb200-nvl72",
-        "--set",
-        "max_latency=3ms",
-        "--json",
-    )
-    rows = {row["machine"]: row for row in json.loads(cli("sweep", *words).out)["rows"]}
-    for name, row in rows.items():
-        alone = ("--table-size", "10TB", "--machine", name, "--max-latency", "3ms", "--json")
-        assert row["batch"] == json.loads(cli("project", *alone).out)["batch"]
-    ranked = json.loads(cli("sweep", *words, "--by", "throughput").out)["rows"]
-    assert [row["samples_per_s"] for row in ranked] == sorted(
-        (row["gpus"] * row["batch"] / row["time_s"] for row in rows.values()), reverse=True
-    )
-    screen = cli("sweep", *words[:-1], "--by", "throughput").out
-    assert "the largest within the latency" in " ".join(screen.split()) and "samples/GPU" in screen
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [

@@ -26,9 +26,8 @@ def document(cli: Any, *words: str) -> dict[str, Any]:
     return dict(json.loads(cli(*words, "--json").out))
 
 
-@pytest.mark.parametrize("chips", ["ascend-910", "ascend-910,a100-sxm"])
-def test_a_plan_fits_a_screen(cli: Any, chips: str) -> None:
-    words = ("--chip", chips, "--model", "criteo-kaggle", "--distribution", "zipf:1.05")
+def test_a_plan_fits_a_screen(cli: Any) -> None:
+    words = ("--chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "zipf:1.05")
     lines = plan(cli, *words).out.splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 100
     text = " ".join(" ".join(lines).split())
@@ -37,22 +36,20 @@ def test_a_plan_fits_a_screen(cli: Any, chips: str) -> None:
 
 
 def test_the_plan_as_data_is_that_of_the_screen(cli: Any, own: str) -> None:
-    words = ("chip", "plan", "--chip", "ascend-910,h100-sxm", "--model", own, "--batch", "256")
+    words = ("chip", "plan", "--chip", "ascend-910", "--model", own, "--batch", "256")
     found = document(cli, *words)
     assert (found["command"], found["batch"], found["distribution"]) == ("chip plan", 256, "uniform")
-    first, second = found["chips"]
-    assert [first["chip"], second["chip"]] == ["ascend-910", "h100-sxm"]
-    assert len(first["core_s"]) == first["cores"] == 32 and second["cores"] == 132
+    (first,) = found["chips"]
+    assert first["chip"] == "ascend-910" and len(first["core_s"]) == first["cores"] == 32
     assert first["speedup"] == pytest.approx(first["baseline_s"] / first["time_s"])
     assert max(*first["core_s"], first["memory_s"], first["cache_s"]) == pytest.approx(first["time_s"])
-    assert len(first["tables"]) == len(second["tables"]) == 3
+    assert len(first["tables"]) == 3
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--chip", "ascend"], "did you mean ascend-910? known: a100-sxm, ascend-910, h100-sxm, h200-sxm"),
-        (["--chip", "ascend-910,"], "an empty value"),
         (["--chip", "ascend-910", "--set", "cores=0"], "must be more than 0"),
         (["--chip", "ascend-910", "--set", "kores=4"], "did you mean cores"),
         (["--chip", "ascend-910", "--model", "mlperf-dlrm-dcnv2"], "72.5 GB more than the 32 GB"),

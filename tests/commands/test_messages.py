@@ -161,6 +161,7 @@ def test_a_command_in_an_error_stays_whole(
 ) -> None:
     """An indented line is a command: on a line of its own, whole, whatever the terminal."""
     monkeypatch.setenv("COLUMNS", "60")
+    output.set_running(verbose=False, as_json=False)
     command = "perfmodel calibrate " + "--only mpi:all_to_all " * 8 + "--out '/a place/of my own'"
     fail(BadInputError("a long story " * 9, f"{'go on with ' * 9}\n  {command}"), verbose=False)
     lines = capsys.readouterr().err.splitlines()

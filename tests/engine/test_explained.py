@@ -217,7 +217,10 @@ def test_one_collective_is_explained(cli: Cli) -> None:
         (f"{ROW_WISE} --explain teleport", "step 'teleport' is not known. known: all-to-all-ids, "),
         (f"{ROW_WISE} --explain gahter-pool", "did you mean gather-pool? known: "),
         (f"{ROW_WISE} --explain all-to-all", "means several steps"),
-        ("project --gpus 16 --explain gather --sharding all", "the steps of many shardings"),
+        (
+            "project --gpus 16 --explain gather --sharding all",
+            "--sharding all and --explain cannot be combined",
+        ),
         (f"{OF_FILE} --explain update-rows", "step 'update-rows' is not known."),
         ("plan --model three.csv --gpus 8,16 --explain gather", "--explain is of one plan"),
         ("collective --op all_to_all --size 1GiB,2GiB --gpus 8 --explain", "these are 2 collectives"),

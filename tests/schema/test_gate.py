@@ -99,13 +99,12 @@ OWN = {
     "perfmodel/schema/machine.py": "a shipped machine or chip",
     "perfmodel/explore/page.py": "files of the package",
     "perfmodel/engine/loads.py": "bytes of a row, by the equation of that name",
-    "perfmodel/cli/imports.py": "samples that it is about to replace",
 }
 """Files with such a call of their own, and what it reads."""
 MEASURES = tuple(f"calibrate/{room}" for room in ("cuda", "machine", "ranks", "running", "providers"))
 SHIPPED = {
     *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
-    *("load_claims", "read_table", "parse_samples", "_machine", "load_reasons", "_describe_host"),
+    *("load_claims", "read_table", "parse_samples", "_find_machine", "load_reasons", "_describe_host"),
     *("load_embark", "_find_shipped"),
     *("_read_token", "write_reply"),  # of the live page, which its own tests try
 }
