@@ -22,7 +22,7 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
     apart("--run", options.run, LEAVE_ONE, paper=options.paper, held_out=options.held_out)
     apart("--paper", options.paper, LEAVE_ONE, held_out=options.held_out)
     if options.run is not None:
-        from perfmodel.validate.own import compare_run, judge_run, compare_steps
+        from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
         folder = run_folder(options.run)
         if folder is None:
