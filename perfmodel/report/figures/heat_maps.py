@@ -57,11 +57,8 @@ def draw_shapes(subject: Subject) -> Block:
                 cell = fixed.ask(**dict(zip(names, point, strict=True)))
                 rows += [_describe_answer(cell)] if cell.fits else []
         maps.append(_draw_map(rows, names[:1], names[1:], place))
-        labels = [_label(_describe_answer(answer), [name]) for name in names]
-        corners = [
-            (axis.index(label)) for axis, label in zip((maps[-1]["x"], maps[-1]["y"]), labels, strict=True)
-        ]
-        frames.append(_draw_frame(*corners, place))
+        column, line = (_label(_describe_answer(answer), [name]) for name in names)
+        frames.append(_draw_frame(maps[-1]["x"].index(column), maps[-1]["y"].index(line), place))
         data += rows
     titles = (("batch of each GPU", "ids of a bag"), ("tables", "dim"))
     figure = _draw_maps(maps, titles, 320, shapes=frames, meta={"min_width": 560})
