@@ -129,7 +129,7 @@ def test_names_of_schemes_are_in_their_table() -> None:
 
 NAMED = (
     *("engine", "question", "answer", "plan", "schema", "chip", "in_torchrec", "explore", "collectives"),
-    *("fit", "model", "validate", "cli"),
+    *("fit", "model", "validate", "report", "cli"),
 )
 """Rooms whose names are counted."""
 FILLERS = """
