@@ -132,7 +132,7 @@ def list_calls(torch: Any, cell: Cell, table: Any) -> tuple[dict[str, Call], dic
     drawn = [draw_ids(torch, cell, seed) for seed in range(cell.sets)]
     offsets = torch.arange(0, cell.ids + 1, cell.pooling, device=DEVICE)
     pool = GatherPool(make_tables([table]), cell.batch, float(cell.pooling))
-    out: dict[str, Any] = {"perfmodel": pool.new_out()}
+    out: dict[str, Any] = {"perfmodel": pool.make_out()}
 
     def of_torch(number: int) -> None:
         out["torch"] = torch.nn.functional.embedding_bag(
@@ -225,7 +225,7 @@ def floor_s(torch: Any) -> float:
 
     pool = GatherPool(make_tables([torch.ones(1000, 32, device=DEVICE)]), 1)
     ids, offsets = torch.zeros(1, dtype=torch.int64, device=DEVICE), torch.tensor([0, 1], device=DEVICE)
-    out = pool.new_out()
+    out = pool.make_out()
     graph = graph_of(torch, lambda _: pool(ids, offsets, out), 1, 500)
     return min(replayed_s(torch, graph) for _ in range(9)) / 500
 

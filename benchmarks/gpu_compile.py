@@ -17,12 +17,12 @@ from concurrent.futures import ProcessPoolExecutor
 from gather import DIMS
 
 from calibrate.cuda import nvshmem_build, row_wise_exchange
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ELEMENT_BYTES
 from calibrate.cuda.exchange_memory import METHODS
-from calibrate.cuda.gather_layout import access_width, shape_of
+from calibrate.cuda.gather_layout import choose_width, divide_row
 from calibrate.cuda.gather_pool import gather_kernel
 from calibrate.cuda.gpu_build import compile_cubin
-from calibrate.cuda.kernel import Kernel
 
 EXCHANGED = ((64, "fp32"), (12, "fp16"), (33, "fp32"), (128, "fp32"))
 """Columns and types of the rows that tests and gpu_timings.py exchange, in the order of the tests."""
@@ -36,13 +36,13 @@ def list_units() -> Iterator[Unit]:
     for source in (row_wise_exchange.SOURCE_NVSHMEM, row_wise_exchange.SOURCE):
         loaded: set[Kernel] = set()  # over NVSHMEM only what no earlier exchange brought is loaded
         for (dim, dtype), method in itertools.product(EXCHANGED, METHODS):
-            access = row_wise_exchange.row_access(dim, dtype, access_width(dim * ELEMENT_BYTES[dtype]))
+            access = row_wise_exchange.choose_access(dim, dtype, choose_width(dim * ELEMENT_BYTES[dtype]))
             kernels = row_wise_exchange.kernels(dtype, access, method=method, source=source).values()
             yield tuple(kernel for kernel in kernels if kernel not in loaded)
             if source == row_wise_exchange.SOURCE_NVSHMEM:
                 loaded |= set(kernels)
     for dim, (dtype, size), long in itertools.product(DIMS, ELEMENT_BYTES.items(), (False, True)):
-        shape, _ = shape_of(dim * size, access_width(dim * size), size)
+        shape, _ = divide_row(dim * size, choose_width(dim * size), size)
         yield (gather_kernel(shape, dtype, long=long),)
 
 

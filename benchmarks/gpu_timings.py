@@ -117,7 +117,7 @@ def time_launches(torch: Any) -> Iterator[Row]:
 
     empty, table = launcher("empty"), torch.ones(1000, 32, device="cuda")
     pool = GatherPool(make_tables([table]), 1)
-    ids, out = torch.zeros(1, dtype=torch.int64, device="cuda"), pool.new_out()
+    ids, out = torch.zeros(1, dtype=torch.int64, device="cuda"), pool.make_out()
     offsets, bag = torch.tensor([0, 1], device="cuda"), torch.nn.functional.embedding_bag
     calls: dict[str, Callable[[int], Any]] = {
         "empty kernel": lambda _: empty(1, 32),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point
+from perfmodel.schema.runs import Point
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class RankTimes:
     calls_each        calls between one start and its end
     checked, wrong    elements of the results that were compared, and how many differed
     steps_s           of a pass: times of each step, by its name [s]
+    slowdowns         why this rank's GPU was slower than it should be
     """
 
     starts_s: list[float]
@@ -121,4 +122,4 @@ class RankTimes:
     checked: int = 0
     wrong: int = 0
     steps_s: Mapping[str, list[float]] = field(default_factory=dict)
-    conditions: DeviceConditions | None = None
+    slowdowns: Sequence[str] = ()

@@ -71,8 +71,8 @@ class BufferLayout:
     @property
     def bytes_sent(self) -> int:
         """Bytes that this rank sends to other ranks; the block that it keeps is not counted."""
-        own = self.block if self.operation in ("all_to_all", "reduce_scatter") else 0
-        return (self.send_elements - own) * ELEMENT_BYTES
+        kept_here = self.block if self.operation in ("all_to_all", "reduce_scatter") else 0
+        return (self.send_elements - kept_here) * ELEMENT_BYTES
 
     @property
     def sender_bytes(self) -> int:
@@ -133,7 +133,7 @@ def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     return _pieces(layout.send_elements, [_start(layout.index, 0, salt)], _table(layout))
 
 
-def expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
+def list_expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     """Required contents of this rank's receive buffer after the call."""
     me, ranks = layout.index, layout.ranks
     if layout.operation in _SUMS:
@@ -149,8 +149,8 @@ def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
     """Write ``pieces`` into a 1-D buffer, numpy or torch; each send buffer ``row`` has its own pattern."""
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
-        for part, values in _tiles(block, piece, row):
-            part[...] = values
+        for tile, values in _tiles(block, piece, row):
+            tile[...] = values
 
 
 def fill_rows(rows: Floats, pieces: Sequence[PatternPiece]) -> None:
@@ -161,9 +161,8 @@ def fill_rows(rows: Floats, pieces: Sequence[PatternPiece]) -> None:
             windows = np.lib.stride_tricks.sliding_window_view(piece.doubled, piece.count)
             block[...] = windows[(piece.start + _ROW_STEP * np.arange(len(rows))) % PERIOD]
         else:
-            for row in range(len(rows)):
-                for part, values in _tiles(block[row], piece, row):
-                    part[...] = values
+            for row, buffer in enumerate(rows):
+                fill(buffer, [piece], row)
 
 
 def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
@@ -171,8 +170,8 @@ def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> in
     wrong = 0
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
-        for part, values in _tiles(block, piece, row):
-            wrong += int((part != values).sum())
+        for tile, values in _tiles(block, piece, row):
+            wrong += int((tile != values).sum())
     return wrong
 
 
@@ -184,10 +183,10 @@ def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
         import torch
 
         values = torch.from_numpy(values).to(block.device)
-    whole = piece.count // PERIOD * PERIOD
-    tiles = [(block[:whole].reshape(-1, PERIOD), values)] if whole else []
-    rest = piece.count - whole
-    return [*tiles, (block[whole:], values[:rest])] if rest else tiles
+    covered = piece.count // PERIOD * PERIOD
+    tiles = [(block[:covered].reshape(-1, PERIOD), values)] if covered else []
+    left = piece.count - covered
+    return [*tiles, (block[covered:], values[:left])] if left else tiles
 
 
 def _pieces(count: int, starts: Sequence[int], doubled: Floats) -> list[PatternPiece]:

@@ -98,12 +98,12 @@ def check(plan: TorchRecPlan, module: Any) -> None:
     }
     planned = {entry.table: (entry.rows, entry.dim) for entry in plan.tables}
     for name in sorted({*has, *planned}):
-        here, there = has.get(name), planned.get(name)
-        if here != there:
-            what = [f"{shape[0]} x {shape[1]}" if shape else "no such table" for shape in (here, there)]
+        held, wanted = has.get(name), planned.get(name)
+        if held != wanted:
+            shapes = [f"{shape[0]} x {shape[1]}" if shape else "no such table" for shape in (held, wanted)]
             raise BadInputError(
-                f"the plan is for the tables of {plan.model}: table {name!r} is {what[1]} in the plan and "
-                f"{what[0]} in the module.",
+                f"the plan is for the tables of {plan.model}: table {name!r} is {shapes[1]} in the plan and "
+                f"{shapes[0]} in the module.",
                 "plan the tables of this module, or use the plan with the model that it was made for.",
             )
 
@@ -121,18 +121,18 @@ def check_job(plan: TorchRecPlan) -> None:
         if not dist.is_initialized():
             return
         ranks = dist.get_world_size()
-        here = {"GPUs": ranks, "GPUs per node": get_local_size(ranks)}
+        job = {"GPUs": ranks, "GPUs per node": get_local_size(ranks)}
         if any(entry.sharding_type in _INSIDE for entry in plan.tables):
-            here["GPUs per domain"] = get_topology_group_world_size(ranks)
+            job["GPUs per domain"] = get_topology_group_world_size(ranks)
     planned = {
         "GPUs": plan.gpus,
         "GPUs per node": plan.gpus_per_node,
         "GPUs per domain": plan.domain_gpus,
     }
-    for what, count in here.items():
-        if count != planned[what]:
+    for noun, count in job.items():
+        if count != planned[noun]:
             raise BadInputError(
-                f"the plan is for {planned[what]} {what}, and this job has {count}.",
+                f"the plan is for {planned[noun]} {noun}, and this job has {count}.",
                 "plan for this job; or tell TorchRec how its ranks lie: LOCAL_WORLD_SIZE, the GPUs of a "
                 "node, and TORCHREC_RESOLVED_POD_SIZE, the nodes of a domain where those are several.",
             )

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: one file per source, target and compiler, written atomically."""
+"""Kernels, and their compiled code on disk: a file per source, target and compiler, written atomically."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfmodel.errors import BadInputError
@@ -17,13 +18,33 @@ FOLDER = "kernels"
 """Name of the folder of compiled kernels in the user's home folder of perfmodel."""
 
 
+SYMBOL_ENTRY = "pm_entry_"
+
+
+@dataclass(frozen=True, order=True)
+class Kernel:
+    """One ``__global__`` function of one source.
+
+    source  name of the file in ``kernels/``;  name  as C++ writes it: ``pm::gather_pool<float, int, 8>``
+    sm_shared_bytes  shared memory that all its blocks on one multiprocessor need together [bytes]; the GPU is
+            asked to take it from the memory that it shares with the L1 cache. 0: no request
+    """
+
+    source: str
+    name: str
+    sm_shared_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.name}"
+
+
 def read_sources() -> bytes:
     """The sources of all kernels, concatenated: a change in any of them makes all be compiled again."""
     files = [path for path in sorted(kernels_path().iterdir()) if path.suffix in (".cu", ".cuh", ".hpp")]
     return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
 
 
-def cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
+def fetch_cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
     """The cached file for the sources and ``parts``: texts such as target, compiler, options, names.
 
     suffix  end of the file's name

@@ -11,8 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrate.cuda.cache import cached
-from calibrate.cuda.kernel import SYMBOL_ENTRY, Kernel
+from calibrate.cuda.cache import SYMBOL_ENTRY, Kernel, fetch_cached
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
@@ -67,7 +66,7 @@ class CpuLibrary:
     ) -> None:
         """Run ``grid`` blocks of ``block`` threads to their end, else raise PerfmodelError."""
         grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
-        pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(one) for one in arguments])
+        pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(argument) for argument in arguments])
         result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))
         if result:
             raise PerfmodelError(f"{kernel} {RESULTS[result]}.", "this is a defect: report it.")
@@ -103,7 +102,7 @@ def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
         *options,
         *(kernel.name for kernel in ordered),
     ]
-    entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{at}, {kernel.name})" for at, kernel in enumerate(ordered)]
+    entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{index}, {kernel.name})" for index, kernel in enumerate(ordered)]
     text = "\n".join([f'#include "{source}"', "PM_CPU_LIBRARY", *entries, ""])
 
     def make(path: Path) -> None:
@@ -119,4 +118,4 @@ def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
                 "this is a defect: report it.",
             )
 
-    return CpuLibrary(cached(parts, ".so", make), ordered)
+    return CpuLibrary(fetch_cached(parts, ".so", make), ordered)

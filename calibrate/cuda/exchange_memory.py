@@ -75,11 +75,11 @@ class Sizes:
     @property
     def bags_a_part(self) -> int:
         """Number of bags in one put."""
-        most = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
+        limit = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
         if self.method == "fused":
             fewest = max(-(-FEWEST_BYTES // (4 * self.dim)), FEWEST_BAGS)
-            most = min(most, max(fewest, self.bags // FUSED_PARTS))
-        return min(self.part_bags or most, self.bags)
+            limit = min(limit, max(fewest, self.bags // FUSED_PARTS))
+        return min(self.part_bags or limit, self.bags)
 
     @property
     def parts(self) -> int:
@@ -90,8 +90,8 @@ class Sizes:
         """Check sizes. Limits: unknown method, sizes below 1, 2^31 ids or bags -> BadInputError"""
         if self.method not in METHODS:
             raise BadInputError(f"exchange {self.method!r} is unknown.", f"known: {', '.join(METHODS)}.")
-        least = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
-        if least < 1 or max(self.ids, self.bags) >= 2**31 - 8:
+        smallest = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
+        if smallest < 1 or max(self.ids, self.bags) >= 2**31 - 8:
             raise BadInputError(f"sizes of an exchange: {self}.", "all are at least 1 and below 2^31.")
         if self.bags_a_part * self.dim >= 2**31:
             raise BadInputError(
@@ -100,7 +100,7 @@ class Sizes:
             )
 
 
-def block_rows(rows: Sequence[int], ranks: int) -> list[int]:
+def divide_rows(rows: Sequence[int], ranks: int) -> list[int]:
     """Rows of each table on one rank; the last ranks may hold fewer, or none."""
     return [-(-count // ranks) for count in rows]
 
@@ -151,7 +151,7 @@ class ExchangeMemory:
         tile = launches.tile
         tiles = -(-sizes.bags // tile)
         staged = stage_all or sizes.method == "three" or not world.all_mapped
-        lengths = _lengths(sizes, ranks, launches.pieces, staged)
+        lengths = _list_lengths(sizes, ranks, launches.pieces, staged)
         lag = -(-2 * launches.blocks // (ranks + 1))
         if (sizes.parts + lag + 1) * (ranks + 1) + launches.blocks >= 2**31:
             raise BadInputError(
@@ -165,7 +165,7 @@ class ExchangeMemory:
         self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
         self.status = torch.zeros(5, dtype=torch.int64, device=device)
         self.reset_status()
-        splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
+        splits = np.stack([sizes.rows, divide_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {
             "peers": self.region.peers(world.rank),
             "tables": tables.to_device(tables.descriptors()),
@@ -179,7 +179,7 @@ class ExchangeMemory:
         numbers |= {name: base + int(begin) for name, begin in zip(lengths, begins, strict=False)}
         numbers |= {
             "capacity": sizes.capacity,
-            "words": _words(sizes),
+            "words": _count_words(sizes),
             "patience_ns": int(patience_s * 1e9),
             "me": world.rank,
             "PEs": ranks,
@@ -201,11 +201,11 @@ class ExchangeMemory:
         self.status[1] = self.status[4] = -1
 
 
-def _words(sizes: Sizes) -> int:
+def _count_words(sizes: Sizes) -> int:
     return _HEAD + -(-(sizes.bags + 1) // 4) * 4
 
 
-def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:
+def _list_lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:
     """Bytes of each part of a rank's symmetric region, by the part's name in ``pm::Exchange``.
 
     pieces  number of puts of ids to one rank;  staged  whether partial bags go through a buffer
@@ -214,10 +214,10 @@ def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, i
     return {
         "ids_here": 8 * ranks * 2 * pieces,
         "bags_here": 8 * ranks * sizes.parts,
-        "landed_offsets": 4 * ranks * _words(sizes),
+        "landed_offsets": 4 * ranks * _count_words(sizes),
         "landed_ids": ID_BYTES * ranks * sizes.capacity,
         "landed_bags": bags,
-        "staged_offsets": 4 * ranks * _words(sizes),
+        "staged_offsets": 4 * ranks * _count_words(sizes),
         "staged_ids": ID_BYTES * sizes.ids + 16 * ranks,
         "staged_bags": bags if staged else 0,
     }

@@ -62,20 +62,16 @@ class RowAccess:
         """Bytes of a row that one group of lanes can hold at once."""
         return self.lanes * self.chunks * self.width
 
-    def stream_bytes(self, threads: int) -> int:
+    def count_stream_bytes(self, threads: int) -> int:
         """Shared memory of a block for the rows and ids that it is reading [bytes]."""
         turn = max(self.lanes, self.depth)
         return threads * ROW_ACCESSES * self.width + threads // self.lanes * (2 * turn + 1) * ID_BYTES
 
-    def block_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
+    def count_block_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
         """Shared memory of a block [bytes]: also for the ends of bags, or the sums of the ``long`` bag."""
         columns = self.chunks * self.width // element_bytes + 1
-        more = threads // WARP * self.lanes * columns * 4 if long else threads * 2 * 4
-        return self.stream_bytes(threads) + more
-
-    def sm_bytes(self, element_bytes: int, *, long: bool) -> int:
-        """Shared memory of all blocks of a multiprocessor [bytes]; what is left is L1 cache."""
-        return self.blocks * (self.block_bytes(THREADS, element_bytes, long=long) + RESERVED_BYTES)
+        further = threads // WARP * self.lanes * columns * 4 if long else threads * 2 * 4
+        return self.count_stream_bytes(threads) + further
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class GatherLayout:
     blocks: int
 
 
-def access_width(*addresses_and_bytes: int) -> int:
+def choose_width(*addresses_and_bytes: int) -> int:
     """The widest access, up to 16 bytes, of which all of these numbers are multiples.
 
     Limits: 128-byte rows at a multiple of 16 -> 16;  33 fp32 columns -> 4;  an odd number of bytes -> 1
@@ -101,7 +97,7 @@ def access_width(*addresses_and_bytes: int) -> int:
     return math.gcd(MOST_WIDTH, *addresses_and_bytes)
 
 
-def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
+def divide_row(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
     """(how to read a row of ``row_bytes`` bytes by accesses of ``width`` bytes, number of pieces of the row).
 
     A row that is too long for one group of lanes is read in pieces.
@@ -110,8 +106,8 @@ def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess,
     """
     accesses = -(-row_bytes // width)
     lanes = min(WARP, 1 << (accesses - 1).bit_length())
-    most = min(MOST_CHUNKS, max(1, MOST_LANE_COLUMNS * element_bytes // width))
-    chunks = min(most, 1 << (-(-accesses // lanes) - 1).bit_length())
+    limit = min(MOST_CHUNKS, max(1, MOST_LANE_COLUMNS * element_bytes // width))
+    chunks = min(limit, 1 << (-(-accesses // lanes) - 1).bit_length())
     shape = RowAccess(lanes, chunks, width)
     return shape, -(-row_bytes // shape.row_bytes)
 
@@ -140,9 +136,9 @@ def choose(
     """
     bags = max(1, bags)
     wanted_rows = BYTES_IN_FLIGHT * multiprocessors / row_bytes
-    each = min(wanted_rows / bags, pooling) / shape.depth  # groups that can share a bag
-    threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, each * shape.lanes / WARP))))
-    if pooling > shape.depth and each > 1 and threads > shape.lanes:
+    sharing = min(wanted_rows / bags, pooling) / shape.depth  # groups that can share a bag
+    threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, sharing * shape.lanes / WARP))))
+    if pooling > shape.depth and sharing > 1 and threads > shape.lanes:
         return GatherLayout(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))
     groups = blocks_at_once * most_threads // shape.lanes
     shortest = min(math.ceil(RUN_IDS / max(pooling, 1.0)), -(-bags // groups))

@@ -14,10 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import DESCRIPTOR, ELEMENT_BYTES, ROW_TYPES, DeviceTables
-from calibrate.cuda.gather_layout import THREADS, GatherLayout, RowAccess, access_width, choose, shape_of
-from calibrate.cuda.kernel import Kernel
-from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.gather_layout import (
+    RESERVED_BYTES,
+    THREADS,
+    GatherLayout,
+    RowAccess,
+    choose,
+    choose_width,
+    divide_row,
+)
+from calibrate.cuda.launch import count_blocks, launch
 from perfmodel.errors import BadInputError
 
 SOURCE = "gather_pool.cu"
@@ -33,7 +41,8 @@ def gather_kernel(shape: RowAccess, dtype: str, *, long: bool = False) -> Kernel
     """The kernel that looks up rows of ``dtype``, read as ``shape`` says. long  a block takes one bag"""
     sizes = f"{shape.lanes}, {shape.chunks}, {shape.width}"
     name = f"pm::gather_pool{'_long' if long else ''}<{ROW_TYPES[dtype]}, {sizes}>"
-    return Kernel(SOURCE, name, shape.sm_bytes(ELEMENT_BYTES[dtype], long=long))
+    block_bytes = shape.count_block_bytes(THREADS, ELEMENT_BYTES[dtype], long=long)
+    return Kernel(SOURCE, name, shape.blocks * (block_bytes + RESERVED_BYTES))  # what is left is L1 cache
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class GatherPool:
             )
         self.tables, self.batch = tables, batch
         self.classes = [
-            self._class(shape, pieces, pooling, plan) for shape, pieces in _pieces(tables).items()
+            self._make_class(shape, pieces, pooling, plan) for shape, pieces in _cut_pieces(tables).items()
         ]
 
     def __call__(self, ids: Any, offsets: Any, out: Any, faults: Any = None) -> None:
@@ -82,41 +91,45 @@ class GatherPool:
 
         ids      [n] int64 on the tables' device
         offsets  [T B + 1] int64: bag i has the ids offsets[i] .. offsets[i + 1]
-        out      of ``new_out``'s shape and type
-        faults   tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
+        out      of ``make_out``'s shape and type
+        faults   tensor of ``make_faults``, to which the call adds wrong ids and offsets
         """
         wide_out = out.data_ptr() % 16 == 0
-        for item in self.classes:
-            threads = item.plan.threads
+        for tables in self.classes:
+            threads = tables.plan.threads
             arguments = (
-                item.pieces,
-                ctypes.c_int32(item.count),
+                tables.pieces,
+                ctypes.c_int32(tables.count),
                 ctypes.c_int32(self.batch),
-                ctypes.c_int32(item.plan.run),
-                ctypes.c_int32(item.shape.stream_bytes(threads)),
+                ctypes.c_int32(tables.plan.run),
+                ctypes.c_int32(tables.shape.count_stream_bytes(threads)),
                 ids,
                 ctypes.c_int32(ids.numel()),
                 offsets,
                 out,
-                ctypes.c_int32(item.wide and wide_out),
+                ctypes.c_int32(tables.wide and wide_out),
                 faults,
             )
-            launch(item.kernel, self.tables.device, item.plan.blocks, threads, arguments, item.shared_bytes)
+            launch(
+                tables.kernel, self.tables.device, tables.plan.blocks, threads, arguments, tables.shared_bytes
+            )
 
-    def new_out(self) -> Any:
+    def make_out(self) -> Any:
         """Uninitialised memory for the bags, fp32 [B, sum D]."""
         import torch
 
         shape = self.batch, sum(self.tables.dims)
         return torch.empty(shape, dtype=torch.float32, device=self.tables.device)
 
-    def _class(self, shape: RowAccess, pieces: Any, pooling: float, plan: GatherLayout | None) -> TableClass:
+    def _make_class(
+        self, shape: RowAccess, pieces: Any, pooling: float, plan: GatherLayout | None
+    ) -> TableClass:
         dtype, cpu = self.tables.dtype, self.tables.device.type == "cpu"
-        element, most = ELEMENT_BYTES[dtype], _CPU_THREADS if cpu else THREADS
+        element, limit = ELEMENT_BYTES[dtype], _CPU_THREADS if cpu else THREADS
         if plan is None:
             row_bytes = int(pieces["table"]["dim"].max()) * element
-            multiprocessors, blocks = self._room(shape, most)
-            plan = choose(self.batch * len(pieces), pooling, row_bytes, shape, multiprocessors, blocks, most)
+            multiprocessors, blocks = self._count_room(shape, limit)
+            plan = choose(self.batch * len(pieces), pooling, row_bytes, shape, multiprocessors, blocks, limit)
         store = min(16, shape.width // element * 4)
         starts = [*pieces["table"]["out_at"].tolist(), *pieces["table"]["out_stride"].tolist()]
         return TableClass(
@@ -126,44 +139,44 @@ class GatherPool:
             pieces=self.tables.to_device(pieces),
             count=len(pieces),
             wide=all(start * 4 % store == 0 for start in starts),
-            shared_bytes=shape.block_bytes(plan.threads, element, long=plan.long),
+            shared_bytes=shape.count_block_bytes(plan.threads, element, long=plan.long),
         )
 
-    def _room(self, shape: RowAccess, threads: int) -> tuple[int, int]:
+    def _count_room(self, shape: RowAccess, threads: int) -> tuple[int, int]:
         """(number of multiprocessors, blocks of ``threads`` threads that run at once on all of them)."""
         import torch
 
         device, dtype = self.tables.device, self.tables.dtype
-        shared_bytes = shape.block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
-        blocks = blocks_at_once(gather_kernel(shape, dtype), device, threads, shared_bytes)
+        shared_bytes = shape.count_block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
+        blocks = count_blocks(gather_kernel(shape, dtype), device, threads, shared_bytes)
         if device.type == "cpu":
             return _CPU_MULTIPROCESSORS, blocks
         count = int(torch.cuda.get_device_properties(device).multi_processor_count)
         return count, min(blocks, count * shape.blocks)
 
 
-def _pieces(tables: DeviceTables) -> dict[RowAccess, Any]:
+def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Any]:
     """Pieces of the tables as arrays of ``PIECE``, by how their rows are read."""
     element = ELEMENT_BYTES[tables.dtype]
     classes: dict[RowAccess, list[Any]] = {}
     for number, table in enumerate(tables.descriptors()):
         row = int(table["dim"]) * element
-        width = access_width(int(table["rows"]), int(table["row_bytes"]), row)
-        shape, count = shape_of(row, width, element)
+        width = choose_width(int(table["rows"]), int(table["row_bytes"]), row)
+        shape, count = divide_row(row, width, element)
         columns = shape.row_bytes // element
         for index in range(count):
-            first = index * columns
+            column = index * columns
             piece = np.zeros((), PIECE)
             piece["table"] = table
-            piece["table"]["rows"] += np.uint64(first * element)
-            piece["table"]["out_at"] += first
-            piece["table"]["dim"] = min(columns, int(table["dim"]) - first)
+            piece["table"]["rows"] += np.uint64(column * element)
+            piece["table"]["out_at"] += column
+            piece["table"]["dim"] = min(columns, int(table["dim"]) - column)
             piece["number"], piece["reports"] = number, index == 0
             classes.setdefault(shape, []).append(piece)
     return {shape: np.array(pieces) for shape, pieces in classes.items()}
 
 
-def new_gather_faults(device: Any) -> Any:
+def make_faults(device: Any) -> Any:
     """A tensor for faults, int64 [4]: number of wrong ids, position of the first or -1; so of offsets."""
     import torch
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrate.cuda.cache import cached
-from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.cache import Kernel, fetch_cached
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
@@ -65,25 +64,25 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
     headers       folders of a library's headers: the code is relocatable then, to be linked with the library
     Raises NoHardwareError without NVRTC, PerfmodelError with the compiler's message for invalid code.
     """
-    version = _nvrtc_version()
+    version = _read_nvrtc_version()
     (source,) = {kernel.source for kernel in kernels}
     names = sorted(kernel.name for kernel in kernels)
     parts = ["nvrtc", version, architecture, source, repr(OPTIONS), *map(str, headers), *names]
 
     def make(path: Path) -> None:
-        code, about = _compiled(source, names, architecture, headers)
+        code, about = _compile(source, names, architecture, headers)
         path.write_bytes(code)
-        cached(parts, ABOUT, lambda other: _write(other, about))
+        fetch_cached(parts, ABOUT, lambda other: _write(other, about))
 
-    path = cached(parts, ".cubin", make)
+    path = fetch_cached(parts, ".cubin", make)
     if not path.with_suffix(ABOUT).is_file():
         path.unlink(missing_ok=True)
-        path = cached(parts, ".cubin", make)
+        path = fetch_cached(parts, ".cubin", make)
     about = json.loads(path.with_suffix(ABOUT).read_text(encoding="utf-8"))
     return Cubin(path, about["symbols"], {name: Usage(*used) for name, used in about["usage"].items()})
 
 
-def _compiled(
+def _compile(
     source: str, names: Sequence[str], architecture: str, headers: Sequence[Path]
 ) -> tuple[bytes, Any]:
     """(machine code, a dict with its source, and the symbols and resources of its kernels by name)."""
@@ -91,30 +90,34 @@ def _compiled(
     from cuda.core._utils.cuda_utils import CUDAError
 
     folders = [str(folder) for folder in (kernels_path(), *headers)]
-    more = {"include_path": folders, "relocatable_device_code": bool(headers) or None}
+    paths = {"include_path": folders, "relocatable_device_code": bool(headers) or None}
     log = io.StringIO()
     try:
-        options = ProgramOptions(name=source, arch=architecture, **OPTIONS, **more)
+        options = ProgramOptions(name=source, arch=architecture, **OPTIONS, **paths)
         program = Program(kernels_path(source).read_text(encoding="utf-8"), "c++", options)
-        made = program.compile("cubin", names, logs=log)
+        compiled = program.compile("cubin", names, logs=log)
     except CUDAError as error:
         raise PerfmodelError(
             f"kernels/{source} does not compile:\n{error}", "this is a defect: report it."
         ) from None
-    symbols = {name: symbol.decode() for name, symbol in made.symbol_mapping.items()}
-    return made.code, {"source": source, "symbols": symbols, "usage": _usage(log.getvalue(), symbols)}
+    symbols = {name: symbol.decode() for name, symbol in compiled.symbol_mapping.items()}
+    return compiled.code, {
+        "source": source,
+        "symbols": symbols,
+        "usage": _read_usage(log.getvalue(), symbols),
+    }
 
 
 def _write(path: Path, about: Any) -> None:
     path.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
 
 
-def _usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def _read_usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     seen = {match["name"]: (int(match["registers"]), int(match["spilled"])) for match in _USAGE.finditer(log)}
     return {name: seen[symbol] for name, symbol in symbols.items() if symbol in seen}
 
 
-def _nvrtc_version() -> str:
+def _read_nvrtc_version() -> str:
     try:
         import cuda.core  # noqa: F401 - compiles with it
         from cuda.bindings import nvrtc

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.cpu_build import CpuLibrary, build
 from calibrate.cuda.gpu_build import INSTALL, Cubin, compile_cubin
-from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 CPU_BLOCKS = 3
@@ -45,16 +45,16 @@ def launch(
     sizes = (*([grid] if isinstance(grid, int) else grid), 1, 1)[:3]
     if 0 in sizes:
         return
-    values = [_value(argument) for argument in arguments]
+    values = [_convert(argument) for argument in arguments]
     if device.type == "cpu":
-        _cpu_library(kernel).launch(kernel, sizes, (block, 1, 1), values, shared_bytes)
+        _build_library(kernel).launch(kernel, sizes, (block, 1, 1), values, shared_bytes)
         return
-    function = gpu_function(kernel, device, shared_bytes)
+    function = load_function(kernel, device, shared_bytes)
     with _on(device) as stream, stream:  # CuPy launches on its current stream
-        function(sizes, (block, 1, 1), tuple(packed(value) for value in values), shared_mem=shared_bytes)
+        function(sizes, (block, 1, 1), tuple(pack(value) for value in values), shared_mem=shared_bytes)
 
 
-def packed(value: Any) -> Any:
+def pack(value: Any) -> Any:
     """A ctypes value in the form that CuPy takes: a numpy scalar, or a numpy array of one entry.
 
     Limits: a null pointer -> 0;  a structure -> its bytes
@@ -66,19 +66,19 @@ def packed(value: Any) -> Any:
     return np.dtype(type(value)).type(value.value)
 
 
-def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
+def count_blocks(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
     """Number of blocks of ``block`` threads that run at once on the whole device."""
     if device.type == "cpu":
         return CPU_BLOCKS
     import torch
 
-    function = gpu_function(kernel, device, shared_bytes)
+    function = load_function(kernel, device, shared_bytes)
     with _on(device):
         occupancy = _cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-        each = occupancy(function.kernel.ptr, block, shared_bytes)
-    if each < 1:
+        blocks = occupancy(function.kernel.ptr, block, shared_bytes)
+    if blocks < 1:
         raise PerfmodelError(f"no block of {kernel} fits the GPU.", "this is a defect: report it.")
-    return int(each) * int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return int(blocks) * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -> None:
@@ -95,10 +95,10 @@ def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -
 
 def cpu_order(kernel: Kernel, order: int) -> None:
     """On a CPU, set the order in which threads of a block take turns: 0 rising, 1 falling, others random."""
-    _cpu_library(kernel).order(order)
+    _build_library(kernel).order(order)
 
 
-def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
+def load_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     """CuPy's RawKernel of a kernel, with ``shared_bytes`` of dynamic shared memory allowed.
 
     A block gets at most 48 KiB, static shared memory included, unless more is allowed explicitly.
@@ -121,8 +121,8 @@ def is_built(kernel: Kernel, device: Any) -> bool:
 def forget(kernels: Sequence[Kernel], device: Any) -> None:
     """Make kernels of a GPU be built again before their next launch."""
     for kernel in kernels:
-        for known in (_gpu, _allowed):
-            known.pop((_index(device), kernel), None)
+        for loaded in (_gpu, _allowed):
+            loaded.pop((_index(device), kernel), None)
 
 
 def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> int:
@@ -132,12 +132,12 @@ def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> 
         for kernel in kernels:
             function = module.get_function(cubin.symbols[kernel.name])
             if kernel.sm_shared_bytes:
-                function.preferred_shared_memory_carveout = carveout_percent(kernel, device)
+                function.preferred_shared_memory_carveout = compute_carveout(kernel, device)
             _gpu[_index(device), kernel] = function
         return int(module.module.ptr)
 
 
-def carveout_percent(kernel: Kernel, device: Any) -> int:
+def compute_carveout(kernel: Kernel, device: Any) -> int:
     """Percentage of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
 
     The driver uses the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
@@ -145,8 +145,8 @@ def carveout_percent(kernel: Kernel, device: Any) -> int:
     """
     import torch
 
-    most = int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
-    return min(100, -(-100 * kernel.sm_shared_bytes // most))
+    available = int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
+    return min(100, -(-100 * kernel.sm_shared_bytes // available))
 
 
 def _load(kernels: Sequence[Kernel], device: Any) -> None:
@@ -163,13 +163,13 @@ def _index(device: Any) -> int:
     return int(torch.cuda.current_device() if device.index is None else device.index)
 
 
-def _cpu_library(kernel: Kernel) -> CpuLibrary:
+def _build_library(kernel: Kernel) -> CpuLibrary:
     if kernel not in _cpu:
         _cpu[kernel] = build([kernel])
     return _cpu[kernel]
 
 
-def _value(argument: Any) -> Any:
+def _convert(argument: Any) -> Any:
     if argument is None:
         return ctypes.c_void_p(0)
     if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure)):

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.cuda import launch
-from calibrate.cuda.cache import cached
+from calibrate.cuda.cache import Kernel, fetch_cached
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
-from calibrate.cuda.kernel import Kernel
 from calibrate.machine.libraries import find_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
@@ -35,12 +34,12 @@ _loaded: list[tuple[int, list[Kernel], Any]] = []
 class Wheels:
     """Files that a build needs, in one or several folders.
 
-    host_library    NVSHMEM's library for programs on the host
+    load_host_library    NVSHMEM's library for programs on the host
     device_library  NVSHMEM's library to link with kernels
     includes        folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
     """
 
-    host_library: Path
+    load_host_library: Path
     device_library: Path
     includes: tuple[Path, Path, Path]
 
@@ -61,22 +60,22 @@ def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
     folders  that may contain a folder ``nvidia`` (None: the folders that Python imports from)
     Limits: a missing part -> NoHardwareError that names it
     """
-    found: dict[str, Path] = {}
+    places: dict[str, Path] = {}
     lacking = []
     for name, (_, wheel) in _PARTS.items():
-        places = (Path(folder, "nvidia") for folder in (sys.path if folders is None else folders))
-        place = next((place for place in places if (place / name).is_file()), None)
+        candidates = (Path(folder, "nvidia") for folder in (sys.path if folders is None else folders))
+        place = next((place for place in candidates if (place / name).is_file()), None)
         if place is None:
             lacking.append(f"{name.rsplit('/', 1)[1]} ({wheel})")
         else:
-            found[name] = place
+            places[name] = place
     if lacking:
         raise NoHardwareError(
             f"NVSHMEM cannot be built with: {', '.join(lacking)} is in no folder that Python imports from.",
             INSTALL,
         )
-    host, device = (found[name] / name for name, (headers, _) in _PARTS.items() if not headers)
-    nvshmem, runtime, cccl = (found[name] / headers for name, (headers, _) in _PARTS.items() if headers)
+    host, device = (places[name] / name for name, (headers, _) in _PARTS.items() if not headers)
+    nvshmem, runtime, cccl = (places[name] / headers for name, (headers, _) in _PARTS.items() if headers)
     return Wheels(host, device, (nvshmem, runtime, cccl))
 
 
@@ -87,20 +86,15 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     Raises NoHardwareError if a wheel is missing, PerfmodelError if compiler or linker fail.
     """
     wheels = find_wheels()
-    compiled = compile_relocatable(kernels, architecture, wheels)
+    compiled = compile_cubin(kernels, architecture, wheels.includes)
     versions = [find_version((name,)) for name in ("nvidia-nvshmem-cu13", "nvidia-nvjitlink")]
     parts = ["nvshmem", *versions, architecture]
     parts.append(hashlib.sha256(compiled.code).hexdigest())
 
     def make(path: Path) -> None:
-        path.write_bytes(_linked(compiled.code, architecture, wheels.device_library))
+        path.write_bytes(_link(compiled.code, architecture, wheels.device_library))
 
-    return Cubin(cached(parts, ".cubin", make), compiled.symbols, compiled.usage)
-
-
-def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wheels | None = None) -> Cubin:
-    """Machine code of ``kernels`` that is not linked with NVSHMEM yet; ``wheels`` None: find_wheels()."""
-    return compile_cubin(kernels, architecture, (wheels or find_wheels()).includes)
+    return Cubin(fetch_cached(parts, ".cubin", make), compiled.symbols, compiled.usage)
 
 
 def load(kernels: Sequence[Kernel], device: Any) -> None:
@@ -113,7 +107,7 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
     major, minor = torch.cuda.get_device_capability(device)
     cubin = build(missing, f"sm_{major}{minor}")
     module = launch.load_gpu_functions(missing, device, cubin)
-    result = host_library().cumodule_init(module)
+    result = load_host_library().cumodule_init(module)
     if result:
         raise PerfmodelError(
             f"NVSHMEM does not take its kernels (status {result}).",
@@ -125,15 +119,15 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
 def unload() -> None:
     """Unregister all kernels, before NVSHMEM ends; they cannot be launched any more."""
     for module, kernels, device in _loaded:
-        host_library().cumodule_finalize(module)
+        load_host_library().cumodule_finalize(module)
         launch.forget(kernels, device)
     _loaded.clear()
 
 
 @lru_cache
-def host_library() -> Any:
+def load_host_library() -> Any:
     """NVSHMEM's functions for the host, as nvshmem4py binds them, of the wheel that kernels link with."""
-    path = find_wheels().host_library
+    path = find_wheels().load_host_library
     try:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         import nvshmem.bindings
@@ -142,7 +136,7 @@ def host_library() -> Any:
     return nvshmem.bindings
 
 
-def _linked(code: bytes, architecture: str, library: Path) -> bytes:
+def _link(code: bytes, architecture: str, library: Path) -> bytes:
     from cuda.bindings.nvjitlink import nvJitLinkError
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
@@ -150,10 +144,10 @@ def _linked(code: bytes, architecture: str, library: Path) -> bytes:
         raise NoHardwareError("the CUDA linker nvJitLink cannot be loaded.", INSTALL)
     parts = ObjectCode.from_cubin(code, name="kernels"), ObjectCode.from_library(str(library))
     try:
-        made: bytes = Linker(*parts, options=LinkerOptions(arch=architecture)).link("cubin").code
+        linked: bytes = Linker(*parts, options=LinkerOptions(arch=architecture)).link("cubin").code
     except nvJitLinkError as error:
         raise PerfmodelError(
             f"kernels do not link with {library.name} for {architecture}: {str(error)[-2000:]}",
             "NVSHMEM 3.4.5 has device code for sm_80, sm_90, sm_100 and sm_120.",
         ) from None
-    return made
+    return linked

@@ -32,7 +32,7 @@ def start(store: Any, rank: int, ranks: int) -> int:
     store  torch.distributed's TCPStore, or a PrefixStore of it, shared by all ranks
     Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError
     """
-    library = nvshmem_build.host_library()
+    library = nvshmem_build.load_host_library()
     if library.init_status() > _BOOTSTRAPPED:  # the collectives that are timed have started it
         return _agreeing(library, rank, ranks)
     unique, attributes = library.uniqueid(), library.InitAttr()
@@ -80,7 +80,7 @@ class NvshmemWorld(StoreMeeting):
         self._held: list[int] = []
         torch.cuda.set_device(device)
         torch.cuda.current_stream(device).synchronize()  # NVSHMEM starts in the existing context
-        self._library = nvshmem_build.host_library()
+        self._library = nvshmem_build.load_host_library()
         self._started_here = self._library.init_status() <= _BOOTSTRAPPED
         if start(store, rank, ranks) <= _BOOTSTRAPPED:
             raise NoHardwareError("NVSHMEM found no GPU.", "see whether nvidia-smi lists one.")
@@ -92,11 +92,11 @@ class NvshmemWorld(StoreMeeting):
         """A region on every PE. Limits: NVSHMEM's heap is too small -> BadInputError"""
         import torch
 
-        at = self._malloc(count)
-        memory = _tensor(at, count, self.device).zero_()
+        address = self._malloc(count)
+        memory = _tensor(address, count, self.device).zero_()
         torch.cuda.synchronize(self.device)
         self.agree("a region is zero")  # before any PE puts into it
-        return Region(memory, tuple(self._bases(at)))
+        return Region(memory, tuple(self._bases(address)))
 
     def give_up(self) -> None:
         """Make ``close`` skip NVSHMEM's own shutdown, which would wait for all ranks."""
@@ -111,21 +111,21 @@ class NvshmemWorld(StoreMeeting):
         torch.cuda.synchronize(self.device)
         self.agree("leave")  # raises if a rank is missing; NVSHMEM's own barrier would hang
         self._broken = True
-        for at in self._held:
-            self._library.free(at)
+        for address in self._held:
+            self._library.free(address)
         nvshmem_build.unload()
         if self._started_here:
             self._library.hostlib_finalize()
 
     def _malloc(self, count: int) -> int:
-        at = self._library.malloc(count)
-        if not at:
+        address = self._library.malloc(count)
+        if not address:
             raise BadInputError(
                 f"{count} bytes do not fit NVSHMEM's symmetric heap.",
                 "set NVSHMEM_SYMMETRIC_SIZE to more, or use a smaller batch.",
             )
-        self._held.append(at)
-        return int(at)
+        self._held.append(address)
+        return int(address)
 
     def _bases(self, at: int) -> list[int]:
         """For each rank, the address here of its region, at ``at`` on this rank; 0: not mapped."""

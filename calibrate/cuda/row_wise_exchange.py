@@ -16,11 +16,11 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
-from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, block_rows
-from calibrate.cuda.gather_layout import RowAccess, access_width, shape_of
-from calibrate.cuda.kernel import Kernel
-from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
+from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, divide_rows
+from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
+from calibrate.cuda.launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import BadInputError, RankLostError
 
@@ -46,7 +46,7 @@ def kernels(
 ) -> dict[str, Kernel]:
     """The kernels of an exchange, by a name for the task of each.
 
-    access  how rows are read (``row_access``);  method  fused or three
+    access  how rows are read (``choose_access``);  method  fused or three
     """
     sizes = f"{access.lanes}, {access.chunks}, {access.width}"
     names = {kernel: kernel for kernel in ("count_ids", "place_ids", "push_ids", "scan_counts")}
@@ -57,9 +57,9 @@ def kernels(
     return {does: Kernel(source, f"pm::{name}") for does, name in names.items()}
 
 
-def row_access(dim: int, dtype: str, width: int) -> RowAccess:
+def choose_access(dim: int, dtype: str, width: int) -> RowAccess:
     """How to read rows of ``dim`` columns by accesses of ``width`` bytes; long rows are read in pieces."""
-    return shape_of(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
+    return divide_row(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
 
 
 class RowWiseExchange:
@@ -94,21 +94,21 @@ class RowWiseExchange:
         if not 0 < patience_s < CPU_PATIENCE_S and world.device.type == "cpu":
             raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)
         self._world, self._sizes = world, sizes
-        self._tables = _tables(held, sizes, world)
+        self._tables = _make_tables(held, sizes, world)
         dtype = self._tables.dtype
-        access = row_access(sizes.dim, dtype, _width(self._tables))
+        access = choose_access(sizes.dim, dtype, _find_width(self._tables))
         source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
         self._kernels = kernels(dtype, access, method=sizes.method, source=source)
         _build(list(self._kernels.values()), world)
         gpu = world.device.type == "cuda"
         threads = 256 if gpu else 64
-        shared_bytes = access.block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
+        shared_bytes = access.count_block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
         self._launches = Launches(
             threads=threads,
             scan_threads=1024 if gpu else 64,
             pieces=16 if gpu else 3,
-            blocks=blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads, shared_bytes),
-            shared_before=access.stream_bytes(threads),
+            blocks=blocks or count_blocks(self._list_bags_kernels()[0], world.device, threads, shared_bytes),
+            shared_before=access.count_stream_bytes(threads),
             shared_bytes=shared_bytes,
         )
         self._memory = ExchangeMemory(world, sizes, self._tables, self._launches, patience_s, stage_all)
@@ -139,13 +139,13 @@ class RowWiseExchange:
         """
         import torch
 
-        batch = self._batch(ids, lengths)
+        batch = self._check_batch(ids, lengths)
         if self._broken:
             raise RankLostError("the exchange", self._broken, "start all ranks again.")
         if check and (int(lengths.sum()) != ids.numel() or int(lengths.min()) < 0):
-            found = f"add up to {int(lengths.sum())}, the least is {int(lengths.min())}"
+            sums = f"add up to {int(lengths.sum())}, the least is {int(lengths.min())}"
             raise BadInputError(
-                f"lengths {found}; there are {ids.numel()} ids.",
+                f"lengths {sums}; there are {ids.numel()} ids.",
                 "a length for each bag, together as many as ids.",
             )
         memory, device, sizes = self._memory, self._world.device, self._sizes
@@ -155,7 +155,7 @@ class RowWiseExchange:
         torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
         self._push(ids, batch)
         mark("permute")
-        for stage, kernel in zip(STAGES[sizes.method], self._bags_kernels(), strict=True):
+        for stage, kernel in zip(STAGES[sizes.method], self._list_bags_kernels(), strict=True):
             arguments = [memory.exchange, ctypes.c_int32(batch), out]
             launches = self._launches
             launch(kernel, device, launches.blocks, launches.threads, arguments, launches.shared_bytes)
@@ -173,19 +173,19 @@ class RowWiseExchange:
         """
         memory, world = self._memory, self._world
         status = memory.status.tolist()
-        count, first, lost, foreign, _ = status
+        count, position, lost, foreign, _ = status
         memory.reset_status()
         if lost:
             self._lost(*divmod(lost, _REASON))
         if count:
             raise BadInputError(
-                f"{count} ids are outside their tables, the first at position {first}.",
+                f"{count} ids are outside their tables, the first at position {position}.",
                 "ids are rows of their own table.",
             )
         if foreign:
             raise BadInputError(
                 f"{foreign} ids that rank {world.rank} received are not rows of this rank.",
-                "all ranks hold the rows that block_rows says.",
+                "all ranks hold the rows that divide_rows says.",
             )
 
     def close(self) -> None:
@@ -193,8 +193,8 @@ class RowWiseExchange:
         self._broken = "is closed"
 
     def _lost(self, reason: int, number: int) -> None:
-        rank, what = number - 1, ("ids", "partial bags", "")[reason]
-        if not what:
+        rank, awaited = number - 1, ("ids", "partial bags", "")[reason]
+        if not awaited:
             self._broken = "has mixed calls of different batches"
             raise BadInputError(
                 f"rank {rank} looks up another number of samples than rank {self._world.rank}.",
@@ -205,9 +205,9 @@ class RowWiseExchange:
         gone = rank if rank in left or not left else left[0]
         self._broken = f"has lost rank {gone}"
         if left:
-            raise RankLostError(f"rank {gone}", f"died or left while {what} were awaited")
+            raise RankLostError(f"rank {gone}", f"died or left while {awaited} were awaited")
         late_s = f"{self._memory.patience_s:g} s"
-        raise RankLostError(f"rank {rank}", f"does not answer: no {what} of it for {late_s}")
+        raise RankLostError(f"rank {rank}", f"does not answer: no {awaited} of it for {late_s}")
 
     def _push(self, ids: Any, batch: int) -> None:
         """Queue the kernels that send ids to the ranks that hold their rows."""
@@ -215,7 +215,7 @@ class RowWiseExchange:
         tile = self._launches.tile
         tiles = -(-len(sizes.rows) * batch // tile)
         grid = min(
-            tiles, blocks_at_once(self._kernels["count_ids"], self._world.device, self._launches.threads)
+            tiles, count_blocks(self._kernels["count_ids"], self._world.device, self._launches.threads)
         )
         number = ctypes.c_int32(batch)
         sorting = [memory.exchange, ids, ctypes.c_int64(ids.numel()), memory.offsets, number]
@@ -228,16 +228,16 @@ class RowWiseExchange:
     def _launch(self, does: str, grid: int, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
         launch(self._kernels[does], self._world.device, grid, self._launches.threads, arguments, shared_bytes)
 
-    def _bags_kernels(self) -> list[Kernel]:
+    def _list_bags_kernels(self) -> list[Kernel]:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
-    def _batch(self, ids: Any, lengths: Any) -> int:
+    def _check_batch(self, ids: Any, lengths: Any) -> int:
         """Check the inputs of a call; returns its number of samples."""
         sizes, device = self._sizes, self._world.device
         tables = len(sizes.rows)
-        batch, rest = divmod(int(lengths.numel()), tables)
+        batch, remainder = divmod(int(lengths.numel()), tables)
         if (
-            rest
+            remainder
             or not 1 <= batch <= sizes.batch
             or ids.numel() > sizes.ids
             or str(ids.dtype) != "torch.int64"
@@ -245,9 +245,9 @@ class RowWiseExchange:
             or device.type != ids.device.type
             or device.type != lengths.device.type
         ):
-            given = f"{ids.numel()} ids of {ids.dtype} on {ids.device} and {lengths.numel()} lengths"
+            inputs = f"{ids.numel()} ids of {ids.dtype} on {ids.device} and {lengths.numel()} lengths"
             raise BadInputError(
-                f"{given} do not fit an exchange of {sizes.ids} torch.int64 ids and "
+                f"{inputs} do not fit an exchange of {sizes.ids} torch.int64 ids and "
                 f"{sizes.batch} samples of {tables} tables on {device}.",
                 "make an exchange with larger sizes.",
             )
@@ -264,25 +264,25 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
         prebuild(kernels, world.device)
 
 
-def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
+def _make_tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
     """This rank's rows as tables. Limits: other shapes than ``sizes`` and the ranks give -> BadInputError"""
     tables = make_tables(held)
-    blocks = block_rows(sizes.rows, world.ranks)
+    blocks = divide_rows(sizes.rows, world.ranks)
     wanted = [
         max(min(block, rows - world.rank * block), 1) for rows, block in zip(sizes.rows, blocks, strict=True)
     ]
-    given = [table.shape[0] for table in held]
+    counts = [table.shape[0] for table in held]
     elsewhere = tables.device.type != world.device.type
-    if given != wanted or set(tables.dims) != {sizes.dim} or elsewhere:
-        found = f"{given} rows of {sorted(set(tables.dims))} columns in {tables.dtype}"
+    if counts != wanted or set(tables.dims) != {sizes.dim} or elsewhere:
+        shapes = f"{counts} rows of {sorted(set(tables.dims))} columns in {tables.dtype}"
         raise BadInputError(
-            f"rank {world.rank} holds {found} on {tables.device}.",
+            f"rank {world.rank} holds {shapes} on {tables.device}.",
             f"it holds {wanted} rows of {sizes.dim} columns, fp32 or fp16, on {world.device}.",
         )
     return tables
 
 
-def _width(tables: DeviceTables) -> int:
+def _find_width(tables: DeviceTables) -> int:
     """Bytes of the widest access with which rows of all tables can be read."""
     row = tables.dims[0] * ELEMENT_BYTES[tables.dtype]
-    return access_width(row, *(rows.data_ptr() for rows in tables.rows), *tables.row_bytes)
+    return choose_width(row, *(rows.data_ptr() for rows in tables.rows), *tables.row_bytes)

@@ -79,10 +79,10 @@ class SymmetricWorld(Protocol):
 
 def require_equal(texts: Sequence[str], rank: int) -> None:
     """Raise BadInputError if a rank's text differs from the text of ``rank``; ``texts`` are by rank."""
-    others = [peer for peer, text in enumerate(texts) if text != texts[rank]]
-    if others:
+    peers = [peer for peer, text in enumerate(texts) if text != texts[rank]]
+    if peers:
         raise BadInputError(
-            f"ranks {others} make another exchange than rank {rank}.",
+            f"ranks {peers} make another exchange than rank {rank}.",
             "tables, batch, ids and method must be the same on all ranks.",
         )
 
@@ -167,8 +167,8 @@ class SharedWorld(StoreMeeting):
                 "use a smaller batch, fewer tables or fewer ids.",
             )
         bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory, begin)) for memory in self._maps]
-        own = torch.frombuffer(self._maps[self.rank], dtype=torch.uint8, count=count, offset=begin)
-        return Region(own, tuple(bases))
+        memory = torch.frombuffer(self._maps[self.rank], dtype=torch.uint8, count=count, offset=begin)
+        return Region(memory, tuple(bases))
 
     def lost(self) -> list[int]:
         """Ranks whose processes have ended."""

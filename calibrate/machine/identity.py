@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.machine.local_gpus import LocalGpu, find_gpus
-from calibrate.machine.node import ROOT, cores_of, get_output, read_text
+from calibrate.machine.node import ROOT, LocalGpu, find_gpus, get_output, group_cores, read_text
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
@@ -51,7 +50,7 @@ class Host:
     note: str = ""  # the choice among several machines, or why no shipped machine fits
 
 
-def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
+def describe_host(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
     """Describe this node and decide which machine it is.
 
     machine  the user's name for the machine; None: by its GPUs, else its processor
@@ -59,10 +58,10 @@ def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto"
     Limits: ``machine`` is no shipped machine, no file and no plain name -> BadInputError
     """
     gpus = () if device == "cpu" else find_gpus()
-    cpu, network = cpu_name(root), network_name(root)
-    cores, online = usable_cores(root), node_cores(root)
+    cpu, network = read_cpu_name(root), name_network(root)
+    cores, online = count_usable_cores(root), count_node_cores(root)
     if machine is not None:
-        name, shipped = _named(machine)
+        name, shipped = _resolve_name(machine)
         note = ""
         if not gpus and name in list_machines():
             raise BadInputError(
@@ -70,14 +69,14 @@ def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto"
                 "leave --machine out, or give a name of your own.",
             )
     elif gpus:
-        name, note = gpu_machine([gpu.name for gpu in gpus], network)
+        name, note = match_machine([gpu.name for gpu in gpus], network)
         shipped = name in list_machines()
     else:
-        name, shipped, note = f"cpu-{slug(cpu)}-{online}", False, ""
-    return Host(name, shipped, cpu, cores, online, cache_sizes(root), gpus, network, note)
+        name, shipped, note = f"cpu-{make_slug(cpu)}-{online}", False, ""
+    return Host(name, shipped, cpu, cores, online, read_cache_sizes(root), gpus, network, note)
 
 
-def _named(machine: str) -> tuple[str, bool]:
+def _resolve_name(machine: str) -> tuple[str, bool]:
     """(name of the machine that the user gave, whether its values are known: shipped, or in a file)."""
     if looks_like_path(machine, [".toml"]):
         return load_machine(machine).name, True
@@ -94,7 +93,7 @@ def _named(machine: str) -> tuple[str, bool]:
     return machine, False
 
 
-def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
+def match_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
     """(name of the machine with these GPUs, remark on the choice): a shipped machine, else a made-up name.
 
     Several shipped machines with the same GPU differ in their network: the machine with ``network`` is
@@ -108,23 +107,23 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
             "choose with CUDA_VISIBLE_DEVICES, for example CUDA_VISIBLE_DEVICES=0,1",
         )
     name = kinds[0]
-    fitting = shipped_with(name)
+    fitting = list_machines_with(name)
     if not fitting:
-        return f"gpu-{slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"
-    chosen = min(fitting, key=lambda item: _network_order(item, network))
-    others = [item for item in fitting if item != chosen]
-    return chosen, f"also possible: --machine {' or '.join(others)}" if others else ""
+        return f"gpu-{make_slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"
+    chosen = min(fitting, key=lambda machine: _order_network(machine, network))
+    alternatives = [machine for machine in fitting if machine != chosen]
+    return chosen, f"also possible: --machine {' or '.join(alternatives)}" if alternatives else ""
 
 
-def shipped_with(gpu: str) -> list[str]:
+def list_machines_with(gpu: str) -> list[str]:
     """The shipped machines with this GPU.
 
     Limits: an unknown GPU, or a PCIe card if the machine has a scale-up domain -> none;  machines that
     nobody makes -> left out
     """
-    words = words_of(gpu)
+    words = split_words(gpu)
     card = bool(words & {"pcie", "nvl"})
-    machines = [load_machine(name) for name in list_machines() if gpu_class(name) <= words]
+    machines = [load_machine(name) for name in list_machines() if name_gpu_words(name) <= words]
     return [
         machine.name
         for machine in machines
@@ -132,30 +131,32 @@ def shipped_with(gpu: str) -> list[str]:
     ]
 
 
-def _network_order(machine: str, network: str) -> tuple[bool, bool, str]:
-    own = load_machine(machine).links.network
-    return own != network, own != "infiniband", machine
+def _order_network(machine: str, network: str) -> tuple[bool, bool, str]:
+    network_there = load_machine(machine).links.network
+    return network_there != network, network_there != "infiniband", machine
 
 
-def words_of(text: str) -> set[str]:
+def split_words(text: str) -> set[str]:
     """The lower-case words of a text: ``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
     return set(re.findall(r"[a-z0-9]+", text.lower()))
 
 
-def gpu_class(machine: str) -> set[str]:
+def name_gpu_words(machine: str) -> set[str]:
     """Words of a shipped machine's name that the name of its GPU must contain: h100; rtx, pro, 6000."""
-    first, *rest = machine.split("-")
-    return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile("pcie".__ne__, rest)}
+    family, *words = machine.split("-")
+    return (
+        {family} if any(c.isdigit() for c in family) else {family, *itertools.takewhile("pcie".__ne__, words)}
+    )
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """Lower-case words joined by ``-``: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` ->
     ``intel-xeon-platinum-8375c``. Limits: no words -> ``unknown``"""
     words = re.findall(r"[a-z0-9]+", _NOISE_WORDS.sub(" ", text).lower())
     return "-".join(words)[:_LONGEST_CPU_NAME].strip("-") or "unknown"
 
 
-def cpu_name(root: Path = ROOT) -> str:
+def read_cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
     pairs = (line.partition(":") for line in read_text(root / "proc/cpuinfo").splitlines())
     fields = {key.strip(): value.strip() for key, _, value in pairs}  # of the last core
@@ -167,33 +168,33 @@ def cpu_name(root: Path = ROOT) -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def allowed_cpus() -> list[int]:
+def list_cpus() -> list[int]:
     """Logical processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
-def usable_cores(root: Path = ROOT) -> int:
+def count_usable_cores(root: Path = ROOT) -> int:
     """Physical cores that this process may use, at least 1: its affinity, with two threads of a core counted
     once, and within a container's share of processor time."""
-    return _count_cores(allowed_cpus(), root)
+    return _count_cores(list_cpus(), root)
 
 
-def node_cores(root: Path = ROOT) -> int:
+def count_node_cores(root: Path = ROOT) -> int:
     """Physical cores of this node, or of this container if it has fewer; at least 1."""
-    given = read_text(root / "sys/fs/cgroup/cpuset.cpus.effective")
-    parts = [part.partition("-") for part in given.split(",")] if re.fullmatch(r"[\d,-]*\d", given) else []
+    cpuset = read_text(root / "sys/fs/cgroup/cpuset.cpus.effective")
+    parts = [span.partition("-") for span in cpuset.split(",")] if re.fullmatch(r"[\d,-]*\d", cpuset) else []
     cpus = [cpu for low, _, high in parts for cpu in range(int(low), int(high or low) + 1)]
     return _count_cores(cpus or list(range(os.cpu_count() or 1)), root)
 
 
 def _count_cores(cpus: Iterable[int], root: Path) -> int:
-    cores, share = len(cores_of(cpus, root)), cpu_share(root)
+    cores, share = len(group_cores(cpus, root)), read_cpu_share(root)
     return max(1, cores if share is None else min(cores, int(share)))
 
 
-def cpu_share(root: Path = ROOT) -> float | None:
+def read_cpu_share(root: Path = ROOT) -> float | None:
     """Number of processors whose time a container may use; None without a limit."""
     quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not (quota.isdigit() and period.isdigit() and int(period)):
@@ -201,18 +202,18 @@ def cpu_share(root: Path = ROOT) -> float | None:
     return int(quota) / int(period)
 
 
-def cache_sizes(root: Path = ROOT) -> dict[str, int]:
+def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
-    found = {}
+    sizes = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         size, kind = read_text(index / "size"), read_text(index / "type")
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if match and kind != "Instruction":
-            found[f"L{read_text(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
-    return found
+            sizes[f"L{read_text(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
+    return sizes
 
 
-def network_name(root: Path = ROOT) -> str:
+def name_network(root: Path = ROOT) -> str:
     """Kind of the fast network cards: efa, slingshot, roce or infiniband. Limits: none is seen -> empty"""
     cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
     drivers = {

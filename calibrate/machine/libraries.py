@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.node import find_gpus
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -65,9 +65,9 @@ def _install(*words: str) -> str:
 
 def _pip(words: str) -> str:
     """A call of this Python's pip, which may not be the pip on the path."""
-    found = shutil.which("pip")
-    own = found is not None and Path(found).parent == Path(sys.executable).parent
-    return f"pip {words}" if own else f"{shlex.quote(sys.executable)} -m pip {words}"
+    program = shutil.which("pip")
+    beside = program is not None and Path(program).parent == Path(sys.executable).parent
+    return f"pip {words}" if beside else f"{shlex.quote(sys.executable)} -m pip {words}"
 
 
 def list_versions(device: str) -> dict[str, str]:

@@ -1,9 +1,17 @@
-"""Reads facts about a node: kernel files, output of programs, the processors of each core."""
+"""Facts about a node: files of its kernel, output of programs, processors of each core, its GPUs.
+
+GPUs are listed without a CUDA context: ``nvidia-smi`` comes with the driver; without it (AMD, some
+containers) torch names the devices.
+"""
 
 from __future__ import annotations
 
+import csv
+import os
+import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
@@ -38,7 +46,7 @@ def get_output(
     return done.stdout if done.returncode == 0 else None
 
 
-def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
+def group_cores(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
     """Logical processors of each physical core, in the order in which ``cpus`` names the cores.
 
     Limits: an unknown topology -> one processor per core
@@ -49,3 +57,71 @@ def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
         core = read_text(topology / "core_id") or f"cpu{cpu}"
         groups.setdefault((read_text(topology / "physical_package_id"), core), []).append(cpu)
     return list(groups.values())
+
+
+_QUERY = ("--query-gpu=index,name,uuid,driver_version", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True)
+class LocalGpu:
+    """A GPU as its driver describes it. Unreadable values are empty."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    driver: str = ""
+
+
+def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
+    """GPUs that a process started here would see, in its order.
+
+    Limits: no driver, no GPU, CUDA_VISIBLE_DEVICES empty -> none
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return tuple(_list_by_torch())
+    chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
+    return select_visible(read_query(get_output(program, *_QUERY) or ""), chosen)
+
+
+def select_visible(gpus: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
+    """GPUs that CUDA_VISIBLE_DEVICES selects: numbers, prefixes of a UUID, a MIG slice.
+
+    Limits: not set -> all; as in CUDA, the first entry that names no GPU ends the list; a slice -> the first
+    GPU, for its name and driver
+    """
+    if chosen is None:
+        return tuple(gpus)
+    if chosen.startswith("MIG-"):
+        return tuple(gpus[:1])
+    selected: list[LocalGpu] = []
+    for word in (text.strip() for text in chosen.split(",")):
+        match = [
+            gpu
+            for gpu in gpus
+            if (word.isdigit() and gpu.index == int(word))
+            or (word[:4] == "GPU-" and gpu.uuid.startswith(word))
+        ]
+        if len(match) != 1:
+            break
+        selected += match
+    return tuple(selected)
+
+
+def read_query(text: str) -> list[LocalGpu]:
+    """GPUs from the bare CSV of ``nvidia-smi --query-gpu``; lines without a GPU are left out."""
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    return [LocalGpu(int(cells[0]), *cells[1:]) for cells in rows if len(cells) == 4 and cells[0].isdigit()]
+
+
+def _list_by_torch() -> list[LocalGpu]:
+    """Names from torch, only if a device file indicates a GPU, because torch is slow to import."""
+    if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd"))):  # of NVIDIA, of AMD
+        return []
+    try:
+        import torch
+
+        count = torch.cuda.device_count()
+        return [LocalGpu(index, str(torch.cuda.get_device_properties(index).name)) for index in range(count)]
+    except (ImportError, OSError, RuntimeError, AssertionError):  # torch without CUDA asserts
+        return []

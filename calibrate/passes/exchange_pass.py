@@ -24,10 +24,10 @@ from typing import Any
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
-from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, require_exact, sum_bags
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers import torch_world
-from calibrate.providers.torch_world import scatter_and_gather
+from calibrate.providers.torch_world import find_scatter_and_gather
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -115,7 +115,7 @@ def forward(
     """
     import torch.distributed as dist
 
-    reduce_scatter, _ = scatter_and_gather(dist)
+    reduce_scatter, _ = find_scatter_and_gather(dist)
     sent = lookup.bucketize(ids, lengths, job.work.tables, job.block, job.owners)
     buffers.splits_sent[:, 1] = sent.counts
     mark("bucketize")
@@ -169,7 +169,7 @@ class PassOperation(Operation):
 
     def check(self) -> tuple[int, int]:
         """Compare the bags of the last call with sums of pattern rows: (wrong, compared) elements."""
-        expected = expected_bags(self._job, self._ids, self._lengths)
+        expected = compute_bags(self._job, self._ids, self._lengths)
         wrong = expected.numel() if self._bags is None else count_wrong(self._by_table(self._bags), expected)
         return wrong, expected.numel()
 
@@ -217,13 +217,13 @@ class ExchangeOperation(PassOperation):
         return self._clock.steps_s()
 
 
-def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
+def compute_bags(job: Job, ids: Any, lengths: Any) -> Any:
     """The bags that a pass must return, fp32 [T B, D], computed from the numbers of the rows alone."""
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
     row = bag // job.work.batch * job.block + ids % job.block
-    return bag_sums(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)
+    return sum_bags(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)
 
 
 class HostSteps:
@@ -241,7 +241,7 @@ class HostSteps:
 
     def steps_s(self) -> dict[str, float]:
         """Seconds of each step of the last call, by the step's name."""
-        times = [self._between(first, last) for first, last in pairwise(self._marks)]
+        times = [self._between(begin, end) for begin, end in pairwise(self._marks)]
         return dict(zip(self._names, times, strict=True))
 
     def _now(self) -> Any:
@@ -273,8 +273,8 @@ def read_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple
     would be rounded -> BadInputError
     """
     work = point.work
-    whole = point.kind in (PointKind.COMPOSED, PointKind.LOOKUP)
-    if not whole or work is None or (point.clock != Clock.EAGER and name != "one_sided"):
+    is_pass = point.kind in (PointKind.COMPOSED, PointKind.LOOKUP)
+    if not is_pass or work is None or (point.clock != Clock.EAGER and name != "one_sided"):
         raise BadInputError(f"{name} times whole passes, one host call each.")
     job = Job(work, tuple(ranks), list(ranks).index(rank))
     if work.rows < job.owners or work.id_bytes != SMALL_BYTES:
@@ -283,7 +283,7 @@ def read_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple
             "every rank must own a row, and ids have 8 bytes.",
         )
     sets = draw_sets(work, point.dtype, zlib.crc32(f"{rank} {point.key}".encode()))
-    require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
+    require_exact(point.dtype, max(int(id_set.lengths.max()) for id_set in sets))
     return job, sets
 
 
@@ -295,14 +295,14 @@ class GroupedPass(Provider):
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Join torch.distributed, and take this rank's device."""
         self._dist = torch_world.join(place, address)
-        self._rank, self._device = place.rank, torch_world.device_of(place)
+        self._rank, self._device = place.rank, torch_world.find_device(place)
         self._backend = "nccl" if place.device == "cuda" else "gloo"
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a group for ``ranks``; every rank of the job calls this."""
         if tuple(ranks) not in self._groups:
-            self._groups[tuple(ranks)] = torch_world.new_group(self._dist, ranks, self._backend)
+            self._groups[tuple(ranks)] = torch_world.make_group(self._dist, ranks, self._backend)
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """torch.distributed's barrier."""

@@ -27,7 +27,7 @@ from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers import CLOCKS
-from calibrate.providers.torch_world import device_of
+from calibrate.providers.torch_world import find_device
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Point
@@ -128,7 +128,7 @@ class OneSidedPass(Provider):
         """Take this rank's device; on GPUs, join NVSHMEM through a store at ``address``."""
         gpu = place.device == "cuda"
         self._place, self._run = place, address["run"]
-        self._device = device_of(place)
+        self._device = find_device(place)
         self._tables = PatternTables(self._device, alone=gpu)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
         self._join = partial(join_store, address["host"], int(address["port"]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from calibrate.cuda.device_tables import DeviceTables, make_tables
-from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
+from calibrate.cuda.gather_pool import GatherPool, make_faults
 from calibrate.passes.pattern_rows import Borrowed
 from calibrate.passes.torch_kernels import Inputs, TorchKernels
 from perfmodel.schema.runs import LookupWork
@@ -28,12 +28,12 @@ class Lookup(Borrowed):
         """Make the tables and their descriptors for the kernel."""
         super().take()
         work, tables = self._work, self._tables(self.rows)
-        self._faults = new_gather_faults(tables.device)
+        self._faults = make_faults(tables.device)
         self._pool = GatherPool(tables, work.batch, work.pooling)
 
     def __call__(self, inputs: Inputs) -> Any:
         """The sums of the bags [samples, tables x columns], in new memory."""
-        out = self._pool.new_out()
+        out = self._pool.make_out()
         self._pool(inputs[0], inputs[1], out, self._faults)
         return out
 
@@ -59,5 +59,5 @@ class OwnKernels(TorchKernels):
             """T tables one after the other; each has the rows of all tables and copies behind it."""
             return make_tables([rows[start : start + count] for start in starts])
 
-        own = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
-        return own, own
+        looked_up = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
+        return looked_up, looked_up

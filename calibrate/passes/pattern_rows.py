@@ -18,12 +18,12 @@ LARGEST = 11
 """Largest magnitude of a value."""
 
 
-def row_terms(rows: Any) -> tuple[Any, Any]:
+def compute_row_terms(rows: Any) -> tuple[Any, Any]:
     """u and m of each row; ``rows``  numbers of rows, int64, below 2^46."""
     return (rows * 7919 + rows // 61) % 17 - 8, (rows * 104729 + rows // 17) % 3 - 1
 
 
-def column_term(columns: Any) -> Any:
+def compute_column_term(columns: Any) -> Any:
     """v of the pattern, 0 to 3, for each column; ``columns``  numbers of columns, int64."""
     return (columns * 5 + columns // 4) % 4
 
@@ -32,16 +32,16 @@ def fill_rows(out: Any, first_row: int) -> None:
     """Write rows ``first_row`` … into ``out`` [rows, D], a torch tensor of any float type on any device."""
     import torch
 
-    v = column_term(torch.arange(out.shape[1], device=out.device))
+    v = compute_column_term(torch.arange(out.shape[1], device=out.device))
     step = max(1, 2**24 // out.shape[1])
     for start in range(0, out.shape[0], step):
         piece = out[start : start + step]
         rows = torch.arange(first_row + start, first_row + start + piece.shape[0], device=out.device)
-        u, m = (each.to(out.dtype)[:, None] for each in row_terms(rows))
+        u, m = (term.to(out.dtype)[:, None] for term in compute_row_terms(rows))
         torch.addcmul(u, m, v.to(out.dtype)[None, :], out=piece)
 
 
-def bag_sums(rows: Any, lengths: Any, dim: int) -> Any:
+def sum_bags(rows: Any, lengths: Any, dim: int) -> Any:
     """Sums of bags of pattern rows, fp32 [bags, dim], without a table.
 
     rows     numbers of the rows looked up, bag by bag [n], an int64 torch tensor
@@ -50,14 +50,14 @@ def bag_sums(rows: Any, lengths: Any, dim: int) -> Any:
     import torch
 
     ends = torch.cumsum(lengths, 0)
-    v = column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
+    v = compute_column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
 
     def summed(term: Any) -> Any:
         total = torch.zeros(term.numel() + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(term, 0, out=total[1:])
         return (total[ends] - total[ends - lengths]).to(torch.float32)[:, None]
 
-    u, m = row_terms(rows)
+    u, m = compute_row_terms(rows)
     return summed(u) + summed(m) * v[None, :]
 
 
@@ -99,18 +99,18 @@ class PatternTables:
         """
         import torch
 
-        known, width = {"fp32": torch.float32, "fp16": torch.float16}, (first, dim, dtype)
-        if dtype not in known:
-            raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(known)}.")
-        kept = self._kept.get(width)
-        if kept is None or kept.shape[0] < count:
+        types, width = {"fp32": torch.float32, "fp16": torch.float16}, (first, dim, dtype)
+        if dtype not in types:
+            raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(types)}.")
+        held = self._kept.get(width)
+        if held is None or held.shape[0] < count:
             self._kept.pop(width, None)
             if self._alone:
                 self.clear()  # before the new ones are allocated
-            del kept
-            made = torch.empty(count, dim, dtype=known[dtype], device=self._device)
-            fill_rows(made, first)
-            self._kept[width] = made
+            del held
+            filled = torch.empty(count, dim, dtype=types[dtype], device=self._device)
+            fill_rows(filled, first)
+            self._kept[width] = filled
         return self._kept[width][:count]
 
     def clear(self) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, count_copies, draw_sets
-from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, require_exact, sum_bags
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
-from calibrate.providers.torch_world import device_of
+from calibrate.providers.torch_world import find_device
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
@@ -105,7 +105,7 @@ class TorchKernels(Provider):
         import torch
 
         self._torch, self._gpu = torch, place.device == "cuda"
-        self._device = device_of(place)
+        self._device = find_device(place)
         self.tables = PatternTables(self._device, alone=self._gpu)
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
@@ -151,7 +151,7 @@ class TorchKernels(Provider):
         def sum_rows(inputs: Inputs) -> Any:
             ids, _, lengths = inputs
             rows = self._join_ids(work, ids, lengths) if self.by_table else ids
-            sums = bag_sums(rows, lengths, work.dim)
+            sums = sum_bags(rows, lengths, work.dim)
             if self.by_table:
                 sums = sums.view(work.tables, work.batch, work.dim).transpose(0, 1)
                 sums = sums.reshape(work.batch, -1)

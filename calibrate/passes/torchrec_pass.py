@@ -19,14 +19,12 @@ from calibrate.passes.pattern_rows import fill_rows
 from perfmodel.schema.runs import Point
 
 
-def row_wise_module(
-    tables: Sequence[tuple[int, int]], dtype: str, group: Any, ranks: int, device: Any
-) -> Any:
+def shard_module(tables: Sequence[tuple[int, int]], dtype: str, group: Any, ranks: int, device: Any) -> Any:
     """TorchRec's EmbeddingBagCollection, sharded by rows over the ranks of ``group``.
 
     tables    (rows, columns) of each;  dtype  element type of the rows
     Features f0, f1, ... belong to tables t0, t1, ...; the rows are uninitialised: fill them with
-    ``local_shards``. Called by every rank of the group at once.
+    ``list_shards``. Called by every rank of the group at once.
     """
     import torch
     import torchrec
@@ -56,7 +54,7 @@ def row_wise_module(
     return sharder.shard(module, plan, env, device=device)
 
 
-def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
+def list_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
     """For each piece of a table that this rank holds: (number of the table, first row, rows as a tensor)."""
     for name, held in module.state_dict().items():
         table = int(name.split(".t")[1].split(".")[0])
@@ -64,7 +62,7 @@ def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
             yield table, shard.metadata.shard_offsets[0], shard.tensor.detach()
 
 
-def features(tables: int, ids: Any, lengths: Any) -> Any:
+def make_features(tables: int, ids: Any, lengths: Any) -> Any:
     """The ids of a batch as TorchRec's KeyedJaggedTensor; ids and lengths are in the order table, sample."""
     import torchrec
 
@@ -80,12 +78,12 @@ class TorchRecOperation(PassOperation):
 
         super().__init__(job, sets, device)
         self._torch, self._module = torch, module
-        self._features = features(job.work.tables, self._ids, self._lengths)
+        self._features = make_features(job.work.tables, self._ids, self._lengths)
 
     def before(self) -> None:
         """Take the next set of ids and convert it to TorchRec's form."""
         super().before()
-        self._features = features(self._job.work.tables, self._ids, self._lengths)
+        self._features = make_features(self._job.work.tables, self._ids, self._lengths)
 
     def run(self) -> None:
         """Run the pass."""
@@ -117,8 +115,8 @@ class TorchRec(GroupedPass):
         """
         job, sets = read_pass(point, ranks, self._rank, self.name)
         tables, group = [(job.work.rows, job.work.dim)] * job.work.tables, self._group(point, ranks)
-        module = row_wise_module(tables, point.dtype, group, len(ranks), self._device)
-        for table, first, rows in local_shards(module):
+        module = shard_module(tables, point.dtype, group, len(ranks), self._device)
+        for table, first, rows in list_shards(module):
             owner, row = divmod(first, job.block)
             fill_rows(rows, owner * OWNER_ROWS + table * job.block + row)
         return TorchRecOperation(job, module, sets, self._device)

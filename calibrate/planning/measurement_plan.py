@@ -70,8 +70,8 @@ class Request:
         name, a library that ``backends`` excludes -> BadInputError
         """
         pairs = []
-        for text in (part.strip() for texts in self.only for part in texts.split(",") if part.strip()):
-            group, colon, name = (part.strip().replace("-", "_") for part in text.partition(":"))
+        for text in (word.strip() for texts in self.only for word in texts.split(",") if word.strip()):
+            group, colon, name = (word.strip().replace("-", "_") for word in text.partition(":"))
             if group not in (*GROUPS, *BACKENDS):
                 raise unknown_name("--only", group, [*GROUPS, *BACKENDS])
             names = GROUPS.get(group, COLLECTIVES)
@@ -147,27 +147,18 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     return MeasurementPlan(points, left_out, preset, world)
 
 
-def refuse_turns(ranks: int, cores: int) -> None:
-    """Raise BadInputError for more ranks on a node than it has cores."""
-    if ranks > cores:
-        raise BadInputError(
-            f"{counted(ranks, 'rank')} on {counted(cores, 'core')} would take turns: their times say "
-            "nothing.",
-            f"use at most {counted(cores, 'rank')}, or --oversubscribe for a functional check.",
-        )
+def refuse_turns(ranks: int, places: int, what: str = "core", *, oversubscribe: bool = False) -> None:
+    """Raise BadInputError for more ranks on a node than it has cores, or GPUs.
 
-
-def refuse_crowd(ranks: int, places: int, what: str) -> None:
-    """Raise BadInputError for more ranks than a node can start even for a functional check.
-
-    places  number of cores or GPUs of the node;  what  "core" or "GPU", for the message
+    what           "core" or "GPU", for the message
+    oversubscribe  a functional check starts more, up to MOST_A_CORE each
     """
-    most = MOST_A_CORE * max(places, 1)
-    if ranks > most:
+    limit = max(places, 1) * (MOST_A_CORE if oversubscribe else 1)
+    if ranks > limit:
+        more = "" if oversubscribe else ", or --oversubscribe for a functional check"
         raise BadInputError(
-            f"--ranks {ranks}: that many cannot be started on {counted(places, what)}.",
-            f"for times use at most {counted(max(places, 1), 'rank')}, one a {what}; "
-            f"not even a functional check starts more than {most}.",
+            f"{counted(ranks, 'rank')} on {counted(places, what)} would take turns: their times say nothing.",
+            f"use at most {counted(limit, 'rank')}{more}.",
         )
 
 
@@ -260,7 +251,7 @@ class _Choice:
             return []
         for name, why in reasons.items():
             if named:
-                instead = [other for other in BACKENDS if not self._explain(other)]
+                instead = [library for library in BACKENDS if not self._explain(library)]
                 step = "perfmodel calibrate --plan-only says what is missing."
                 step = f"these work here: {', '.join(instead)}." if instead else step
                 raise NoHardwareError(f"{name} cannot be calibrated here: {why.why}.", why.install or step)
@@ -330,7 +321,8 @@ class _Choice:
         Limits: an implementation that the user named cannot run here -> NoHardwareError
         """
         request, world = self.request, self.world
-        for provider in pass_cells.list_providers(world, name):
+        carrier = pass_cells.name_carrier(world, name)
+        for provider in filter(None, (pass_cells.PROVIDER_OF.get(name, name), carrier)):
             why, offered = self._explain(provider, f"passes:{name}"), world.providers.get(provider)
             if offered and offered.usable and request.oversubscribe:
                 why = None  # ranks that share a GPU: a functional check

@@ -79,9 +79,9 @@ def list_paper_works() -> list[tuple[int, int, float, int]]:
 
     Source: arXiv 2512.05831, grids of its embedding-bag benchmark
     """
-    first = itertools.product((1,), (128, 256, 512, 1024), (4, 8, 16), (32, 64, 128, 256))
+    grid = itertools.product((1,), (128, 256, 512, 1024), (4, 8, 16), (32, 64, 128, 256))
     second = itertools.product((1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32,), (32, 128))
-    return [*first, *second]
+    return [*grid, *second]
 
 
 def list_paper_points(world: World, implementation: str, *, tenth: bool) -> list[Point]:
@@ -105,12 +105,6 @@ def list_paper_points(world: World, implementation: str, *, tenth: bool) -> list
     return points
 
 
-def list_providers(world: World, implementation: str) -> list[str]:
-    """Providers that a look-up needs: its own, and the library of its collectives."""
-    needed = PROVIDER_OF.get(implementation, implementation), name_carrier(world, implementation)
-    return [name for name in needed if name]
-
-
 def fits(gpus: int, world: World, implementation: str) -> bool:
     """Whether so many ranks can look up together. NVSHMEM starts with all ranks of a job, and none less."""
     if implementation in PROVIDER_OF and world.device == "cuda":
@@ -131,8 +125,8 @@ def _fit_work(world: World, gpus: int, tables: int, batch: int, pooling: float, 
     """The look-ups of one rank; tables take at most an eighth of its memory."""
     if world.device == "cpu":
         batch = max(2, batch // CPU_BATCH_SHARE)
-    most = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))
-    rows = max(1, min(ROWS[world.device], most)) * gpus
+    limit = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))
+    rows = max(1, min(ROWS[world.device], limit)) * gpus
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
 
 
@@ -141,8 +135,8 @@ def _list_counts(world: World, preset: str) -> list[int]:
     if world.ranks < 2:
         return []
     powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
-    whole = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
-    return [world.ranks] if preset == "quick" else [*whole, world.ranks]
+    even = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
+    return [world.ranks] if preset == "quick" else [*even, world.ranks]
 
 
 def _list_ways(world: World) -> Iterator[tuple[str, str]]:

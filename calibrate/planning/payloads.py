@@ -27,27 +27,27 @@ def list_payloads(
     Sizes are rounded down so that every peer gets whole, aligned elements.
     Limits: below one of them -> BadInputError with the smallest size; above the memory -> BadInputError
     """
-    part = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
-    unit = part * ranks if operation in PER_PEER else part
-    most = int(world.memory_bytes / _BUFFERS)
+    aligned = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
+    unit = aligned * ranks if operation in PER_PEER else aligned
+    limit = int(world.memory_bytes / _BUFFERS)
     if wanted is None:
-        most = min(most, preset.most_bytes[world.device])
+        limit = min(limit, preset.most_bytes[world.device])
         sizes = [SMALLEST_BYTES * SIZE_STEP**k for k in range(64)]
-        return sorted({max(size // unit, 1) * unit for size in sizes if size <= most})
+        return sorted({max(size // unit, 1) * unit for size in sizes if size <= limit})
     for size_bytes in wanted:
         if size_bytes < unit:
-            below = f"one element of {part} B"
+            below = f"one element of {aligned} B"
             if backend in ALIGNMENT_BYTES:
-                below = f"{backend.upper()}'s {part} B alignment"
-            peers = f" over {ranks} ranks is {size_bytes // ranks} B per peer," if unit > part else " is"
+                below = f"{backend.upper()}'s {aligned} B alignment"
+            peers = f" over {ranks} ranks is {size_bytes // ranks} B per peer," if unit > aligned else " is"
             raise BadInputError(
                 f"--sizes: {size_bytes} B{peers} below {below}: {operation} would time an empty call.",
                 f"the smallest size here is {unit} B.",
             )
-        if size_bytes > most:
+        if size_bytes > limit:
             raise BadInputError(
                 f"--sizes: {format_bytes(size_bytes)} needs about {_BUFFERS} buffers of that size on each "
                 "rank.",
-                f"the largest size here is {format_bytes(most)}.",
+                f"the largest size here is {format_bytes(limit)}.",
             )
     return sorted({size_bytes // unit * unit for size_bytes in wanted})

@@ -20,7 +20,7 @@ from calibrate.machine.libraries import (
     format_torch_command,
     format_torchrec_command,
 )
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.node import find_gpus
 from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
@@ -92,8 +92,8 @@ def describe(name: str) -> Availability:
     """
     offer, gpus = _find(name), bool(find_gpus())
     if name == "one_sided":
-        more = {"devices": _GPU, "needs": (*_CUPY, "nvshmem"), "install": format_nvshmem_command}
-        offer = replace(offer, **more) if gpus else replace(offer, devices=_CPU)  # type: ignore[arg-type]
+        changes = {"devices": _GPU, "needs": (*_CUPY, "nvshmem"), "install": format_nvshmem_command}
+        offer = replace(offer, **changes) if gpus else replace(offer, devices=_CPU)  # type: ignore[arg-type]
     if name != "rccl" and offer.devices == _GPU and not gpus:  # then no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     for module in offer.needs:

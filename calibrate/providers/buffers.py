@@ -24,7 +24,7 @@ _DEFAULT_L2_BYTES = 2**20
 _L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
 
-def l2_bytes(path: str = _L2_FILE) -> int:
+def read_l2_bytes(path: str = _L2_FILE) -> int:
     """Bytes of one core's L2 cache; 1 MiB if the system does not state it."""
     try:
         with open(path, encoding="ascii") as file:
@@ -33,13 +33,13 @@ def l2_bytes(path: str = _L2_FILE) -> int:
         return _DEFAULT_L2_BYTES
 
 
-def rotating_count(send_bytes: int, l2: int) -> int:
+def count_rotating(send_bytes: int, l2: int) -> int:
     """Number of send buffers of ``send_bytes`` that, used in turn, are not in an L2 of ``l2`` bytes."""
     wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
     return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
 
 
-def small_pages(size_bytes: int) -> NDArray[np.uint8]:
+def map_small_pages(size_bytes: int) -> NDArray[np.uint8]:
     """Zeroed memory of ``size_bytes`` bytes that the system does not put into huge pages.
 
     numpy requests huge pages if possible, torch does not. A library that copies between processes is up to
@@ -66,7 +66,7 @@ class Pool:
         needed = count * stride + LINE_BYTES
         memory = self._memory.get(name)
         if memory is None or memory.size < needed:
-            memory = self._memory[name] = small_pages(needed)
+            memory = self._memory[name] = map_small_pages(needed)
         skip = -memory.ctypes.data % LINE_BYTES
         lines = memory[skip : skip + count * stride].reshape(count, stride)
         return lines.view(np.float32)[:, :elements]
@@ -92,12 +92,12 @@ class Arena:
                 f"{layout.operation} of {layout.payload_bytes} B needs as much symmetric memory.",
                 f"{self.bytes_each} B are there.",
             )
-        whole = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
-        send, recv = (memory[:whole].view(torch.float32) for memory in (self.send, self.recv))
+        used = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
+        send, recv = (memory[:used].view(torch.float32) for memory in (self.send, self.recv))
         return send[: layout.send_elements], recv[: layout.recv_elements]
 
 
-def arena_bytes() -> int:
+def compute_arena_bytes() -> int:
     """Bytes of one buffer of an arena: a sixteenth of the GPU, equal on all ranks, at most 8 GiB."""
     import torch
 

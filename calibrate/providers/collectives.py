@@ -55,7 +55,7 @@ class CollectiveOperation(Operation):
             patterns.fill_rows(self._rows, sent)
         else:
             patterns.fill(self._rows[0], sent)
-        self._out = tensor_of(self._recv)
+        self._out = make_tensor(self._recv)
         self._use(0)
 
     def before(self) -> None:
@@ -78,7 +78,7 @@ class CollectiveOperation(Operation):
         if self._in_place and self._calls != 1:
             self._use(self._row)
             self.run()
-        received = patterns.expected_pieces(self.layout, self._salt)
+        received = patterns.list_expected_pieces(self.layout, self._salt)
         sent = patterns.send_pieces(self.layout, self._salt)
         wrong = patterns.count_wrong(self._recv, received, self._row)
         wrong += patterns.count_wrong(self._rows[self._row], sent, self._row)
@@ -87,14 +87,14 @@ class CollectiveOperation(Operation):
     def _use(self, row: int, *, poison: bool = True) -> None:
         """Send from this buffer next; the output gets the summand, or poison: no old result passes."""
         self._row, self._calls = row, 0
-        self._send = tensor_of(self._rows[row])
+        self._send = make_tensor(self._rows[row])
         if self._in_place:
             self._recv[...] = self._rows[row]
         elif poison:
             self._recv[...] = patterns.POISON
 
 
-def tensor_of(buffer: Any) -> Any:
+def make_tensor(buffer: Any) -> Any:
     """The buffer as a tensor; a numpy array shares its memory with the tensor."""
     import torch
 
@@ -142,7 +142,7 @@ class CollectiveProvider(Provider):
         """The operation for a layout: the library's call, with its buffers."""
 
 
-def gpus_of_node(address: Mapping[str, str]) -> int:
+def count_gpus_of_node(address: Mapping[str, str]) -> int:
     """Number of different GPUs that the ranks of this node use together.
 
     Limits: ``address`` does not state it -> the GPUs that this rank sees (a launcher may show only its own)

@@ -13,12 +13,12 @@ import numpy as np
 from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.buffers import Arena, arena_bytes
+from calibrate.providers.buffers import Arena, compute_arena_bytes
 from calibrate.providers.collectives import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    gpus_of_node,
+    count_gpus_of_node,
 )
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point
@@ -39,7 +39,7 @@ class Nvshmem(CollectiveProvider):
         """
         import torch
 
-        if place.local_ranks > (gpus := gpus_of_node(address)):
+        if place.local_ranks > (gpus := count_gpus_of_node(address)):
             raise NoHardwareError(
                 f"{place.local_ranks} ranks share {gpus} GPUs: NVSHMEM's team collectives would crash.",
                 "start one rank per GPU.",
@@ -51,17 +51,17 @@ class Nvshmem(CollectiveProvider):
         self._core, self._bindings, self._rank, self._ranks = core, bindings, place.rank, place.ranks
         device = importlib.import_module("cuda.core").Device(torch.cuda.current_device())
         device.set_current()
-        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(2 * arena_bytes() + _HEAP_SLACK_BYTES))
+        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(2 * compute_arena_bytes() + _HEAP_SLACK_BYTES))
         unique = core.get_unique_id(empty=place.rank != 0)
         dist.broadcast(torch.from_numpy(np.asarray(unique._data).view(np.int8)), 0)
         core.init(device=device, uid=unique, rank=place.rank, nranks=place.ranks, initializer_method="uid")
-        self._arena = Arena(lambda size: core.tensor((size,), dtype=torch.uint8), arena_bytes())
+        self._arena = Arena(lambda size: core.tensor((size,), dtype=torch.uint8), compute_arena_bytes())
         self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a team for ``ranks``; every rank of the job calls it. Unequally spaced ranks get none."""
         key = tuple(ranks)
-        stride = strided(key)
+        stride = find_stride(key)
         if key in self._groups or not stride:
             return
         team = self._core.team_split_strided(
@@ -80,7 +80,7 @@ class Nvshmem(CollectiveProvider):
         """NVSHMEM's barrier on the stream, and a wait for it."""
         import torch
 
-        self._bindings.barrier_on_stream(self.group(ranks), _stream())
+        self._bindings.barrier_on_stream(self.group(ranks), _get_stream())
         torch.cuda.synchronize()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Nvshmem(CollectiveProvider):
 
     def group(self, ranks: Sequence[int]) -> Any:
         """As in the base class. Limits: ranks that are not equally far apart -> BadInputError"""
-        if not strided(ranks):
+        if not find_stride(ranks):
             raise BadInputError(
                 f"NVSHMEM has no team of ranks {list(ranks)}.", "the ranks of a team are equally far apart."
             )
@@ -118,17 +118,17 @@ class Nvshmem(CollectiveProvider):
         into = recv.data_ptr()  # needed even if the layout receives nothing: the root of a broadcast
         if layout.operation == "broadcast":
             out = self._arena.send.data_ptr()
-            return lambda send, _: function(team, into, out, count, 0, _stream())
-        return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
+            return lambda send, _: function(team, into, out, count, 0, _get_stream())
+        return lambda send, _: function(team, into, send.data_ptr(), count, _get_stream())
 
 
-def strided(ranks: Sequence[int]) -> int:
+def find_stride(ranks: Sequence[int]) -> int:
     """Distance between neighbouring numbers of ``ranks``; 0 if it is not constant. Limits: one rank -> 1"""
     distances = {after - before for before, after in pairwise(ranks)} or {1}
     return distances.pop() if len(distances) == 1 and min(distances) > 0 else 0
 
 
-def _stream() -> int:
+def _get_stream() -> int:
     import torch
 
     handle: int = torch.cuda.current_stream().cuda_stream

@@ -10,12 +10,12 @@ from typing import Any
 
 from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
-from calibrate.providers.buffers import Arena, Pool, arena_bytes, l2_bytes, rotating_count
+from calibrate.providers.buffers import Arena, Pool, compute_arena_bytes, count_rotating, read_l2_bytes
 from calibrate.providers.collectives import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    gpus_of_node,
+    count_gpus_of_node,
 )
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError, NoHardwareError
@@ -63,7 +63,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def device_of(place: Place) -> Any:
+def find_device(place: Place) -> Any:
     """torch's device of a rank: the CPU, or the current GPU."""
     import torch
 
@@ -72,7 +72,7 @@ def device_of(place: Place) -> Any:
     return torch.device("cpu")
 
 
-def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
+def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
     """Make a group of ``ranks``; called by every rank of the job, in the same order.
 
     Limits: ranks not in rising order -> BadInputError (torch sorts them, and parts would be mixed up)
@@ -87,9 +87,9 @@ def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
 def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     if layout.operation == "broadcast":
-        root, first = layout.index == 0, dist.get_process_group_ranks(group)[0]
-        return lambda send, recv: dist.broadcast(send if root else recv, first, group=group)
-    reduce_scatter, all_gather = scatter_and_gather(dist)
+        root, root_rank = layout.index == 0, dist.get_process_group_ranks(group)[0]
+        return lambda send, recv: dist.broadcast(send if root else recv, root_rank, group=group)
+    reduce_scatter, all_gather = find_scatter_and_gather(dist)
     calls: dict[str, Call] = {
         "all_to_all": lambda send, recv: dist.all_to_all_single(recv, send, group=group),
         "reduce_scatter": lambda send, recv: reduce_scatter(recv, send, group=group),
@@ -99,7 +99,7 @@ def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     return calls[layout.operation]
 
 
-def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
+def find_scatter_and_gather(dist: Any) -> tuple[Any, Any]:
     """torch's (reduce-scatter, all-gather), called with (output, input); PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
@@ -118,7 +118,7 @@ class TorchCollectives(CollectiveProvider):
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a group for ``ranks``; every rank of the job calls this."""
         if tuple(ranks) not in self._groups:
-            self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
+            self._groups[tuple(ranks)] = make_group(self._dist, ranks, self.backend)
 
     def close(self) -> None:
         """Leave torch.distributed."""
@@ -135,14 +135,14 @@ class Gloo(TorchCollectives):
 
     def __init__(self) -> None:
         super().__init__()
-        self._pool, self._l2 = Pool(), l2_bytes()
+        self._pool, self._l2 = Pool(), read_l2_bytes()
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """gloo's barrier."""
         self._dist.barrier(group=self.group(ranks))
 
     def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
-        rotating = rotating_count(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
+        rotating = count_rotating(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
 
         def take() -> tuple[Any, Any]:
             send = self._pool.rows("send", rotating, layout.send_elements)
@@ -164,7 +164,7 @@ class Nccl(TorchCollectives):
         """
         import torch
 
-        gpus = gpus_of_node(address)
+        gpus = count_gpus_of_node(address)
         if place.local_ranks > gpus:
             share_gpu(tuple(torch.cuda.nccl.version()), place.local_ranks, gpus)
         super().open(place, address)
@@ -196,7 +196,7 @@ class Nccl(TorchCollectives):
 
         empty = partial(torch.empty, dtype=torch.uint8, device="cuda")
         if self._arena is None:
-            self._arena = Arena(empty, arena_bytes())
+            self._arena = Arena(empty, compute_arena_bytes())
         large = layout.payload_bytes > self._arena.bytes_each
         send, recv = (Arena(empty, layout.payload_bytes) if large else self._arena).views(layout)
         call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"

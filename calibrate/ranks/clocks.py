@@ -1,4 +1,4 @@
-"""The timing loops: how one rank times an operation in one visit, by each clock.
+"""The timing loops: how one rank times an operation in one visit, by each clock; and what slows its GPU.
 
     eager    barrier, clock, one call, wait for it, clock: the time that a call takes its caller
     stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
@@ -20,7 +20,6 @@ from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions
 
 WARM_UP_CALLS = 3
 """Untimed calls before the timed calls of every visit, which warm up code, buffers and connections."""
@@ -33,6 +32,14 @@ BATCHES = 5
 
 HOLD_HZ = 2e9
 """Approximate ticks of a GPU's clock per second; a slower clock holds the queue a little longer."""
+
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""Bits of NVML's clocks event reasons for a GPU that is slower than it should be."""
 
 _HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
 
@@ -62,12 +69,9 @@ class Cpu:
         batch()
         return start, self._now()
 
-    def take_conditions(self) -> DeviceConditions | None:
-        """The device's clock and its limits in the last batch, else now.
-
-        Limits: unreadable, as on a CPU without special rights -> None
-        """
-        return None
+    def take_slowdowns(self) -> list[str]:
+        """Why the device was slower than it should be in the last batch, else now; a CPU does not say."""
+        return []
 
     def count_held_bytes(self) -> float:
         """Memory that the process has allocated [bytes]: on a GPU, of the device."""
@@ -80,19 +84,19 @@ class Cpu:
 class Cuda(Cpu):
     """An NVIDIA GPU through torch; the calls run on torch's current stream.
 
-    watch    reads the state of the GPU (calibrate.ranks.gpu_conditions)
+    watch    reads the state of the GPU (``watch_gpu``)
     """
 
     def __init__(
         self,
         torch: Any,
-        watch: Callable[[], DeviceConditions | None] = lambda: None,
+        watch: Callable[[], list[str]] = list,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(now)
         self._cuda = torch.cuda
         self._watch = watch
-        self._seen: DeviceConditions | None = None
+        self._slowdowns: list[str] | None = None
 
     def synchronize(self) -> None:
         """Wait for all streams of the GPU."""
@@ -105,25 +109,25 @@ class Cuda(Cpu):
         return self._now() - start
 
     def time_batch(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """As in ``Cpu``, by CUDA events; conditions are read in the first batch of a visit."""
-        first = self._cuda.Event(enable_timing=True)
-        last = self._cuda.Event(enable_timing=True)
+        """As in ``Cpu``, by CUDA events; slowdowns are read in the first batch of a visit."""
+        begin = self._cuda.Event(enable_timing=True)
+        end = self._cuda.Event(enable_timing=True)
         start = self._now()
         hold_s = min(_HOLD_LEAST_S + _HOLD_MARGIN * queue_s, _HOLD_MOST_S)
         self._cuda._sleep(int(hold_s * HOLD_HZ))
         lead_in()
-        first.record()
+        begin.record()
         batch()
-        last.record()
-        if self._seen is None:
-            self._seen = self._watch()
-        last.synchronize()
-        return start, start + first.elapsed_time(last) * 1e-3
+        end.record()
+        if self._slowdowns is None:
+            self._slowdowns = self._watch()
+        end.synchronize()
+        return start, start + begin.elapsed_time(end) * 1e-3
 
-    def take_conditions(self) -> DeviceConditions | None:
-        """Clock and limits of the GPU in the last timed batch. A second call reads those of now."""
-        seen, self._seen = self._seen, None
-        return seen or self._watch()
+    def take_slowdowns(self) -> list[str]:
+        """As in ``Cpu``: of the last timed batch; a second call reads those of now."""
+        slowdowns, self._slowdowns = self._slowdowns, None
+        return self._watch() if slowdowns is None else slowdowns
 
     def count_held_bytes(self) -> float:
         """Memory of tensors [bytes]; torch's unused cache is freed first."""
@@ -138,6 +142,23 @@ class Cuda(Cpu):
             self.synchronize()
         except RuntimeError as problem:
             raise NoHardwareError(f"the GPU no longer answers: {error}") from problem
+
+
+def watch_gpu(uuid: str) -> Callable[[], list[str]]:
+    """A function that says why the GPU with this UUID (``GPU-...``) is slow, in about a millisecond.
+
+    Limits: NVML's binding (nvidia-ml-py), the driver or this GPU is missing -> it never is
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        read = pynvml.nvmlDeviceGetCurrentClocksEventReasons
+        read(handle)
+    except Exception:  # not installed, no driver, unknown GPU; NVML's error class may not be importable
+        return list
+    return lambda: [name for bit, name in SLOWDOWNS.items() if read(handle) & bit]
 
 
 class Timer:
@@ -178,7 +199,7 @@ class Timer:
         finally:
             if collecting:
                 gc.enable()
-        conditions = self._device.take_conditions()
+        slowdowns = self._device.take_slowdowns()
         wrong, checked = self.operation.check()
         return RankTimes(
             starts_s=starts,
@@ -188,7 +209,7 @@ class Timer:
             checked=checked,
             wrong=wrong,
             steps_s=steps,
-            conditions=conditions,
+            slowdowns=slowdowns,
         )
 
     def _time_calls(

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import format_torch_command
+from calibrate.machine.node import find_gpus
 from perfmodel.errors import BadInputError, NoHardwareError
 
 JOIN_S = 120.0
@@ -70,36 +71,36 @@ def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
     for name, rank, ranks, of_job in _STARTED_BY:
         needed = {rank, ranks, *(of_job[1:] if name == "torchrun" else ())}
         if needed <= environ.keys():
-            count = _number(environ, ranks)
+            count = _read_number(environ, ranks)
             if count == 1:
                 return None
             job = " ".join([name, *(environ.get(variable, "") for variable in of_job)])
             derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
-            default = _number(environ, "MASTER_PORT") + 1 if name == "torchrun" else derived
-            port = _number(environ, "PERFMODEL_PORT", default)
-            return Launcher(name, _number(environ, rank), count, _host(name, environ), port, job)
+            default = _read_number(environ, "MASTER_PORT") + 1 if name == "torchrun" else derived
+            port = _read_number(environ, "PERFMODEL_PORT", default)
+            return Launcher(name, _read_number(environ, rank), count, _find_host(name, environ), port, job)
     return None
 
 
-def _host(launcher: str, environ: Mapping[str, str]) -> str:
+def _find_host(launcher: str, environ: Mapping[str, str]) -> str:
     """The host of rank 0."""
     if environ.get("MASTER_ADDR"):
         return environ["MASTER_ADDR"]
     if launcher == "srun":
-        return first_host(environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", "")))
+        return pick_first_host(environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", "")))
     local, ranks = (environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("LOCAL_SIZE", "SIZE"))
     if environ.get("PMIX_NAMESPACE") and local == ranks:
         return LOCALHOST
     raise BadInputError("mpirun does not say where its ranks meet.", "mpirun -x MASTER_ADDR=HOST-OF-RANK-0 …")
 
 
-def first_host(nodes: str) -> str:
+def pick_first_host(nodes: str) -> str:
     """First name of a SLURM node list. Limits: ``node[03-05,9],b1`` -> node03; ``a[1-2]b[7-8]`` -> a1b7"""
     plain = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", nodes)
     return plain.split(",")[0]
 
 
-def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+def _read_number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
     text = environ.get(name)
     if text is None and default is not None:
         return default
@@ -118,7 +119,11 @@ def import_store() -> Any:
     try:
         import torch.distributed
     except ImportError as error:
-        raise NoHardwareError(f"torch cannot be imported ({error}).", format_torch_command()) from error
+        extra = "gpu" if find_gpus() else "cpu"
+        raise NoHardwareError(
+            f"calibrate measures with PyTorch, which cannot be imported ({error}).",
+            f"{format_torch_command()}\nor with all that is measured here: pip install 'perfmodel[{extra}]'",
+        ) from error
     return torch.distributed
 
 

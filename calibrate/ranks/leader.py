@@ -109,7 +109,9 @@ class Leader:
             self._store.set(f"ask/{rank}", message)
         ends, failed = time.monotonic() + deadline_s, False
         while missing := self._list_missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
-            errors_seen = self._read_errors(set(ranks) - set(missing))
+            answered = {rank: f"{self._number}/{rank}" for rank in sorted(set(ranks) - set(missing))}
+            answers = {rank: json.loads(self._store.get(key)) for rank, key in answered.items()}
+            errors_seen = {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
             if errors_seen and not failed:
                 failed, ends = True, min(ends, time.monotonic() + GRACE_S)
             for rank, child in self.processes.items():
@@ -117,11 +119,11 @@ class Leader:
                     raise self._lose(self.names[rank], f"died: {describe_exit(child.returncode)}")
             if time.monotonic() >= ends:
                 raise self._blame(missing, errors_seen, deadline_s)
-        answers = self._take(ranks)
-        for rank, answer in zip(ranks, answers, strict=True):
+        taken = self._take(ranks)
+        for rank, answer in zip(ranks, taken, strict=True):
             if "error" in answer:
                 raise read_error(self.names[rank], answer["error"])
-        return [answer["ok"] for answer in answers]
+        return [answer["ok"] for answer in taken]
 
     def close(self) -> None:
         """End the ranks; kill those of this process that do not end. May be called again."""
@@ -163,11 +165,6 @@ class Leader:
             self._store.delete_key(key)
         return answers
 
-    def _read_errors(self, ranks: Iterable[int]) -> dict[int, Any]:
-        """By rank: the errors among the answers that are there."""
-        answers = {rank: json.loads(self._store.get(f"{self._number}/{rank}")) for rank in sorted(ranks)}
-        return {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
-
     def _blame(self, missing: Sequence[int], failed: Mapping[int, Any], deadline_s: float) -> RankLostError:
         """Name the cause: a silent rank, else one that failed, else the ranks with the fewest timed calls.
 
@@ -177,11 +174,11 @@ class Leader:
         self._store.set("where", "")
         silent = self._list_missing(missing, WHERE_S, "where")
         if silent:
-            what = f"{late}: it was stopped or killed, or is stuck in a call that never returns"
-            return self._lose(self.names[silent[0]], what)
+            words = f"{late}: it was stopped or killed, or is stuck in a call that never returns"
+            return self._lose(self.names[silent[0]], words)
         for rank, error in failed.items():
-            what = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
-            return self._lose(self.names[rank], what, error["next_step"])
+            words = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
+            return self._lose(self.names[rank], words, error["next_step"])
         calls = {rank: int(self._store.get(f"where/{rank}")) for rank in missing}
         behind = [self.names[rank] for rank in missing if calls[rank] == min(calls.values())]
         place = f"(after {min(calls.values())} timed calls)"
@@ -217,6 +214,6 @@ def read_error(name: str, error: Mapping[str, str]) -> PerfmodelError:
     """The error that a rank of this name raised: of its kind, if that is one of this program's."""
     kind = getattr(errors, error["kind"], None) if error["kind"] else None
     if kind is not None and kind is not RankLostError:
-        same: PerfmodelError = kind(error["message"], error["next_step"])
-        return same
+        raised: PerfmodelError = kind(error["message"], error["next_step"])
+        return raised
     return PerfmodelError(f"{name}: {error['message'].removesuffix('.')}.", error["next_step"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -52,12 +51,7 @@ def keep_freed_memory() -> bool:
     )
 
 
-def node_identity() -> str:
-    """An identifier shared by all processes of a node: the kernel's boot number, else the host's name."""
-    return read_text(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
-
-
-def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
+def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     """Memory that one of ``local_ranks`` ranks of a node may use for buffers [bytes].
 
     It is half of what is free, divided equally. Limits: limits of a container and of the address space
@@ -72,8 +66,8 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
         free.append(max(float(limit) - float(used), 0.0))
     taken = read_text(root / "proc/self/statm").split()[:1]
     used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
-    own = max(address_space_bytes() - used_bytes, 0.0)
-    return min(min(free) / max(local_ranks, 1), own) * _MEMORY_SHARE
+    allowed = max(address_space_bytes() - used_bytes, 0.0)
+    return min(min(free) / max(local_ranks, 1), allowed) * _MEMORY_SHARE
 
 
 def count_held_bytes(root: Path = ROOT) -> float:

@@ -34,11 +34,11 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import format_torch_command, list_versions
+from calibrate.machine.node import ROOT, read_text
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
-from calibrate.ranks.clocks import Cpu, Cuda, Timer
-from calibrate.ranks.gpu_conditions import watch_gpu
+from calibrate.ranks.clocks import Cpu, Cuda, Timer, watch_gpu
 from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
@@ -86,7 +86,7 @@ class RankServer:
     def serve(self) -> None:
         """Serve until rank 0 says ``close``."""
         tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-            "welcome": self._welcome,
+            "welcome": self._take_place,
             "open": self._open_provider,
             "group": self._open_group,
             "prepare": self._prepare,
@@ -106,15 +106,15 @@ class RankServer:
             self._store.set(f"{message['number']}/{self._rank}", json.dumps(answer))
             self.timed = []
 
-    def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _take_place(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Take this rank's place, and describe its device, versions and libraries."""
         self._place = Place(**message["places"][self._rank])
         uuid, versions = "", dict[str, str]()
-        self._memory_bytes = process.host_memory_bytes(self._place.local_ranks)
+        self._memory_bytes = process.estimate_memory_bytes(self._place.local_ranks)
         if self._place.device == "cuda":
             uuid, versions = self._use_gpu()
         providers = {
-            name: asdict(self._availability(name)) for name in message["providers"] if self._rank == 0
+            name: asdict(self._describe_provider(name)) for name in message["providers"] if self._rank == 0
         }
         return {
             "uuid": uuid,
@@ -137,18 +137,20 @@ class RankServer:
                 "install a torch with CUDA, or calibrate the CPUs with --device cpu.",
             )
         torch.cuda.set_device(self._place.local_rank % count)
-        found = torch.cuda.get_device_properties(torch.cuda.current_device())
-        uuid = f"GPU-{found.uuid}"
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        uuid = f"GPU-{gpu.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
         self._memory_bytes = 0.8 * torch.cuda.mem_get_info()[0]
-        versions = {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
-        return uuid, versions if self._place.rank else {**versions, GPU_L2: str(found.L2_cache_size)}
+        versions = {"cuda": str(torch.version.cuda), "gpu": str(gpu.name)}
+        return uuid, versions if self._place.rank else {**versions, GPU_L2: str(gpu.L2_cache_size)}
 
-    def _availability(self, name: str) -> Availability:
-        found, device = self._describe(name), self._place.device
-        if found.usable and device not in found.devices:
-            return Availability(False, f"it has nothing for ranks on {device}", found.install, found.version)
-        return found
+    def _describe_provider(self, name: str) -> Availability:
+        offered, device = self._describe(name), self._place.device
+        if offered.usable and device not in offered.devices:
+            return Availability(
+                False, f"it has nothing for ranks on {device}", offered.install, offered.version
+            )
+        return offered
 
     def _open_provider(self, message: Mapping[str, Any]) -> None:
         name = message["provider"]
@@ -171,12 +173,12 @@ class RankServer:
         point = Point.model_validate(message["point"])
         ranks = tuple(message["group"])
         name = f"{ranks} {point.key}"
-        timer = self._timers.pop(name, None) or self._timer(point, ranks, message["barrier"])
+        timer = self._timers.pop(name, None) or self._make_timer(point, ranks, message["barrier"])
         timer.operation.prepare(message["salt"])
         self._timers[name] = self._current = timer
 
-    def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
-        name = provider_name(point)
+    def _make_timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
+        name = name_provider(point)
         if name not in self._open:
             raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
         operation = self._open[name].operation(point, ranks)
@@ -199,7 +201,7 @@ class RankServer:
         self._open.clear()
 
 
-def provider_name(point: Point) -> str:
+def name_provider(point: Point) -> str:
     """Name of the provider of a point's operation: its library, or who implements the kernel or pass."""
     if point.kind is PointKind.COLLECTIVE:
         return point.backend
@@ -208,8 +210,7 @@ def provider_name(point: Point) -> str:
 
 def pack(times: RankTimes) -> dict[str, Any]:
     """RankTimes as JSON."""
-    conditions = times.conditions.model_dump() if times.conditions else None
-    return {**asdict(times), "steps_s": dict(times.steps_s), "conditions": conditions}
+    return {**asdict(times), "steps_s": dict(times.steps_s)}
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
@@ -234,8 +235,9 @@ def serve(
     store = join_store(host, port, job)
     server = RankServer(store, rank, load or providers.load, describe or providers.describe, host, port)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
-    place = {"node": process.node_identity(), "host": socket.gethostname()}
-    store.set(f"0/{rank}", json.dumps({**place, "pid": os.getpid()}))
+    host_name = socket.gethostname()
+    node = read_text(ROOT / "proc/sys/kernel/random/boot_id") or host_name  # shared by all ranks of a node
+    store.set(f"0/{rank}", json.dumps({"node": node, "host": host_name, "pid": os.getpid()}))
     server.serve()
 
 

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from calibrate.machine.identity import node_cores, usable_cores
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.identity import count_node_cores, count_usable_cores
+from calibrate.machine.node import find_gpus
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.planning.measurement_plan import DEFAULT_BACKENDS, refuse_crowd, refuse_turns
+from calibrate.planning.measurement_plan import DEFAULT_BACKENDS, refuse_turns
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.launch import JOIN_S, Launcher, detect_launcher
 from calibrate.ranks.leader import Leader
-from calibrate.ranks.rank import follow, provider_name
+from calibrate.ranks.rank import follow, name_provider
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point, PointKind
+from perfmodel.schema.runs import Point, PointKind
 
 OPEN_S = 180.0
 """Seconds that the ranks may take to import a library and to join the job through it."""
@@ -61,11 +61,9 @@ def open_team(request: TeamRequest, environ: Mapping[str, str]) -> RankTeam | No
         return None
     if launcher is None and request.ranks:
         if choose_device(request) == "cuda":
-            refuse_crowd(request.ranks, len(find_gpus()), "GPU")
+            refuse_turns(request.ranks, len(find_gpus()), "GPU", oversubscribe=True)
         else:
-            if not request.oversubscribe:
-                refuse_turns(request.ranks, usable_cores())
-            refuse_crowd(request.ranks, usable_cores(), "core")
+            refuse_turns(request.ranks, count_usable_cores(), oversubscribe=request.oversubscribe)
     return RankTeam(start_ranks(request, launcher), request)
 
 
@@ -77,7 +75,7 @@ def start_ranks(
     launcher  who started the others; rank 0 is a process of its own here;  program  command of a rank
     """
     device = choose_device(request)
-    ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
+    ranks = request.ranks or (len(find_gpus()) if device == "cuda" else count_usable_cores())
     if ranks < 1:
         raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
     return Leader(launcher, program, ranks, device)
@@ -102,7 +100,7 @@ class RankTeam:
             self.hellos = leader.gather()
             self.places = place_ranks(self.hellos, choose_device(request))
             leader.names = [name_place(place) for place in self.places]
-            self._world = self._welcome(self.hellos, request.providers)
+            self._world = self._describe_world(self.hellos, request.providers)
             self._open_backends(request.backends)
         except BaseException:
             leader.lost = True
@@ -128,11 +126,11 @@ class RankTeam:
             "point": point.model_dump(mode="json"),
             "group": list(ranks),
             "salt": salt,
-            "barrier": self._ready(point, ranks, deadline_s),
+            "barrier": self._open_needed(point, ranks, deadline_s),
         }
         ask("prepare", deadline_s, ranks, **fields)
         answers = ask("time", max(ends - time.monotonic(), LEAST_S), ranks, calls=calls)
-        return [unpack(answer) for answer in answers]
+        return [RankTimes(**answer) for answer in answers]
 
     def close(self) -> None:
         """End the ranks; may be called again."""
@@ -144,7 +142,7 @@ class RankTeam:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _welcome(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
+    def _describe_world(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
         """Tell every rank its place; returns the description of all ranks."""
         places = [asdict(place) for place in self.places]
         answers = self.leader.ask("welcome", JOIN_S, places=places, providers=list(providers))
@@ -160,7 +158,7 @@ class RankTeam:
             device=self.places[0].device,
             providers=read_availabilities(answers[0]["providers"], uuids),
             memory_bytes=min(answer["memory_bytes"] for answer in answers),
-            cores_per_node=node_cores(),
+            cores_per_node=count_node_cores(),
             hosts=tuple(hellos[place.rank]["host"] for place in self.places if place.local_rank == 0),
             versions={name: " | ".join(seen) for name, seen in sorted(versions.items())},
         )
@@ -184,9 +182,9 @@ class RankTeam:
         self.leader.ask("open", OPEN_S, provider=name, address=address)
         self._open.add(name)
 
-    def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
+    def _open_needed(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
         """Open what the point needs on all ranks; returns the provider of the barrier, "" for one rank."""
-        alone, provider = len(ranks) == 1, provider_name(point)
+        alone, provider = len(ranks) == 1, name_provider(point)
         meets = point.backend or next((name for name in self._collectives if name in self._open), "")
         if not meets and point.kind is PointKind.LOOKUP:
             meets = provider  # one-sided look-ups have a barrier of their own
@@ -257,9 +255,3 @@ def read_availabilities(
             plain |= {"functional_only": shared, "install": ONE_A_GPU}
         availabilities[name] = Availability(**plain)
     return availabilities
-
-
-def unpack(answer: Mapping[str, Any]) -> RankTimes:
-    """The RankTimes that a rank sent as JSON with ``calibrate.ranks.rank.pack``."""
-    conditions = answer["conditions"]
-    return RankTimes(**{**answer, "conditions": DeviceConditions(**conditions) if conditions else None})

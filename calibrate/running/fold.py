@@ -1,10 +1,8 @@
-"""Combines the times of the ranks into a visit: slowest rank, skew, and whether the clock is credible."""
+"""Combines the times of the ranks into a visit: slowest rank, and whether the clock is credible."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,14 +12,14 @@ from calibrate.operations import RankTimes
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import limits_of
-from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
+from perfmodel.schema.runs import Point, PointKind, Visit
 
 _FIGURES = 6
 _SLACK = 1.05
 _SLACK_S = 0.01
 
 
-def fold(
+def combine_times(
     point: Point, ranks: Sequence[int], seen: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
 ) -> Visit:
     """Combine the times of all ranks into one visit.
@@ -40,42 +38,35 @@ def fold(
     starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
     ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
     calls_each = seen[0].calls_each
-    note = _clock_problem(point, starts, ends, elapsed_s)
+    note = _judge_clock(point, starts, ends, elapsed_s)
     spans, times = ends - starts, np.array([])
     if not note:
         times = spans.max(axis=0) / calls_each
-        note = _no_time(times)
+        note = _judge_times(times)
     visit = Visit(
         key=point.key,
         round=round,
         at=at,
         calls_each=calls_each,
-        times_s=[] if note else [_figures(time_s) for time_s in times],
+        times_s=[] if note else [_round_figures(time_s) for time_s in times],
         bytes_sent=max(rank.bytes_sent for rank in seen),
         checked=sum(rank.checked for rank in seen),
         wrong=sum(rank.wrong for rank in seen),
-        conditions=_worst([rank.conditions for rank in seen if rank.conditions is not None]),
+        slowdowns=sorted({reason for rank in seen for reason in rank.slowdowns}),
         note=note,
     )
     if note:
         return visit
-    slowest = np.argmax(spans, axis=0)
-    skew_s = float(np.median(spans.max(axis=0) - spans.min(axis=0))) / calls_each
-    return visit.model_copy(
-        update={
-            "skew_s": _figures(skew_s),
-            "slowest_rank": ranks[Counter(slowest.tolist()).most_common(1)[0][0]],
-            "steps_s": _steps(seen, slowest.tolist()),
-        }
-    )
+    slowest = np.argmax(spans, axis=0).tolist()
+    return visit.model_copy(update={"steps_s": _pick_steps(seen, slowest)})
 
 
-def visit_median_s(visit: Visit) -> float | None:
+def compute_median_s(visit: Visit) -> float | None:
     """Median time of a call [s]; None for a visit without credible times."""
     return statistics.median(visit.times_s) if visit.times_s else None
 
 
-def problem_of(point: Point, visit: Visit) -> str:
+def find_problem(point: Point, visit: Visit) -> str:
     """Why the visit fails its point, in words; "" if it does not.
 
     Limits: one wrong element -> fails; a collective or a whole pass that sent or checked nothing -> fails
@@ -100,7 +91,7 @@ def _check_shape(ranks: Sequence[int], seen: Sequence[RankTimes]) -> None:
         raise PerfmodelError(f"ranks timed different numbers of calls: {sorted(shapes)}.")
 
 
-def _clock_problem(
+def _judge_clock(
     point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float
 ) -> str:
     """Why the times are not credible; "" if they are."""
@@ -118,32 +109,22 @@ def _clock_problem(
     return ""
 
 
-def _no_time(times_s: NDArray[np.float64]) -> str:
+def _judge_times(times_s: NDArray[np.float64]) -> str:
     """Why a time is impossible for a call; "" if all are possible."""
     limit = limits_of("sample")["time_s"]
     refused = [limit.refusal(float(end)) for end in (times_s.min(), times_s.max())]
     return next((f"dropped: the time of a call {text}" for text in refused if text), "")
 
 
-def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
+def _pick_steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
     """Times of each step by its name; for call i, on the rank with index ``slowest[i]``."""
     names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
     return {
-        name: [_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
+        name: [_round_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
         for name in names
         if all(len(rank.steps_s[name]) == len(slowest) for rank in seen)
     }
 
 
-def _worst(conditions: Sequence[DeviceConditions]) -> DeviceConditions | None:
-    """Conditions of the device with the lowest clock, with throttle reasons and limits of all devices."""
-    if not conditions:
-        return None
-    worst = min(conditions, key=lambda c: math.inf if c.sm_clock_hz is None else c.sm_clock_hz)
-    reasons = sorted({reason for c in conditions for reason in c.throttle_reasons})
-    limits = sorted({limit for c in conditions for limit in c.limits})
-    return worst.model_copy(update={"throttle_reasons": reasons, "limits": limits})
-
-
-def _figures(value: float) -> float:
+def _round_figures(value: float) -> float:
     return float(f"{value:.{_FIGURES}g}")

@@ -16,7 +16,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.running.fold import problem_of, visit_median_s
+from calibrate.running.fold import compute_median_s, find_problem
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import SAMPLES_NAME, write_whole_bytes
 from perfmodel.schema.gate import MOST_RUN_BYTES, over
@@ -78,17 +78,17 @@ class PointState:
         """Add one visit."""
         if self.lost_a_rank:
             self.finish = None  # the point is resumed
-        median_s = visit_median_s(visit)
+        median_s = compute_median_s(visit)
         if median_s is not None:
             self.medians_s.append(median_s)
         self.visits += 1
         self.calls += len(visit.times_s) * visit.calls_each
         self.checked += visit.checked
         self.wrong += visit.wrong
-        self.problem = self.problem or problem_of(self.point, visit)
-        if visit.conditions is not None and visit.conditions.throttle_reasons:
+        self.problem = self.problem or find_problem(self.point, visit)
+        if visit.slowdowns:
             self.throttled += 1
-            self.reasons.update(visit.conditions.throttle_reasons)
+            self.reasons.update(visit.slowdowns)
 
 
 class Journal:
@@ -183,14 +183,14 @@ class Journal:
 
     def _replay(self, lines: RunLines) -> None:
         """Apply all lines of the file. Limits: the run of another machine or stack -> BadInputError"""
-        there, wanted = lines.header, self.header
-        if (there.fingerprint, there.machine) != (wanted.fingerprint, wanted.machine):
+        stored, wanted = lines.header, self.header
+        if (stored.fingerprint, stored.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
-                f"{self.path} is the run of {there.machine}, stack {there.fingerprint[:8]}; "
+                f"{self.path} is the run of {stored.machine}, stack {stored.fingerprint[:8]}; "
                 f"this is {wanted.machine}, stack {wanted.fingerprint[:8]}: they are never mixed.",
                 "give another folder with --out.",
             )
-        self.header = there
+        self.header = stored
         for _, line in lines.good:
             self._apply(line)
 
@@ -220,9 +220,9 @@ class Journal:
         data = line.model_dump_json(exclude_none=True).encode() + b"\n"
         self._require_in_place()
         try:
-            rest = memoryview(data)
-            while rest:  # the system may accept it in parts
-                rest = rest[os.write(self._file, rest) :]
+            unwritten = memoryview(data)
+            while unwritten:  # the system may accept it in parts
+                unwritten = unwritten[os.write(self._file, unwritten) :]
             _sync(self._file)
         except OSError as error:
             with contextlib.suppress(OSError):

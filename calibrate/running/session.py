@@ -21,7 +21,7 @@ from calibrate.planning.durations import PILOT_CALLS, estimate_points_s, guess_c
 from calibrate.planning.measurement_plan import MeasurementPlan, make_plan
 from calibrate.planning.world import group_ranks
 from calibrate.running import stack
-from calibrate.running.fold import fold, problem_of, visit_median_s
+from calibrate.running.fold import combine_times, compute_median_s, find_problem
 from calibrate.running.interfaces import Listener, RunOptions, RunOutcome, Team
 from calibrate.running.journal import Journal, PointState
 from calibrate.running.stopping import Summary, Target, choose_calls, estimate_median, judge
@@ -137,13 +137,13 @@ class _Session:
             self._warn(f"functional check only, not a calibration: {functional_reason(self.journal.header)}.")
         stopped, error = "", None
         try:
-            with self._interruptible():
-                stopped = self._rounds()
+            with self._handle_signals():
+                stopped = self._measure_rounds()
         except KeyboardInterrupt:
             stopped = "interrupted"
         except PerfmodelError as problem:
             stopped, error = "error", problem
-        outcome = self._outcome(stopped, error)
+        outcome = self._make_outcome(stopped, error)
         self.listener.finished(outcome)
         if error is not None:
             raise error
@@ -160,7 +160,7 @@ class _Session:
                     self.journal.begin(point)
             self.open[point.key] = point
 
-    def _rounds(self) -> str:
+    def _measure_rounds(self) -> str:
         """Visit open points in a new random order each round; returns why it stopped, or ""."""
         while self.open:
             number = self.journal.last_round + 1
@@ -170,31 +170,31 @@ class _Session:
                 if self.interrupted:
                     return "interrupted"
                 limit_s = self.options.time_limit_s
-                if limit_s is not None and self._since() >= limit_s:
+                if limit_s is not None and self._count_seconds() >= limit_s:
                     return "time limit"
-                if not self._had_its_share(self.open[key]):
-                    self._visit(self.open[key], number)
+                if not self._finish_late(self.open[key]):
+                    self._measure_point(self.open[key], number)
             self.journal.last_round = number
         return ""
 
-    def _had_its_share(self, point: Point) -> bool:
+    def _finish_late(self, point: Point) -> bool:
         """End the point, noisy or not, if the preset's total time is used up; returns whether it did."""
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
-        if total_s is None or self._since() < total_s or state is None:
+        if total_s is None or self._count_seconds() < total_s or state is None:
             return False
         summary = estimate_median(state.medians_s)
         status = judge(summary, math.inf, state.visits, self.plan.target)
         if status is not None:
-            self._end_well(point, status, summary)
+            self._finish_well(point, status, summary)
         return status is not None
 
-    def _visit(self, point: Point, number: int) -> None:
+    def _measure_point(self, point: Point, number: int) -> None:
         """Make one visit: time calls, combine the ranks' times, write them, decide if the point ends."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
         progress = self.progress.setdefault(point.key, _Progress(1.5 * self.plan.target.min_visits))
         try:
-            visit = self._piloted(point, number, progress)
+            visit = self._make_visit(point, number, progress)
         except RankLostError as error:
             self._finish(point, Status.FAILED, error.message.rstrip("."), rank_lost=True)
             raise
@@ -205,7 +205,7 @@ class _Session:
         self.journal.add(visit)
         self._judge(point, visit, progress)
 
-    def _piloted(self, point: Point, number: int, progress: _Progress) -> Visit:
+    def _make_visit(self, point: Point, number: int, progress: _Progress) -> Visit:
         """Make a visit whose number of calls follows from the time of a call in earlier visits.
 
         If there was none, a short pilot visit measures that time first, and also makes buffers and
@@ -214,21 +214,21 @@ class _Session:
         medians_s = self.journal.states[point.key].medians_s
         call_s = medians_s[-1] if medians_s else progress.call_s
         if call_s:
-            return self._timed(point, number, call_s, choose_calls(self.plan.target, call_s), progress)
+            return self._time_calls(point, number, call_s, choose_calls(self.plan.target, call_s), progress)
         guess_s = guess_call_s(point, self.plan.world.device)
         calls = min(choose_calls(self.plan.target, guess_s), PILOT_CALLS)
-        pilot = self._timed(point, number, guess_s, calls, progress)
-        if problem_of(point, pilot):
+        pilot = self._time_calls(point, number, guess_s, calls, progress)
+        if find_problem(point, pilot):
             return pilot
-        progress.call_s = visit_median_s(pilot) or guess_s
+        progress.call_s = compute_median_s(pilot) or guess_s
         calls = choose_calls(self.plan.target, progress.call_s)
-        return self._timed(point, number, progress.call_s, calls, progress)
+        return self._time_calls(point, number, progress.call_s, calls, progress)
 
-    def _timed(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
+    def _time_calls(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
         """One batch of ``calls`` calls of about ``call_s`` each, on the ranks of the point."""
         ranks = group_ranks(point, self.plan.world)
         self.salt += 1
-        began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        began_s, began_at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
         seen = self.team.visit(
             point,
             ranks,
@@ -238,7 +238,7 @@ class _Session:
             deadline_s=self.options.deadline_s + _DEADLINE_FACTOR * calls * call_s,
         )
         progress.visit_s = max(self.clock() - began_s, 0.0)
-        return fold(point, ranks, seen, round=number, at=at, elapsed_s=progress.visit_s)
+        return combine_times(point, ranks, seen, round=number, at=began_at, elapsed_s=progress.visit_s)
 
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
         """End the point if it is wrong, cannot be timed, is precise enough, or has used up its time."""
@@ -255,12 +255,12 @@ class _Session:
         else:
             status = judge(summary, progress.spent_s, state.visits, self.plan.target)
             if status is not None:
-                self._end_well(point, status, summary)
+                self._finish_well(point, status, summary)
         done, left_s = self._estimate()
         self.done = max(self.done, done)
         self.listener.progress(self.done, len(self.plan.points), point, summary, left_s)
 
-    def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
+    def _finish_well(self, point: Point, status: Status, summary: Summary | None) -> None:
         """End a point that did not fail with ``status``, or as throttled if half of its visits were."""
         state = self.journal.states[point.key]
         if 2 * state.throttled >= state.visits:
@@ -297,15 +297,15 @@ class _Session:
         )
         self.open.pop(point.key, None)
         if status is Status.FAILED:
-            what = ":".join(part for part in (point.backend or point.implementation, point.operation) if part)
-            self._warn(f"{what} failed: {reason}.")
+            name = ":".join(word for word in (point.backend or point.implementation, point.operation) if word)
+            self._warn(f"{name} failed: {reason}.")
 
     def _warn(self, text: str) -> None:
         if text not in self.warned:
             self.warned[text] = None
             self.listener.warning(text)
 
-    def _since(self) -> float:
+    def _count_seconds(self) -> float:
         return self.clock() - self.started_s
 
     def _estimate(self) -> tuple[float, float]:
@@ -319,11 +319,11 @@ class _Session:
             done += visits / wanted
             left_s += min((wanted - visits) * progress.visit_s, budget_s)
         if self.options.time_limit_s is not None:
-            left_s = min(left_s, max(self.options.time_limit_s - self._since(), 0.0))
+            left_s = min(left_s, max(self.options.time_limit_s - self._count_seconds(), 0.0))
         return done, left_s
 
     @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
+    def _handle_signals(self) -> Iterator[None]:
         """Context in which the first signal sets ``interrupted``, and the second raises KeyboardInterrupt.
 
         Signals that are ignored (``nohup``) stay ignored. Limits: outside the main thread it does nothing
@@ -345,7 +345,7 @@ class _Session:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _outcome(self, stopped: str, error: PerfmodelError | None) -> RunOutcome:
+    def _make_outcome(self, stopped: str, error: PerfmodelError | None) -> RunOutcome:
         return RunOutcome(
             plan=self.plan,
             header=self.journal.header,
@@ -353,6 +353,6 @@ class _Session:
             states={k: s for k, s in self.journal.states.items() if k in self.plan.by_key},
             stopped=stopped,
             error=error,
-            seconds=self._since(),
+            seconds=self._count_seconds(),
             warnings=tuple(self.warned),
         )

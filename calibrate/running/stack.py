@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.machine.identity import Host, identify
+from calibrate.machine.identity import Host, describe_host
 from calibrate.machine.libraries import find_version
 from calibrate.machine.node import get_output
 from calibrate.planning.world import World, describe_turns
@@ -58,28 +58,27 @@ def make_header(
     values   versions and topology; None: ``describe(world)``
     environ  environment variables, of which only allowed variables are kept; None: the process's own
     """
-    environment = allowed_environment(os.environ if environ is None else environ)
+    environment = filter_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
-    turns = describe_turns(world) or rehearsed(stack)
+    turns = describe_turns(world)
+    if REHEARSAL in stack.get("gpu", ""):  # a simulated GPU (tests/rehearsal)
+        turns = turns or "a rehearsal without a GPU, its times are made up"
     if turns:  # never in the same folder as a calibration
         stack[TURNS] = turns
+    # hashes distinguish the nodes of a run; as the salt is kept nowhere, they reveal no names
+    names, salt = world.hosts or (platform.node(),), secrets.token_bytes(32)
     return RunHeader(
         fingerprint=fingerprint(stack, environment),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine,
         stack=stack,
         environment=environment,
-        host=hash_hosts(world),
+        host=",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in names),
         seed=seed,
         ranks=world.ranks,
         nodes=world.nodes,
         functional_only=bool(turns),
     )
-
-
-def rehearsed(stack: Mapping[str, str]) -> str:
-    """A remark if the GPU is simulated (tests/rehearsal) and its times are made up; else empty."""
-    return "a rehearsal without a GPU, its times are made up" if REHEARSAL in stack.get("gpu", "") else ""
 
 
 def describe(world: World, host: Host | None = None) -> dict[str, str]:
@@ -88,10 +87,10 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
     A library's version has the library's name (``gloo``, ``torch``), whether it is measured or not; ``gpu``
     is the GPUs' name. The number of ranks is not part of it: every point has its own.
     """
-    host = host or identify()
-    found = {
+    host = host or describe_host()
+    facts = {
         "perfmodel": find_version(("perfmodel",)),
-        "git": git_revision(Path(__file__).resolve().parents[2]),
+        "git": read_revision(Path(__file__).resolve().parents[2]),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
         "cpu": host.cpu,
@@ -101,11 +100,11 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
         "topology": f"{world.nodes} node{'s' * (world.nodes > 1)}, {world.device}",
     }
     if host.gpus:
-        found["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
-        found["gpus"] = str(len(host.gpus))
-        found["driver"] = host.gpus[0].driver
-    found |= world.versions
-    return {name: value for name, value in sorted(found.items()) if value}
+        facts["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
+        facts["gpus"] = str(len(host.gpus))
+        facts["driver"] = host.gpus[0].driver
+    facts |= world.versions
+    return {name: value for name, value in sorted(facts.items()) if value}
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
@@ -114,7 +113,7 @@ def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that affect timings and reveal nothing private.
 
     In values, the home folder is replaced by ``~``, user and password of a URL by ``***``.
@@ -130,17 +129,7 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def hash_hosts(world: World) -> str:
-    """Names of the nodes as hashes of eight digits, separated by commas.
-
-    The hashes use a random salt that is not stored: they distinguish nodes of a run, but reveal no names.
-    """
-    names = world.hosts or (platform.node(),)
-    salt = secrets.token_bytes(32)
-    return ",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in names)
-
-
-def git_revision(folder: Path) -> str:
+def read_revision(folder: Path) -> str:
     """Revision of the program: ``4f1c2ab9d3c1``, with changes ``-dirty``; "" outside a checkout.
 
     Never fails: without git, or if git fails or is slow, it is "".

@@ -166,9 +166,9 @@ def build_parameter(option: Declared) -> inspect.Parameter:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from calibrate.running.stack import git_revision
+        from calibrate.running.stack import read_revision
 
-        revision = git_revision(Path(__file__).resolve().parents[2])
+        revision = read_revision(Path(__file__).resolve().parents[2])
         emit(f"perfmodel {__version__}" + (f" (git {revision})" if revision else ""))
         raise typer.Exit
 

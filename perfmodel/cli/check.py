@@ -11,7 +11,7 @@ import typer
 
 from calibrate.importers import ImportResult, check_given, import_logs
 from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
-from calibrate.machine.identity import gpu_machine
+from calibrate.machine.identity import match_machine
 from perfmodel.cli.imports import doubt_gpu, list_unread
 from perfmodel.cli.output import CommandReply, check_target, note, warn_all
 from perfmodel.cli.question import calibration_file, choose
@@ -146,7 +146,7 @@ def _recognize(result: ImportResult) -> Machine:
     """
     gpu = result.stack.gpu
     network = next((name for name, pattern in _NETWORKS.items() if re.search(pattern, result.said)), "")
-    likely, remark = gpu_machine([gpu], network) if gpu else ("", "")
+    likely, remark = match_machine([gpu], network) if gpu else ("", "")
     if likely not in list_machines():
         raise BadInputError(
             f"which machine should it be like? The log is of {gpu or 'a GPU that it does not name'}.",

@@ -9,7 +9,7 @@ import typer
 
 from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK
-from calibrate.machine.identity import shipped_with
+from calibrate.machine.identity import list_machines_with
 from perfmodel.cli.output import (
     CommandReply,
     check_target,
@@ -86,7 +86,7 @@ def _find_machine(name: str | None, gpu: str) -> Machine:
     """
     if name is not None:
         return load_machine(name)
-    fitting = shipped_with(gpu)
+    fitting = list_machines_with(gpu)
     if len(fitting) != 1:
         names = ", ".join(fitting or list_machines())
         raise BadInputError(
@@ -106,7 +106,7 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     """
     if not gpu:
         return [f"the logs do not name their GPU: assuming {machine.name}"]
-    fitting = shipped_with(gpu)
+    fitting = list_machines_with(gpu)
     if machine.name in fitting or machine.name not in list_machines():
         return []
     text = f"the logs are of {gpu}, and {machine.name} is another machine ({machine.title})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.machine.identity import Host, identify
+from calibrate.machine.identity import Host, describe_host
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.ranks import team as ranks
@@ -94,7 +94,7 @@ class Measurement:
         """Measure, fit and write. Ranks other than 0 measure until rank 0 ends, and have no answer."""
         request = self.request
         with let_rank_zero_speak():
-            host = identify(self.options.machine, device=self.options.device)
+            host = describe_host(self.options.machine, device=self.options.device)
             backends = tuple(request.list_backends())
             ranks_count = max(request.ranks or (), default=None)
             team = open_team(TeamRequest(ranks_count, self.options.device, backends, request.oversubscribe))

@@ -27,13 +27,11 @@ from perfmodel.schema.fields import Positive, Ranks, Seconds, Span, Strict, Whol
 from perfmodel.schema.files import BROKEN, invalid_fields
 from perfmodel.units import counted
 
-SCHEMA_VERSION = 1
 RUN_FILE = "run file"
 _BLANK = b" \t\r\0"
 """Bytes that may surround a line, or be alone in one: lost power leaves zero bytes."""
 _MOST_NAMED = 8
 
-Reading = Annotated[float, Field(ge=-1e3, le=1e12, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 KERNELS = ("gather_pool", "copy")
@@ -114,22 +112,6 @@ class Point(Strict):
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-class DeviceConditions(Strict):
-    """State of the slowest device while a batch ran. Missing where it cannot be read (CPUs).
-
-    throttle_reasons  why a device runs below its normal clock: heat, a power brake; the visit gets a flag
-    limits            normal limits of the clock, mostly a power cap; no flag
-    """
-
-    sm_clock_hz: Reading | None = None
-    sm_clock_max_hz: Reading | None = None
-    memory_clock_hz: Reading | None = None
-    temperature_c: Reading | None = None
-    power_w: Reading | None = None
-    throttle_reasons: list[str] = []
-    limits: list[str] = []
-
-
 class RunHeader(Strict):
     """First line of a run: everything that must be equal for samples to be merged, and further information.
 
@@ -141,7 +123,7 @@ class RunHeader(Strict):
     """
 
     type: Literal["run"] = "run"
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     fingerprint: str
     started_at: str
     machine: str
@@ -184,13 +166,11 @@ class Visit(Strict):
     at: str
     calls_each: Whole = 1  # calls per time (many, on back-to-back clocks)
     times_s: list[Seconds]
-    skew_s: Span = 0.0  # median over calls of slowest minus fastest rank
-    slowest_rank: Count = 0
     bytes_sent: Count = 0  # of one rank in one call, as counted by the sender
     checked: Count = 0
     wrong: Count = 0
     steps_s: Mapping[str, list[Span]] = {}  # composed: slowest rank's time of each step
-    conditions: DeviceConditions | None = None
+    slowdowns: list[str] = []  # why a GPU was slower than it should be
     note: str = ""
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from oracles.kernels.exchange import row_wise
 from torch.distributed import FileStore
 from waiting import a_moment, until
 
-from calibrate.cuda.exchange_memory import Sizes, block_rows
+from calibrate.cuda.exchange_memory import Sizes, divide_rows
 from calibrate.cuda.row_wise_exchange import RowWiseExchange
 from calibrate.cuda.symmetric_worlds import SharedWorld
 from perfmodel.errors import PerfmodelError, RankLostError
@@ -40,7 +40,7 @@ def tables(dtype: str) -> list[Any]:
 
 def held(whole: list[Any], rank: int, ranks: int) -> list[Any]:
     """The rows of a rank of each table; one row of nothing where it has none."""
-    blocks = block_rows([len(table) for table in whole], ranks)
+    blocks = divide_rows([len(table) for table in whole], ranks)
     mine = [table[rank * block :][:block] for table, block in zip(whole, blocks, strict=True)]
     return [part.clone() if len(part) else torch.zeros(1, part.shape[1], dtype=part.dtype) for part in mine]
 

@@ -36,7 +36,7 @@ class Ranks:
         self.seed = 0
         self.last: SimulatedTeam | None = None
         monkeypatch.setattr(measuring, "open_team", self.open)
-        monkeypatch.setattr(stack, "git_revision", lambda _: "")  # a checkout may change between two starts
+        monkeypatch.setattr(stack, "read_revision", lambda _: "")  # a checkout may change between two starts
         self._monkeypatch = monkeypatch
 
     def open(self, request: object) -> SimulatedTeam:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Cuda, Timer
+from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Cuda, Timer, watch_gpu
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 
@@ -67,7 +69,7 @@ def test_eager_times_one_call_at_a_time_after_a_barrier() -> None:
     assert [end - start for start, end in zip(times.starts_s, times.ends_s, strict=True)] == [3.0, 3.0]
     assert (times.calls_each, times.bytes_sent, times.wrong, times.checked) == (1, 512, 0, 64)
     assert times.steps_s == {"first": [1.0, 1.0], "second": [2.0, 2.0]}
-    assert times.conditions is None
+    assert times.slowdowns == []
 
 
 def test_stream_shares_the_calls_out_among_batches() -> None:
@@ -186,3 +188,15 @@ def test_a_gpu_that_fails_for_good_ends_its_rank() -> None:
     device.require_alive(ValueError("a table is too long"))  # nothing of the GPU: not even asked
     with pytest.raises(NoHardwareError, match="illegal memory access"):
         device.require_alive(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+def test_nvml_says_what_slows_a_gpu_and_without_it_nothing_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml: Any = ModuleType("pynvml")
+    nvml.nvmlInit = lambda: None
+    nvml.nvmlDeviceGetHandleByUUID = {"GPU-0f": "handle"}.__getitem__
+    nvml.nvmlDeviceGetCurrentClocksEventReasons = {"handle": 0x40 | 0x4 | 0x1}.__getitem__  # a cap, idle
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert watch_gpu("GPU-0f")() == ["thermal (hardware)"]
+    assert watch_gpu("GPU-another")() == []
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert watch_gpu("GPU-0f")() == []

@@ -66,16 +66,6 @@ def test_bags_are_exact_and_steps_add_up(team: RankTeam) -> None:
         team.visit(point(ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=PATIENCE_S)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-def test_bags_of_torchrec_are_exact(dtype: str, team: RankTeam) -> None:
-    if not team.world().runs("torchrec"):
-        pytest.skip(f"torchrec: {team.world().providers['torchrec'].why_not}")
-    work = LookupWork(batch=33, tables=3, pooling=2.5, dim=32, rows=101)
-    timed = point(2, work, dtype, "torchrec")
-    for times in team.visit(timed, [0, 1], calls=3, round=0, salt=1, deadline_s=PATIENCE_S):
-        assert (times.wrong, times.checked) == (0, 33 * 3 * 32) and times.bytes_sent > 0
-
-
 def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     """What the model counts, less what stays on the rank: 1/G of all but the ids, and the ids it owns."""
     bags = work.batch * work.tables

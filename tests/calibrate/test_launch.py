@@ -9,7 +9,7 @@ import pytest
 
 from calibrate.operations import Place
 from calibrate.ranks import process, team
-from calibrate.ranks.launch import Launcher, detect_launcher, first_host, rank_environment
+from calibrate.ranks.launch import Launcher, detect_launcher, pick_first_host, rank_environment
 from calibrate.ranks.team import (
     ONE_A_GPU,
     TeamRequest,
@@ -112,7 +112,7 @@ def test_a_batch_script_and_a_single_process_are_no_launcher() -> None:
     ],
 )
 def test_first_name_of_a_node_list(nodes: str, first: str) -> None:
-    assert first_host(nodes) == first
+    assert pick_first_host(nodes) == first
 
 
 def hello(node: str) -> dict[str, object]:
@@ -160,13 +160,13 @@ def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
 def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
-    assert process.host_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
+    assert process.estimate_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("3000\n")
     (tmp_path / "sys/fs/cgroup/memory.current").write_text("1000\n")
-    assert process.host_memory_bytes(1, tmp_path) == 1000
+    assert process.estimate_memory_bytes(1, tmp_path) == 1000
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    assert process.host_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
+    assert process.estimate_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
 
 
 def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:

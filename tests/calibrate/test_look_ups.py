@@ -18,7 +18,7 @@ from torch.distributed import HashStore  # noqa: E402
 
 from calibrate.cuda import launch  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS  # noqa: E402
-from calibrate.cuda.row_wise_exchange import kernels, row_access  # noqa: E402
+from calibrate.cuda.row_wise_exchange import choose_access, kernels  # noqa: E402
 from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
@@ -48,7 +48,7 @@ def home(kernel_home: Path) -> Iterator[None]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
             for dim in (12, 32):
-                built = kernels("fp32", row_access(dim, "fp32", 16), method=method)
+                built = kernels("fp32", choose_access(dim, "fp32", 16), method=method)
                 launch.prebuild(list(built.values()), torch.device("cpu"))
         yield
 

@@ -189,7 +189,7 @@ def test_what_is_timed_is_compiled_before() -> None:
         for pooling in (1.0, 1000.0):
             pool = GatherPool(make_tables([torch.zeros(100, dim)]), 4, pooling)
             assert {item.kernel for item in pool.classes} <= compiled
-    wide = exchanging.row_access(64, "fp32", 16)
+    wide = exchanging.choose_access(64, "fp32", 16)
     assert tuple(exchanging.kernels("fp32", wide, method="fused").values()) in units
 
 
@@ -253,7 +253,7 @@ def test_a_calibration_of_one_gpu_from_end_to_end(tmp_path: Path) -> None:
 REFUSED = r"""
 import torch, numpy as np, cupy
 from calibrate.cuda import launch
-from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.cache import Kernel
 seen = []
 one = torch.ones(3, device="cuda")
 assert one.device == torch.device("cuda", 0) and one.is_cuda
@@ -266,7 +266,7 @@ def inside():
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         one.sum().item()
 gather = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
-kernel = launch.gpu_function(gather, torch.device("cuda"))
+kernel = launch.load_function(gather, torch.device("cuda"))
 refused(inside)
 with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
     refused(lambda: kernel((1, 1, 1), (64, 1, 1), (np.int32(1),), shared_mem=100_000))

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from calibrate.cuda import launch, nvshmem_build, nvshmem_world
-from calibrate.cuda.row_wise_exchange import kernels, row_access
+from calibrate.cuda.row_wise_exchange import choose_access, kernels
 from perfmodel.errors import NoHardwareError
 
 PROGRAM = Path(__file__).with_name("one_sided_ranks.py")
@@ -47,7 +47,7 @@ def built(kernel_home: Path) -> Iterator[None]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in ("fused", "three"):
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
-                variant = kernels(dtype, row_access(12, dtype, width), method=method)
+                variant = kernels(dtype, choose_access(12, dtype, width), method=method)
                 launch.prebuild(list(variant.values()), torch.device("cpu"))
         yield
         answers.cache_clear()
@@ -116,7 +116,7 @@ def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None
     """Without a GPU it gets as far as knowing all ranks: status 1."""
     ranks = 2
     try:
-        nvshmem_build.host_library()
+        nvshmem_build.load_host_library()
     except NoHardwareError as error:
         pytest.skip(f"NOT TESTED, NVSHMEM's start: {error}")
     if torch.cuda.is_available():
@@ -148,7 +148,7 @@ def test_memory_is_mapped_only_where_every_rank_says_so(
 ) -> None:
     """NVSHMEM itself is a stand-in that maps the memory of every rank here."""
     library = SimpleNamespace(init_status=lambda: 0, malloc=lambda count: 4096, ptr=lambda at, peer: at)
-    monkeypatch.setattr(nvshmem_build, "host_library", lambda: library)
+    monkeypatch.setattr(nvshmem_build, "load_host_library", lambda: library)
     monkeypatch.setattr(nvshmem_world, "start", lambda store, rank, ranks: 3)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(

@@ -40,31 +40,34 @@ def test_expected_is_what_the_collective_brings(operation: str, ranks: int, payl
     for row in (0, 5):
         results = received(members, [sent(one, 11, row) for one in members])
         for one, result in zip(members, results, strict=True):
-            expected = patterns.expected_pieces(one, 11)
+            expected = patterns.list_expected_pieces(one, 11)
             assert result.size == one.recv_elements
             assert patterns.count_wrong(result, expected, row) == 0
             if result.size:
                 assert patterns.count_wrong(result, expected, row + 1) > result.size // 4
-                assert patterns.count_wrong(result, patterns.expected_pieces(one, 12), row) > result.size // 4
+                assert (
+                    patterns.count_wrong(result, patterns.list_expected_pieces(one, 12), row)
+                    > result.size // 4
+                )
 
 
 def test_one_wrong_element_is_counted() -> None:
     one = layout("all_to_all", 100_000, 2, 0)
     buffer = np.empty(one.recv_elements, np.float32)
-    patterns.fill(buffer, patterns.expected_pieces(one, 3))
+    patterns.fill(buffer, patterns.list_expected_pieces(one, 3))
     for at in (0, 12_499, 12_500, 24_999):
         spoilt = buffer.copy()
         spoilt[at] += 1
-        assert patterns.count_wrong(spoilt, patterns.expected_pieces(one, 3)) == 1
+        assert patterns.count_wrong(spoilt, patterns.list_expected_pieces(one, 3)) == 1
     assert (
-        patterns.count_wrong(np.full_like(buffer, patterns.POISON), patterns.expected_pieces(one, 3))
+        patterns.count_wrong(np.full_like(buffer, patterns.POISON), patterns.list_expected_pieces(one, 3))
         == 25_000
     )
 
 
 def test_sums_over_1024_ranks_are_exact() -> None:
     one = layout("all_reduce", 64_000, 1024, 0)
-    values = np.concatenate([piece.doubled for piece in patterns.expected_pieces(one, 1)])
+    values = np.concatenate([piece.doubled for piece in patterns.list_expected_pieces(one, 1)])
     assert values.max() <= 2**24
     assert len(np.unique(values)) > 4
     in_order = np.zeros(one.elements, np.float32)
@@ -72,7 +75,7 @@ def test_sums_over_1024_ranks_are_exact() -> None:
     for rank in range(1024):
         in_order += sent(layout("all_reduce", 64_000, 1024, rank), 1)
         backwards += sent(layout("all_reduce", 64_000, 1024, 1023 - rank), 1)
-    assert patterns.count_wrong(in_order, patterns.expected_pieces(one, 1)) == 0
+    assert patterns.count_wrong(in_order, patterns.list_expected_pieces(one, 1)) == 0
     assert np.array_equal(in_order, backwards)
 
 

@@ -11,7 +11,7 @@ import pytest
 from simulated_ranks import ONLY, QUICK, SIZES, Ranks, folder, ranks
 
 import calibrate.machine.identity
-from calibrate.machine.local_gpus import LocalGpu
+from calibrate.machine.node import LocalGpu
 from perfmodel.cli import measuring
 
 __all__ = ["ranks"]  # fixtures

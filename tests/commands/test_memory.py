@@ -36,8 +36,8 @@ def test_memory_that_ran_out_names_the_limit(
 
 
 def test_a_rank_plans_with_the_addresses_that_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = process.host_memory_bytes(1)
+    free = process.estimate_memory_bytes(1)
     monkeypatch.setattr(process, "address_space_bytes", lambda: 2.0**40)
-    assert process.host_memory_bytes(1) == pytest.approx(free, rel=0.2)
+    assert process.estimate_memory_bytes(1) == pytest.approx(free, rel=0.2)
     monkeypatch.setattr(process, "address_space_bytes", lambda: 1.0)
-    assert process.host_memory_bytes(1) == 0
+    assert process.estimate_memory_bytes(1) == 0

@@ -174,7 +174,7 @@ def test_version_has_the_commit_of_a_checkout(
     cli: Any, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(stack, "git_revision", lambda folder: asked.append(folder) or revision)
+    monkeypatch.setattr(stack, "read_revision", lambda folder: asked.append(folder) or revision)
     assert cli("--version").out == f"perfmodel {__version__}{shown}\n"
     assert [folder / "perfmodel" / "__init__.py" for folder in asked] == [Path(perfmodel.__file__)]
 

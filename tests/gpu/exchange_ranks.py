@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from sizes import sized
 
-from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
+from calibrate.cuda.exchange_memory import METHODS, Sizes, divide_rows
 from calibrate.cuda.row_wise_exchange import RowWiseExchange
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import RankLostError
@@ -25,7 +25,7 @@ SINGLE = 2.0**-24
 
 def held(tables: list[Any], rank: int, ranks: int) -> list[Any]:
     """The rows of a rank of each table; one row of nothing where it has none."""
-    blocks = block_rows([len(table) for table in tables], ranks)
+    blocks = divide_rows([len(table) for table in tables], ranks)
     mine = [table[rank * block :][:block] for table, block in zip(tables, blocks, strict=True)]
     return [
         part.clone() if len(part) else torch.zeros_like(table[:1])

@@ -58,7 +58,7 @@ def gather_pool(device: Any) -> Iterator[Case]:
         for name, plan in plans.items():
             ids, offsets, _ = _drawn([len(one) for one in rows], 37, 20, device)
             pool = gp.GatherPool(make_tables(rows), 37, 10, plan)
-            out, faults = pool.new_out(), gp.new_gather_faults(device)
+            out, faults = pool.make_out(), gp.make_faults(device)
             pool(ids, offsets, out, faults)
             good = torch.equal(out.cpu(), _bags(rows, ids, offsets)) and faults.tolist() == [0, -1, 0, -1]
             yield f"{dtype} {name}", good

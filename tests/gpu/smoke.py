@@ -7,7 +7,7 @@ import sys
 import torch
 
 from calibrate.cuda.device_tables import make_tables
-from calibrate.cuda.gather_pool import GatherPool, new_gather_faults
+from calibrate.cuda.gather_pool import GatherPool, make_faults
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     bag = torch.nn.functional.embedding_bag
     want = bag(ids, table, offsets, mode="sum", include_last_offset=True)
     pool = GatherPool(make_tables([table]), 64, 10)
-    out, faults = pool.new_out(), new_gather_faults(gpu)
+    out, faults = pool.make_out(), make_faults(gpu)
     pool(ids, offsets, out, faults)
     torch.cuda.synchronize()
     alone = torch.equal(out, want) and faults.tolist() == [0, -1, 0, -1]

@@ -15,7 +15,7 @@ import pytest
 from oracles import environment, free_port
 
 from calibrate import providers
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.node import find_gpus
 from calibrate.providers.torch_world import SHARES_A_GPU_FROM
 
 WORKER = Path(__file__).parents[1] / "calibrate" / "provider_ranks.py"

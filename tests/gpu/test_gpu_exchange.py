@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from calibrate.cuda.nvshmem_build import find_wheels
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.node import find_gpus
 from perfmodel.errors import NoHardwareError
 
 if not find_gpus():

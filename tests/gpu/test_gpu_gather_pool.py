@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrate.machine.local_gpus import find_gpus
+from calibrate.machine.node import find_gpus
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
@@ -46,9 +46,9 @@ def test_bags_are_those_of_the_reference(dtype: str, plan: str) -> None:
     wrong = rng.random(len(ids)) < 0.01
     ids[wrong] = rng.choice([-1, 5000, 2**31 - 1], int(wrong.sum()))
     prepared = gp.GatherPool(tables, batch, float(lengths.mean()), PLANS[plan])
-    shape = prepared.new_out().shape
+    shape = prepared.make_out().shape
     memory = torch.full((shape.numel() + 128,), 97.0, device=GPU)
-    out, faults = memory[64:-64].view(shape), gp.new_gather_faults(GPU)
+    out, faults = memory[64:-64].view(shape), gp.make_faults(GPU)
     given = [torch.from_numpy(one.astype(np.int64)).to(GPU) for one in (ids, offsets)]
     prepared(*given, out, faults)
     want = np.concatenate(reference.gather_pool(values, batch, ids, offsets), 1)
@@ -61,8 +61,8 @@ def test_bags_are_those_of_the_reference(dtype: str, plan: str) -> None:
 def test_wrong_offsets_are_reported_and_nothing_outside_is_read() -> None:
     tables, ids = make_tables([torch.ones(10, 64, device=GPU)]), torch.zeros(8, dtype=torch.int64, device=GPU)
     for offsets in ([0, 5, 3, 8], [-4, 2, 5, 8], [0, 2, 5, 2**40], [9, 9, 9, 9]):
-        pool, faults = gp.GatherPool(tables, 3), gp.new_gather_faults(GPU)
-        pool(ids, torch.tensor(offsets, device=GPU), pool.new_out(), faults)
+        pool, faults = gp.GatherPool(tables, 3), gp.make_faults(GPU)
+        pool(ids, torch.tensor(offsets, device=GPU), pool.make_out(), faults)
         assert faults.tolist()[:2] == [0, -1] and faults[2] > 0
 
 
@@ -70,7 +70,7 @@ def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
     table = torch.randn(10_000, 64, device=GPU)
     prepared = gp.GatherPool(make_tables([table]), 500, 4)
     ids, offsets = torch.zeros(2000, dtype=torch.int64, device=GPU), torch.arange(0, 2001, 4, device=GPU)
-    out, faults = prepared.new_out(), gp.new_gather_faults(GPU)
+    out, faults = prepared.make_out(), gp.make_faults(GPU)
     prepared(ids, offsets, out, faults)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.gather_layout import RowAccess
 from calibrate.cuda.gather_pool import gather_kernel
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
-from calibrate.cuda.kernel import Kernel
 from perfmodel.schema.files import home_folder
 
 COMMON = RowAccess(32, 1, 16), RowAccess(8, 1, 16)

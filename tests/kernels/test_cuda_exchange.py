@@ -17,11 +17,11 @@ from oracles.thread_world import ThreadWorld, threads_of  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import row_wise_exchange  # noqa: E402
+from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import ELEMENT_BYTES  # noqa: E402
-from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows  # noqa: E402
-from calibrate.cuda.gather_layout import access_width  # noqa: E402
-from calibrate.cuda.kernel import Kernel  # noqa: E402
-from calibrate.cuda.row_wise_exchange import RowWiseExchange, row_access  # noqa: E402
+from calibrate.cuda.exchange_memory import METHODS, Sizes, divide_rows  # noqa: E402
+from calibrate.cuda.gather_layout import choose_width  # noqa: E402
+from calibrate.cuda.row_wise_exchange import RowWiseExchange, choose_access  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -47,7 +47,7 @@ def kernels() -> list[Kernel]:
     """Kernels of every case, and those of the other tests: 4 columns of fp32."""
     made = set[Kernel]()
     for dtype, dim in {(dtype, dim) for _, _, dim, _, _, dtype in CASES}:
-        access = row_access(dim, dtype, access_width(dim * ELEMENT_BYTES[dtype]))
+        access = choose_access(dim, dtype, choose_width(dim * ELEMENT_BYTES[dtype]))
         for method in METHODS:
             made |= set(row_wise_exchange.kernels(dtype, access, method=method).values())
     return sorted(made)
@@ -83,7 +83,7 @@ def tables(rng: np.random.Generator, rows: Sequence[int], dim: int, dtype: str) 
 
 def part(whole: Sequence[Any], rank: int, ranks: int) -> list[Any]:
     """The rows of a rank, in memory of their own; one row of nothing where it has none."""
-    blocks = block_rows([len(table) for table in whole], ranks)
+    blocks = divide_rows([len(table) for table in whole], ranks)
     held = [table[rank * block :][:block] for table, block in zip(whole, blocks, strict=True)]
     return [
         mine.clone() if len(mine) else torch.full((1, whole[0].shape[1]), torch.nan, dtype=mine.dtype)
@@ -197,7 +197,7 @@ def test_blocks_that_run_side_by_side(stage_all: bool, rng: np.random.Generator)
     def work(world: ThreadWorld) -> Any:
         exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes, stage_all=stage_all)
         memory, (ids, lengths) = exchange._memory, asked[world.rank]
-        (bags,) = exchange._bags_kernels()
+        (bags,) = exchange._list_bags_kernels()
         seen = []
         for _ in range(5):
             out = torch.full((batch, len(rows), 12), torch.nan)

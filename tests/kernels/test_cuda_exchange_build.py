@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("torch")
 
 from calibrate.cuda import nvshmem_build
+from calibrate.cuda.cache import Kernel
 from calibrate.cuda.exchange_memory import METHODS
 from calibrate.cuda.gpu_build import compile_cubin
-from calibrate.cuda.kernel import Kernel
-from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, kernels, row_access
+from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, choose_access, kernels
 from perfmodel.errors import NoHardwareError
 
 WIDTHS = ((32, 16), (128, 16), (300, 4))
@@ -26,7 +26,7 @@ def all_kernels() -> list[Kernel]:
         for dtype in ("fp32", "fp16")
         for dim, width in WIDTHS
         for method in METHODS
-        for kernel in kernels(dtype, row_access(dim, dtype, width), method=method).values()
+        for kernel in kernels(dtype, choose_access(dim, dtype, width), method=method).values()
     }
     return sorted(made)
 
@@ -42,7 +42,7 @@ def test_it_is_built_with_nvshmem() -> None:
         nvshmem_build.find_wheels()
     except NoHardwareError as error:
         pytest.skip(f"NOT BUILT with NVSHMEM: {error}")
-    fused = kernels("fp32", row_access(128, "fp32", 16), source=SOURCE_NVSHMEM)
+    fused = kernels("fp32", choose_access(128, "fp32", 16), source=SOURCE_NVSHMEM)
     cubin = nvshmem_build.build(list(fused.values()), "sm_90")
     assert cubin.code[:4] == b"\x7fELF"
     assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in fused.values())
@@ -60,7 +60,7 @@ def test_each_part_is_found_wherever_it_lies(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     found = nvshmem_build.find_wheels([str(tmp_path), str(carried), str(there)])
-    assert found.host_library == there / "nvidia/nvshmem/lib/libnvshmem_host.so.3"
+    assert found.load_host_library == there / "nvidia/nvshmem/lib/libnvshmem_host.so.3"
     headers = (there / "nvidia/nvshmem/include", there / "nvidia/cu13/include")
     assert found.includes == (*headers, carried / "nvidia/cu13/include/cccl")
     with pytest.raises(NoHardwareError, match=r"type_traits \(nvidia-cuda-cccl\) is in no folder") as caught:

@@ -16,9 +16,9 @@ from oracles.kernels import gather_pool as reference  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import DeviceTables, make_tables  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose  # noqa: E402
-from calibrate.cuda.kernel import Kernel  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -90,9 +90,9 @@ def check_bags(
     bad = rng.random(len(ids)) < wrong
     ids[bad] = rng.choice([-1, -(2**31), 2**31 - 1, 50, 51], int(bad.sum()))
     pool = gp.GatherPool(tables, batch, len(ids) / max(1, bags), case.plan)
-    shape = pool.new_out().shape
+    shape = pool.make_out().shape
     memory = torch.full((shape.numel() + 2 * guard,), 97.0)
-    out, faults = memory[guard : guard + shape.numel()].view(shape), gp.new_gather_faults(CPU)
+    out, faults = memory[guard : guard + shape.numel()].view(shape), gp.make_faults(CPU)
     pool(torch.from_numpy(ids), torch.from_numpy(offsets), out, faults)
     assert bool((memory[:guard] == 97).all() and (memory[guard + shape.numel() :] == 97).all()), seed
     want = np.concatenate(reference.gather_pool(values, batch, ids, offsets), 1)
@@ -145,8 +145,8 @@ def test_wrong_offsets_are_counted_and_read_nothing_outside(
     """Ids around the eight are of a row that is no number: a bag that read one would not be one either."""
     tables, _ = tables_of(Case(((4, 32),)), np.random.default_rng(1))
     tables.rows[0][3] = float("nan")
-    pool, faults = gp.GatherPool(tables, 3, 3.0, plan), gp.new_gather_faults(CPU)
-    out = pool.new_out().fill_(float("nan"))
+    pool, faults = gp.GatherPool(tables, 3, 3.0, plan), gp.make_faults(CPU)
+    out = pool.make_out().fill_(float("nan"))
     ids = torch.full((24,), 3)
     ids[8:16] = 1
     pool(ids[8:16], torch.tensor(offsets), out, faults)
@@ -157,9 +157,9 @@ def test_wrong_offsets_are_counted_and_read_nothing_outside(
 
 def test_faults_of_several_calls_add_up() -> None:
     tables, offsets = make_tables([torch.zeros(5, 32)]), torch.tensor([0, 3])
-    pool, faults = gp.GatherPool(tables, 1, 3), gp.new_gather_faults(CPU)
+    pool, faults = gp.GatherPool(tables, 1, 3), gp.make_faults(CPU)
     for _ in range(2):
-        pool(torch.tensor([0, 5, -1]), offsets, pool.new_out(), faults)
+        pool(torch.tensor([0, 5, -1]), offsets, pool.make_out(), faults)
     assert faults.tolist() == [4, 1, 0, -1]
 
 
@@ -187,7 +187,7 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, tmp_path: Path) -> N
         table[row] = value
     ids = torch.tensor([*wanted, rows, 2**40 + 3])
     pool = gp.GatherPool(make_tables([table]), 3, 2.0, plan)
-    out, faults = pool.new_out(), gp.new_gather_faults(CPU)
+    out, faults = pool.make_out(), gp.make_faults(CPU)
     pool(ids, torch.tensor([0, 1, 4, 6]), out, faults)
     assert out.flatten().tolist() == [1.0, 14.0, 0.0]
     assert faults.tolist() == [2, 4, 0, -1]

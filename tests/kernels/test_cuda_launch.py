@@ -15,7 +15,7 @@ from waiting import PATIENCE_S
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from calibrate.cuda.launch import packed
+from calibrate.cuda.launch import pack
 
 STAND_IN = Path(__file__).parents[1] / "rehearsal" / "site"
 
@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 import cupy, torch
 from calibrate.cuda import launch
-from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.cache import Kernel
 
 CLEAR = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
 
@@ -50,7 +50,7 @@ for shared in (0, 40_000, 100_000, 60_000):
 launch.launch(CLEAR, gpu, 0, 64, values)
 for shared in (92 * 1024, 230 * 1024):  # of 228 KiB
     launch.launch(replace(CLEAR, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
-print("blocks", launch.blocks_at_once(CLEAR, gpu, 256, 90_000), cupy.device.current, flush=True)
+print("blocks", launch.count_blocks(CLEAR, gpu, 256, 90_000), cupy.device.current, flush=True)
 """
 
 
@@ -92,6 +92,6 @@ def test_a_structure_is_passed_by_value() -> None:
     class Two(ctypes.Structure):
         _fields_ = (("one", ctypes.c_int32), ("other", ctypes.c_int64))
 
-    made = packed(Two(1, 2))
+    made = pack(Two(1, 2))
     assert made.size == 1 and made.nbytes == 16
     assert made.tobytes() == np.array([1, 2]).astype("<i8").tobytes()

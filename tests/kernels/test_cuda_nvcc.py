@@ -15,7 +15,7 @@ import gather_kernels
 from calibrate.cuda import row_wise_exchange
 from perfmodel.resources import kernels_path
 
-EXCHANGE = row_wise_exchange.kernels("fp32", row_wise_exchange.row_access(128, "fp32", 16)).values()
+EXCHANGE = row_wise_exchange.kernels("fp32", row_wise_exchange.choose_access(128, "fp32", 16)).values()
 KERNELS = {kernel.name.split("<")[0]: kernel for kernel in (*gather_kernels.kernels(), *EXCHANGE)}
 """One of each template: NVRTC compiles all others."""
 

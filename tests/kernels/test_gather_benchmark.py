@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.gather_layout import RowAccess  # noqa: E402
 from calibrate.cuda.gather_pool import gather_kernel  # noqa: E402
-from calibrate.cuda.kernel import Kernel  # noqa: E402
 
 
 def kernels() -> list[Kernel]:

@@ -19,7 +19,7 @@ from calibrate.running.interfaces import RunOutcome
 from calibrate.running.stopping import Summary
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import KERNELS, DeviceConditions, Point, PointKind, RunHeader
+from perfmodel.schema.runs import KERNELS, Point, PointKind, RunHeader
 
 BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks give them
 
@@ -152,7 +152,7 @@ class SimulatedTeam:
             else max(point.payload_bytes, 1),
             checked=0 if fault == "unchecked" else elements,
             wrong=1 if fault == "wrong" and last else 0,
-            conditions=_HOT if fault == "throttled" else None,
+            slowdowns=["thermal"] if fault == "throttled" else [],
         )
 
     def _fail(self, fault: str, ranks: Sequence[int], deadline_s: float) -> None:
@@ -195,4 +195,3 @@ class Recorder:
 
 
 _JUMPS = {"back": -5.0, "zero": 0.0, "ahead": 3600.0, "nan": math.nan}  # length of the last call [s]
-_HOT = DeviceConditions(sm_clock_hz=1.4e9, sm_clock_max_hz=2.0e9, throttle_reasons=["thermal"])

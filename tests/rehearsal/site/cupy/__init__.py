@@ -87,7 +87,7 @@ class RawModule:
         """The kernel with this symbol."""
         if name not in self._names:
             raise ValueError(f"CUDA_ERROR_NOT_FOUND: {name}")
-        from calibrate.cuda.kernel import Kernel
+        from calibrate.cuda.cache import Kernel
 
         return RawKernel(None, name, kernel=Kernel(self._source, self._names[name]))
 

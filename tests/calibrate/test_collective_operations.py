@@ -122,7 +122,7 @@ def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
     operation.run()
     assert operation.check() == (0, 32) and len(calls) == 1
     operation.run()  # back to back: a sum of sums
-    assert patterns.count_wrong(operation._recv, patterns.expected_pieces(operation.layout, 3)) > 10
+    assert patterns.count_wrong(operation._recv, patterns.list_expected_pieces(operation.layout, 3)) > 10
     assert operation.check() == (0, 32) and len(calls) == 3
     operation._recv[4] += 1
     assert operation.check() == (1, 32)
@@ -131,7 +131,7 @@ def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
 def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     real = torch.empty
     monkeypatch.setattr(torch, "empty", lambda n, dtype, device: real(n, dtype=dtype))
-    monkeypatch.setattr(torch_world, "arena_bytes", lambda: 8192)
+    monkeypatch.setattr(torch_world, "compute_arena_bytes", lambda: 8192)
     monkeypatch.setattr(torch.distributed, "get_process_group_ranks", {"group": [0, 1]}.get)
     provider = torch_world.Nccl()
     provider._arena, provider._dist = None, torch.distributed
@@ -154,7 +154,7 @@ class Calls:
 
 
 def test_nvshmem_collectives_are_told_what_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvshmem, "_stream", lambda: 77)
+    monkeypatch.setattr(nvshmem, "_get_stream", lambda: 77)
     arena = buffers.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 65_536)
     provider, told = nvshmem.Nvshmem(), {}
     provider._bindings, provider._arena, provider._rank = Calls(), arena, 1

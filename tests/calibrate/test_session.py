@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 from calibrate.planning.measurement_plan import Request
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate
-from perfmodel.errors import BadInputError, RankLostError
+from perfmodel.errors import RankLostError
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Status
 
@@ -163,19 +162,3 @@ def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what:
     assert finish.reason.startswith("rank 1 (node 0) ")
     after = run(tmp_path, team())  # the rest is measured, and that point once more
     assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (3, 0)
-
-
-def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
-    recorder, ranks = Recorder(), team(call_noise=0.1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
-    try:
-        with pytest.raises(BadInputError, match="cannot be written: file too large"):
-            run(tmp_path, ranks, recorder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert recorder.outcome is not None and recorder.outcome.stopped == "error"
-    kept = sum(len(v) for v in read_run(recorder.outcome.folder).visits.values())
-    assert 0 < kept == len(recorded(ranks)) - 1
-    after = run(tmp_path, team(call_noise=0.1))
-    assert after.complete and sum(finish.visits for _, finish in after.finishes) >= 9

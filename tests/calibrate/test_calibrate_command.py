@@ -13,7 +13,7 @@ import pytest
 from cli_calls import Outcome, called
 from waiting import PATIENCE_S, until
 
-from calibrate.machine.identity import usable_cores
+from calibrate.machine.identity import count_usable_cores
 from calibrate.providers import describe
 from perfmodel.schema.run_files import read_run
 
@@ -24,7 +24,7 @@ LINE = (
 )
 pytestmark = [
     pytest.mark.skipif(not describe("gloo").usable, reason="no gloo here"),
-    pytest.mark.skipif(usable_cores() < 2, reason="two ranks need two cores"),
+    pytest.mark.skipif(count_usable_cores() < 2, reason="two ranks need two cores"),
 ]
 
 

@@ -112,7 +112,7 @@ def test_a_damaged_line_is_named_and_left_out(tmp_path: Path, line: int, junk: b
     [
         (b'{"type": "visit"}', "line 1"),
         (visit().model_dump_json().encode(), "not the header of a run"),
-        (header().model_dump_json().replace('version":1', 'version":2').encode(), "schema_version"),
+        (header().model_dump_json().replace('version":2', 'version":1').encode(), "schema_version"),
     ],
 )
 def test_without_its_header_a_run_is_refused_and_stays(tmp_path: Path, junk: bytes, why: str) -> None:

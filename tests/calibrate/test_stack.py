@@ -62,7 +62,7 @@ def test_only_settings_that_change_timings_are_kept() -> None:
         "GLOO_SOCKET_IFNAME": "lo",  # what this program sets itself, for one machine
         "XNCCL_ALGO": "x",
     }
-    assert stack.allowed_environment(kept | private) == dict(sorted(kept.items()))
+    assert stack.filter_environment(kept | private) == dict(sorted(kept.items()))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_settings_that_change_timings_are_kept() -> None:
     ],
 )
 def test_the_password_of_a_url_is_masked(value: str, kept: str) -> None:
-    assert stack.allowed_environment({"UCX_PROXY": value}) == {"UCX_PROXY": kept}
+    assert stack.filter_environment({"UCX_PROXY": value}) == {"UCX_PROXY": kept}
 
 
 def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own() -> None:
@@ -114,8 +114,3 @@ def test_nothing_is_fitted_to_a_rehearsal(tmp_path: Path) -> None:
     ):
         with pytest.raises(NoCalibrationError, match="its times are made up"):
             load()
-
-
-def git(folder: Path, *words: str) -> None:
-    name = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", *name, "-C", str(folder), *words], check=True, capture_output=True)
