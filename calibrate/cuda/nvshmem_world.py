@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.cuda import nvshmem_build
-from calibrate.cuda.symmetric_worlds import Region, StoreMeeting
+from calibrate.cuda.symmetric_worlds import Region, SymmetricWorld
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 
 _UNIQUE_ID_BYTES = 128
@@ -60,11 +60,11 @@ def _agreeing(library: Any, rank: int, ranks: int) -> int:
     return int(library.init_status())
 
 
-class NvshmemWorld(StoreMeeting):
+class NvshmemWorld(SymmetricWorld):
     """Ranks (NVSHMEM: PEs) that reach each other's GPU memory, one per GPU, over one or several nodes.
 
     Several ranks per GPU work too, to check results.
-    store   as in StoreMeeting
+    store   as in SymmetricWorld
     device  torch.device of this rank's GPU
     Limits: no GPU -> NoHardwareError
     """
@@ -88,7 +88,7 @@ class NvshmemWorld(StoreMeeting):
         store.set(f"mapped/{rank}", "yes" if mapped else "no")
         self.all_mapped = all(self._heard(f"mapped/{peer}", peer) == "yes" for peer in range(ranks))
 
-    def allocate(self, count: int) -> Region:
+    def _allocate(self, count: int) -> Region:
         """A region on every PE. Limits: NVSHMEM's heap is too small -> BadInputError"""
         import torch
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from perfmodel.errors import BadInputError, RankLostError
 
@@ -23,6 +23,9 @@ ALIGN_BYTES = 256
 
 WAIT_S, POLL_S = 60.0, 0.5
 """Seconds that ranks have to agree, and after which a wait looks whether the other one has died."""
+
+LEAST_REGION_BYTES = 2**22
+"""Least bytes of a region that is used again and again."""
 
 SHARED_BYTES = 2**30
 """Bytes that a process may allocate in all: address space only, memory comes with the first write."""
@@ -46,37 +49,6 @@ class Region:
         return torch.tensor([rank, len(self.bases), *self.bases], dtype=torch.int64).to(self.memory.device)
 
 
-class SymmetricWorld(Protocol):
-    """Ranks that write into each other's memory.
-
-    nvshmem     whether kernels use NVSHMEM;  all_mapped  whether each rank can address all others' memory
-    """
-
-    rank: int
-    ranks: int
-    device: Any
-    nvshmem: bool
-    all_mapped: bool  # whether every PE maps the memory of every other
-
-    def allocate(self, count: int) -> Region:
-        """Allocate ``count`` bytes on every rank; all ranks call it, in the same order."""
-
-    def agree(self, what: str) -> None:
-        """Wait until all ranks have called it with the same text.
-
-        Raises BadInputError if a rank gives another text than ``what``, RankLostError if a rank is missing.
-        """
-
-    def lost(self) -> list[int]:
-        """Ranks that are known to have died or left."""
-
-    def give_up(self) -> None:
-        """Note that a rank is lost: ``close`` then does not wait for the others."""
-
-    def close(self) -> None:
-        """Free the memory. It waits for all ranks, but not after ``give_up``."""
-
-
 def require_equal(texts: Sequence[str], rank: int) -> None:
     """Raise BadInputError if a rank's text differs from the text of ``rank``; ``texts`` are by rank."""
     peers = [peer for peer, text in enumerate(texts) if text != texts[rank]]
@@ -87,18 +59,49 @@ def require_equal(texts: Sequence[str], rank: int) -> None:
         )
 
 
-class StoreMeeting:
-    """What ranks tell each other through a store.
+class SymmetricWorld:
+    """Ranks that write into each other's memory, and agree through a store.
 
-    store   store of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
+    store       of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
+    nvshmem     whether kernels use NVSHMEM
+    all_mapped  whether each rank can address all others' memory
+    reuses      whether only one region is in use at a time
     """
+
+    nvshmem = False
+    all_mapped = True
+    reuses = False
+    device: Any
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self._store, self._agreed = store, 0
+        self._region: Region | None = None
+
+    def allocate(self, count: int) -> Region:
+        """``count`` zeroed bytes on every rank; all ranks call it, in the same order.
+
+        With ``reuses`` in the memory of the call before; ranks agree before they write into it.
+        """
+        if not self.reuses:
+            return self._allocate(count)
+        if self._region is None or self._region.memory.numel() < count:
+            self._region = self._allocate(max(count, LEAST_REGION_BYTES))
+        memory = self._region.memory[:count].zero_()
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+        return Region(memory, self._region.bases)
+
+    def _allocate(self, count: int) -> Region:
+        raise NotImplementedError
 
     def agree(self, what: str) -> None:
-        """As in SymmetricWorld."""
+        """Wait until all ranks have called it with the same text.
+
+        Raises BadInputError if a rank gives another text than ``what``, RankLostError if a rank is missing.
+        """
         self._agreed += 1
         self._store.set(f"{self._agreed}/{self.rank}", what)
         texts = [self._heard(f"{self._agreed}/{peer}", peer) for peer in range(self.ranks)]
@@ -110,7 +113,10 @@ class StoreMeeting:
         return []
 
     def give_up(self) -> None:
-        """Note that a rank is lost."""
+        """Note that a rank is lost: ``close`` then does not wait for the others."""
+
+    def close(self) -> None:
+        """Free the memory. It waits for all ranks, but not after ``give_up``."""
 
     def _heard(self, key: str, peer: int) -> str:
         """What rank ``peer`` set. Limits: nothing in WAIT_S, or it is gone -> RankLostError"""
@@ -129,16 +135,13 @@ class StoreMeeting:
         raise RankLostError(f"rank {peer}", what, "start all ranks again.")
 
 
-class SharedWorld(StoreMeeting):
+class SharedWorld(SymmetricWorld):
     """Processes of one node that map each other's memory: a file without a name, in memory, of each.
 
-    store   as in StoreMeeting
+    store   as in SymmetricWorld
     Plain stores are ordered on x86-64; other processors would need fences.
     Limits: regions of SHARED_BYTES in all; Linux alone; a process that does not join -> RankLostError
     """
-
-    nvshmem = False
-    all_mapped = True
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
         import torch
@@ -156,7 +159,7 @@ class SharedWorld(StoreMeeting):
         self.agree("mapped")
         os.close(file)
 
-    def allocate(self, count: int) -> Region:
+    def _allocate(self, count: int) -> Region:
         """A region on every process. Limits: more than the rest of SHARED_BYTES -> BadInputError"""
         import torch
 
@@ -173,9 +176,6 @@ class SharedWorld(StoreMeeting):
     def lost(self) -> list[int]:
         """Ranks whose processes have ended."""
         return [peer for peer, pid in enumerate(self._pids) if _has_ended(pid)]
-
-    def close(self) -> None:
-        """Do nothing: memory is freed with the last tensor and process that holds it."""
 
     @staticmethod
     def _map(path: str) -> mmap.mmap:

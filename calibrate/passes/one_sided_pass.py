@@ -13,7 +13,7 @@ from typing import Any
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
-from calibrate.cuda.symmetric_worlds import Region, SharedWorld, SymmetricWorld
+from calibrate.cuda.symmetric_worlds import SharedWorld, SymmetricWorld
 from calibrate.operations import Place, Provider
 from calibrate.passes.exchange_pass import (
     OWNER_ROWS,
@@ -34,31 +34,6 @@ from perfmodel.schema.runs import Point
 
 OFFSET_BYTES = 4
 """Bytes of the offset of each bag's ids, which one rank sends another."""
-
-LEAST_REGION_BYTES = 2**22
-
-
-class ReusedWorld:
-    """A world in which each exchange has the memory of the one before: only one lives at a time."""
-
-    def __init__(self, world: SymmetricWorld) -> None:
-        self._world = world
-        self._region: Region | None = None
-        self.rank, self.ranks, self.device = world.rank, world.ranks, world.device
-        self.nvshmem, self.all_mapped = world.nvshmem, world.all_mapped
-        self.agree, self.lost = world.agree, world.lost
-        self.give_up, self.close = world.give_up, world.close
-
-    def allocate(self, count: int) -> Region:
-        """A zeroed region; ranks agree afterwards, before they write, as ``RowWiseExchange`` does."""
-        if self._region is None or self._region.memory.numel() < count:
-            self._region = self._world.allocate(max(count, LEAST_REGION_BYTES))
-        memory = self._region.memory[:count].zero_()
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.device)
-        return Region(memory, self._region.bases)
 
 
 class OneSidedOperation(PassOperation):
@@ -137,14 +112,16 @@ class OneSidedPass(Provider):
 
             store = self._join(f"{self._run}/one-sided")
             world = NvshmemWorld(store, place.rank, place.ranks, self._device)
-            self._worlds[tuple(range(place.ranks))] = ReusedWorld(world)
+            world.reuses = True
+            self._worlds[tuple(range(place.ranks))] = world
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """On CPUs, map the memory of ``ranks``. NVSHMEM's ranks are all those of the job."""
         group = tuple(ranks)
         if self._device.type == "cpu" and self._place.rank in group and group not in self._worlds:
             store = self._join(f"{self._run}/{group}")
-            self._worlds[group] = ReusedWorld(SharedWorld(store, group.index(self._place.rank), len(group)))
+            self._worlds[group] = SharedWorld(store, group.index(self._place.rank), len(group))
+            self._worlds[group].reuses = True
 
     def operation(self, point: Point, ranks: Sequence[int]) -> OneSidedOperation:
         """The operation that times the look-up of ``point``.
