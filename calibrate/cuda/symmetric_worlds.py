@@ -131,8 +131,8 @@ class SymmetricWorld:
             return text
         left = peer in self.lost()
         self.give_up()
-        what = "died or left" if left else f"has not answered for {WAIT_S:g} s"
-        raise RankLostError(f"rank {peer}", what, "start all ranks again.")
+        reason = "died or left" if left else f"has not answered for {WAIT_S:g} s"
+        raise RankLostError(f"rank {peer}", reason, "start all ranks again.")
 
 
 class SharedWorld(SymmetricWorld):

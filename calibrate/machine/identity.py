@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.machine.node import ROOT, LocalGpu, find_gpus, get_output, group_cores, read_text
+from calibrate.machine.node import ROOT, LocalGpu, find_gpus, get_output, group_cores, read_fact
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
@@ -158,7 +158,7 @@ def make_slug(text: str) -> str:
 
 def read_cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
-    pairs = (line.partition(":") for line in read_text(root / "proc/cpuinfo").splitlines())
+    pairs = (line.partition(":") for line in read_fact(root / "proc/cpuinfo").splitlines())
     fields = {key.strip(): value.strip() for key, _, value in pairs}  # of the last core
     for key in ("model name", "cpu model", "Model", "Hardware"):
         if fields.get(key):
@@ -183,7 +183,7 @@ def count_usable_cores(root: Path = ROOT) -> int:
 
 def count_node_cores(root: Path = ROOT) -> int:
     """Physical cores of this node, or of this container if it has fewer; at least 1."""
-    cpuset = read_text(root / "sys/fs/cgroup/cpuset.cpus.effective")
+    cpuset = read_fact(root / "sys/fs/cgroup/cpuset.cpus.effective")
     parts = [span.partition("-") for span in cpuset.split(",")] if re.fullmatch(r"[\d,-]*\d", cpuset) else []
     cpus = [cpu for low, _, high in parts for cpu in range(int(low), int(high or low) + 1)]
     return _count_cores(cpus or list(range(os.cpu_count() or 1)), root)
@@ -196,7 +196,7 @@ def _count_cores(cpus: Iterable[int], root: Path) -> int:
 
 def read_cpu_share(root: Path = ROOT) -> float | None:
     """Number of processors whose time a container may use; None without a limit."""
-    quota, _, period = read_text(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = read_fact(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return None
     return int(quota) / int(period)
@@ -206,10 +206,10 @@ def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
     sizes = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size, kind = read_text(index / "size"), read_text(index / "type")
+        size, kind = read_fact(index / "size"), read_fact(index / "type")
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if match and kind != "Instruction":
-            sizes[f"L{read_text(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
+            sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
     return sizes
 
 
@@ -223,7 +223,7 @@ def name_network(root: Path = ROOT) -> str:
         return "efa"
     if list((root / "sys/class/cxi").glob("*")):
         return "slingshot"
-    layers = {read_text(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
+    layers = {read_fact(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
     if any(layer == "Ethernet" for layer in layers):
         return "roce"
     return "infiniband" if cards else ""

@@ -18,7 +18,7 @@ ROOT = Path("/")
 _SECONDS = 20.0
 
 
-def read_text(path: Path) -> str:
+def read_fact(path: Path) -> str:
     """The content of a file, stripped. Limits: it cannot be read -> empty"""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
@@ -54,8 +54,8 @@ def group_cores(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
     groups: dict[tuple[str, str], list[int]] = {}
     for cpu in cpus:
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = read_text(topology / "core_id") or f"cpu{cpu}"
-        groups.setdefault((read_text(topology / "physical_package_id"), core), []).append(cpu)
+        core = read_fact(topology / "core_id") or f"cpu{cpu}"
+        groups.setdefault((read_fact(topology / "physical_package_id"), core), []).append(cpu)
     return list(groups.values())
 
 

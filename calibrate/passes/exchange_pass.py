@@ -338,8 +338,8 @@ class ExchangePass(GroupedPass):
         Limits: as ``read_pass`` and ``_group``
         """
         job, sets = read_pass(point, ranks, self._rank, self.name)
-        work, first = job.work, job.index * OWNER_ROWS
-        table = Borrowed(lambda: self._tables.rows(first, work.tables * job.block, work.dim, point.dtype))
+        work, first_row = job.work, job.index * OWNER_ROWS
+        table = Borrowed(lambda: self._tables.rows(first_row, work.tables * job.block, work.dim, point.dtype))
         return ExchangeOperation(job, self._group(point, ranks), table, sets, self._device)
 
     def close(self) -> None:

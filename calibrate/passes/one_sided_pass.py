@@ -135,8 +135,8 @@ class OneSidedPass(Provider):
                 f"no one-sided look-up {point.implementation!r} of ranks {list(ranks)}, clock {point.clock}.",
                 f"{' or '.join(METHODS)}, {' or '.join(CLOCKS)}; over NVSHMEM, all ranks of the job.",
             )
-        first, rows = job.index * OWNER_ROWS, job.work.tables * job.block
-        table = Borrowed(lambda: self._tables.rows(first, rows, job.work.dim, point.dtype))
+        first_row, rows = job.index * OWNER_ROWS, job.work.tables * job.block
+        table = Borrowed(lambda: self._tables.rows(first_row, rows, job.work.dim, point.dtype))
         return OneSidedOperation(job, sets, point.implementation, world, table)
 
     def barrier(self, ranks: Sequence[int]) -> None:

@@ -116,7 +116,7 @@ class TorchRec(GroupedPass):
         job, sets = read_pass(point, ranks, self._rank, self.name)
         tables, group = [(job.work.rows, job.work.dim)] * job.work.tables, self._group(point, ranks)
         module = shard_module(tables, point.dtype, group, len(ranks), self._device)
-        for table, first, rows in list_shards(module):
-            owner, row = divmod(first, job.block)
+        for table, first_row, rows in list_shards(module):
+            owner, row = divmod(first_row, job.block)
             fill_rows(rows, owner * OWNER_ROWS + table * job.block + row)
         return TorchRecOperation(job, module, sets, self._device)

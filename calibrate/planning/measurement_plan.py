@@ -138,8 +138,8 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     points = tuple({point.key: point for point in choice.list_points()}.values())
     left_out = tuple(dict.fromkeys(choice.left_out))
     if not points:
-        reasons = "; ".join(f"{item.what}: {item.why}" for item in left_out)
-        install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
+        reasons = "; ".join(f"{gap.what}: {gap.why}" for gap in left_out)
+        install = "\n".join(dict.fromkeys(gap.install for gap in left_out if gap.install))
         raise NoHardwareError(
             f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
             install or "docs/tutorial.md says what to install.",
@@ -155,10 +155,10 @@ def refuse_turns(ranks: int, places: int, what: str = "core", *, oversubscribe: 
     """
     limit = max(places, 1) * (MOST_A_CORE if oversubscribe else 1)
     if ranks > limit:
-        more = "" if oversubscribe else ", or --oversubscribe for a functional check"
+        hint = "" if oversubscribe else ", or --oversubscribe for a functional check"
         raise BadInputError(
             f"{counted(ranks, 'rank')} on {counted(places, what)} would take turns: their times say nothing.",
-            f"use at most {counted(limit, 'rank')}{more}.",
+            f"use at most {counted(limit, 'rank')}{hint}.",
         )
 
 
@@ -225,16 +225,16 @@ class _Choice:
     def _wants(self, group: str, name: str) -> bool:
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
-    def _explain(self, name: str, what: str = "") -> NotMeasured | None:
-        """Why provider ``name`` cannot be measured; None if it can. what  is left out then; "": ``name``"""
-        offered, what = self.world.providers.get(name), what or name
+    def _explain(self, name: str, subject: str = "") -> NotMeasured | None:
+        """Why provider ``name`` cannot be measured; None if it can. subject  is left out then; "": ``name``"""
+        offered, subject = self.world.providers.get(name), subject or name
         if offered is None:
-            return NotMeasured(what, "this team does not offer it")
+            return NotMeasured(subject, "this team does not offer it")
         if not offered.usable:
-            return NotMeasured(what, offered.why_not or "it does not run here", offered.install)
+            return NotMeasured(subject, offered.why_not or "it does not run here", offered.install)
         if offered.functional_only:
             why = f"its times are not a calibration: {offered.functional_only}"
-            return NotMeasured(what, why, offered.install)
+            return NotMeasured(subject, why, offered.install)
         return None
 
     def _choose_backends(self) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from calibrate.machine.node import ROOT, read_text
+from calibrate.machine.node import ROOT, read_fact
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
@@ -58,13 +58,13 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     (``ulimit -v``) count too; unknown -> 2 GiB are taken as free
     """
     free = [2.0**31]
-    for line in read_text(root / "proc/meminfo").splitlines():
+    for line in read_fact(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             free = [float(line.split()[1]) * 1024]
-    limit, used = (read_text(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    limit, used = (read_fact(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
-    taken = read_text(root / "proc/self/statm").split()[:1]
+    taken = read_fact(root / "proc/self/statm").split()[:1]
     used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
     allowed = max(address_space_bytes() - used_bytes, 0.0)
     return min(min(free) / max(local_ranks, 1), allowed) * _MEMORY_SHARE
@@ -72,5 +72,5 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
 
 def count_held_bytes(root: Path = ROOT) -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
-    fields = read_text(root / "proc/self/statm").split()
+    fields = read_fact(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0

@@ -34,7 +34,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import format_torch_command, list_versions
-from calibrate.machine.node import ROOT, read_text
+from calibrate.machine.node import ROOT, read_fact
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
@@ -236,7 +236,7 @@ def serve(
     server = RankServer(store, rank, load or providers.load, describe or providers.describe, host, port)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
     host_name = socket.gethostname()
-    node = read_text(ROOT / "proc/sys/kernel/random/boot_id") or host_name  # shared by all ranks of a node
+    node = read_fact(ROOT / "proc/sys/kernel/random/boot_id") or host_name  # shared by all ranks of a node
     store.set(f"0/{rank}", json.dumps({"node": node, "host": host_name, "pid": os.getpid()}))
     server.serve()
 
