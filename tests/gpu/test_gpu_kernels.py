@@ -110,7 +110,7 @@ def test_tables_of_gigabytes_are_written_on_the_gpu_in_one_memory(library: Torch
         assert torch.equal(rows[-1:].cpu(), last)
         del rows
     library.tables.clear()
-    assert Cuda(torch).held_bytes() < 2 * 2**30
+    assert Cuda(torch).count_held_bytes() < 2 * 2**30
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert REHEARSAL or grown < size / 4
 
