@@ -226,7 +226,7 @@ class _Choice:
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def _explain(self, name: str, subject: str = "") -> NotMeasured | None:
-        """Why provider ``name`` cannot be measured; None if it can. subject  is left out then; "": ``name``"""
+        """Why provider ``name`` cannot be measured; None if it can. subject  is left out then, or name"""
         offered, subject = self.world.providers.get(name), subject or name
         if offered is None:
             return NotMeasured(subject, "this team does not offer it")
