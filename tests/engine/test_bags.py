@@ -130,7 +130,7 @@ def test_limits(cli: Any) -> None:
         ("--pooling none --sharding row-wise-sparse", "unpooled rows are no partial bags: data-parallel,"),
         ("--pooling none --sharding two-level", "row-wise, row-wise-ub. give one of these."),
         ("--pooling none --sharding grid", "grid is not possible: unpooled rows"),
-        ("--pooling none --sharding all", "--pooling none and --sharding all cannot be combined"),
+        ("--pooling none --sharding all", "--sharding all and --pooling none cannot be combined"),
         ("--pooling none --objective training", "in a forward pass"),
         ("--pooling none:0", "is zero"),
         ("--pooling none:x", "is not a number"),
