@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import Question, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_shardings, rank_shardings
@@ -23,7 +25,10 @@ from perfmodel.report.figures.collective_curves import load_measured
 from perfmodel.report.figures.registry import FIGURES, draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.figures.validation import compare_points
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.files import SAMPLES_NAME
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, Status, Visit
 from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import format_ratio, format_time
 from perfmodel.validate import accuracy
@@ -285,6 +290,7 @@ def test_what_was_not_measured_is_missing_with_the_command() -> None:
     [
         ("paper-collectives", 8, "of 8 claims 1 holds, 4 cannot be said, 3 fail"),
         ("paper-stages", 1, "flips from 4 MiB on; it holds."),
+        ("paper-links", 2, "43.2× at 1 GiB; it holds"),
         ("paper-grids", 0, "The paper prints no slowdown"),
         ("paper-slowdown", 2, "cannot be said"),
     ],
@@ -319,6 +325,41 @@ def test_stages_sum_to_the_look_up_and_the_faster_library_is_taken_for_each() ->
     for point in (nccl, nvshmem, faster):
         assert point["permute_s"] + point["gather_s"] + point["reduce_s"] == pytest.approx(point["time_s"])
     assert len(block.data) == 3 * (7 + 3 + 4)
+
+
+def test_look_ups_that_were_timed_stand_on_lines_of_their_shapes(tmp_path: Path) -> None:
+    folder = own_run.write_run(tmp_path / "four-cores-01234567")
+    with (folder / SAMPLES_NAME).open("a") as stream:
+        for tables in (1, 2, 4):
+            work = LookupWork(batch=16, tables=tables, pooling=32, dim=32, rows=4000)
+            point = Point(kind=PointKind.LOOKUP, operation="row_wise", backend="mpi", gpus=4, gpus_per_node=4,
+                          implementation="exchange", clock=Clock.EAGER, work=work)  # fmt: skip
+            steps = {"permute": [1e-4], "gather_pool": [2e-4], "reduce_scatter": [3e-4 * tables]}
+            visit = Visit(key=point.key, round=0, at="", times_s=[6e-4 * tables], steps_s=steps, checked=1)
+            finish = Finish(key=point.key, status=Status.OK, median_s=6e-4 * tables)
+            lines = (PointLine(key=point.key, point=point), visit, finish)
+            stream.writelines(f"{line.model_dump_json()}\n" for line in lines)
+    options = {"machine": load_machine(folder / "machine.toml"), "backend": "mpi", "gpus": 4}
+    options |= {"calibration": str(next(folder.glob("mpi*.json")))}
+    block = draw("paper-stages", alone(**options, table_bytes=1e8))
+    rows = [row for row in block.data if row["axis"] == "table_count"]
+    timed = [row for row in rows if row["line"] == "exchange (eager)"]
+    assert [(row["table_count"], row["reduce_s"]) for row in timed] == [(n, 3e-4 * n) for n in (1, 2, 4)]
+    projected = [row for row in rows if row["evidence"] != "measured"]
+    assert [(row["table_count"], row["batch"], row["gpus"]) for row in projected] == [
+        (n, 16, 4) for n in (1, 2, 4)
+    ]
+    same = alone(**options, batch=16, table_count=2, table_bytes=2 * 4000 * 128)
+    assert projected[1]["time_s"] == pytest.approx(same.answer.time_s)
+    marks = [trace for trace in traces(block, "markers") if trace.name == "exchange (eager)"]
+    assert any(list(trace.y) == pytest.approx([6e-4, 12e-4, 24e-4]) for trace in marks)
+
+
+def test_nvlink_is_measured_beside_pcie_that_is_assumed() -> None:
+    block = draw("paper-links", subject(**DEFAULT))
+    kinds = {(row["line"], row["evidence"]) for row in block.data}
+    assert ("8 H100, PCIe", "assumed") in kinds and ("4 A100, peer-to-peer off", "measured") in kinds
+    assert {kind for line, kind in kinds if line == "8 H100, NVLink"} <= {"measured", "interpolated"}
 
 
 def test_figure_9_has_both_ends_with_their_bands_beside_the_papers() -> None:

@@ -1,14 +1,18 @@
-"""Figures of arXiv 2512.05831: its stages (6 to 8), and the slowdown of 10 TB (9)."""
+"""Figures of arXiv 2512.05831: its stages (6 to 8), NVLink against PCIe, and the slowdown of 10 TB (9)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perfmodel.answer.sweep import GRIDS
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
@@ -17,6 +21,7 @@ from perfmodel.report.figures.chart import (
     Axis,
     Row,
     Trace,
+    describe_dashes,
     draw_line,
     draw_marks,
     draw_rule,
@@ -26,9 +31,14 @@ from perfmodel.report.figures.chart import (
 )
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.report.figures.verdicts import describe_verdicts, judge
-from perfmodel.resources import DEFAULT_MACHINE
-from perfmodel.units import format_fraction, format_ratio
+from perfmodel.resources import DEFAULT_MACHINE, data_path
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.runs import PointKind
+from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 from perfmodel.validate.crossover import GPUS, MACHINE
+from perfmodel.validate.points import run_of
 from perfmodel.validate.verdicts import Finding, load_claims
 
 _FASTER = "the faster of each stage"
@@ -50,31 +60,79 @@ _CLOCKS = {"nccl": "eager", "nvshmem": "device"}
 _NUMBERS = ("gpus", *_AXES, "dim", "time_s", "low_s", "high_s", "evidence")
 
 
-def draw_stages(_: Subject) -> Block:
+def draw_stages(subject: Subject) -> Block:
     """Figures 6 to 8: time of each stage and of all over tables, batch and pooling, a line for each library.
 
-    On the shipped machine where both of the paper's libraries were measured.
+    The libraries are the paper's two on the shipped machine where both were measured, or that of the
+    user's own calibration. Look-ups that its run has timed are marks; lines then have their shapes.
     """
-    lines: dict[tuple[str, str], list[Row]] = {}
-    for axis, grid in _GRID.items():
-        for backend, clock in _CLOCKS.items():
-            name = f"{name_library(backend)} ({clock})"
-            costs = project_rows({"gpus": GPUS, "dim": 32, **grid}, MACHINE, backend=backend, clock=clock)
-            lines[axis, name] = [_sum_stages(axis, name, row) for row in costs]
-        pairs = zip(*(lines[key] for key in lines if key[0] == axis), strict=True)
-        lines[axis, _FASTER] = list(map(_take_faster, pairs))
-    rows = [row for line in lines.values() for row in line]
-    how = f"Three stages, and all of them, over three axes.{describe_verdicts(judge(['6']))}"
-    source = f"Machine {MACHINE}; lines are the row-wise projection, clocks in brackets."
-    return Block("paper-stages", _describe_stages(lines), how, _draw_stages(lines), source, rows)
+    setting = subject.answer.setting
+    samples = list(list_look_ups(setting.calibration))
+    machine: Any = MACHINE if setting.calibration is None else setting.machine
+    libraries = _CLOCKS if setting.calibration is None else {setting.backend: setting.clock}
+    rows: list[Row] = []
+    for axis in _AXES:
+        works, timed = choose_works(axis, samples)
+        lines = []
+        for backend, clock in libraries.items():
+            options = {"backend": backend, "clock": clock, "calibration": setting.calibration}
+            name = f"{name_library(backend)} ({clock})" if clock else name_library(backend)
+            lines.append([_sum_stages(axis, name, row) for row in project_rows(works, machine, **options)])
+        if len(lines) > 1:
+            lines.append([_take_faster(points) for points in zip(*lines, strict=True)])
+        rows += [row for line in lines for row in line]
+        rows += [_sum_stages(axis, sample["line"], sample) for sample in timed]
+    how = "Three stages, and all of them, over three axes."
+    how += " Marks without a line are look-ups that were timed here." if samples else ""
+    how += describe_verdicts(judge(["6"]))
+    where = getattr(machine, "name", machine)
+    source = f"Machine {where}; lines are the row-wise projection, clocks in brackets."
+    title = f"Figures 6 to 8 of the paper, on {counted(int(rows[0]['gpus']), 'GPU')} of {where}: "
+    return Block("paper-stages", title + _describe_stages(rows), how, _draw_stages(rows), source, rows)
+
+
+def list_look_ups(calibration: str | Path | None) -> Iterator[Row]:
+    """The look-ups that the run of a calibration has timed, with ``<step>_time_s``; none without a run."""
+    run = run_of(calibration) if calibration else None
+    for point, visits, _ in read_run(run).usable(PointKind.LOOKUP) if run else ():
+        if point.work is None:
+            continue
+        work, steps = point.work, dict.fromkeys(name for visit in visits for name in visit.steps_s)
+        series = {f"{name}_time_s": [v.steps_s[name] for v in visits if name in v.steps_s] for name in steps}
+        series["time_s"] = [visit.times_s for visit in visits]
+        yield {
+            "line": f"{point.implementation} ({point.clock})", "gpus": point.gpus, "batch": work.batch,
+            "table_count": work.tables, "pooling": work.pooling, "dim": work.dim, "rows": work.rows,
+            "evidence": str(Evidence.MEASURED),
+            **{name: float(np.median([np.median(times) for times in many])) for name, many in series.items()},
+        }  # fmt: skip
+
+
+def choose_works(axis: str, samples: Sequence[Row]) -> tuple[dict[str, Any], list[Row]]:
+    """(configurations of one line of a figure as arrays, the timed samples that lie on that line).
+
+    Along ``axis`` one value changes and all others stay: those of the paper's grid on 8 GPUs, or, where there
+    are samples, the combination that was timed for the most values of the axis.
+    """
+    fixed = ("gpus", "dim", "rows", *(name for name in _AXES if name != axis))
+    groups: dict[tuple[float, ...], list[Row]] = {}
+    for sample in samples:
+        groups.setdefault(tuple(sample[name] for name in fixed), []).append(sample)
+    if not groups:
+        return {"gpus": GPUS, "dim": 32, **_GRID[axis]}, []
+    key = max(groups, key=lambda key: (len({sample[axis] for sample in groups[key]}), key))
+    works = dict(zip(fixed, key, strict=True)) | {axis: np.unique([row[axis] for row in groups[key]])}
+    row_bytes = 4 * works["dim"]  # the rows of a look-up that calibrate times are fp32
+    return works | {"table_bytes": row_bytes * works.pop("rows") * works["table_count"]}, groups[key]
 
 
 def _sum_stages(axis: str, line: str, costs: Row) -> Row:
-    """A row of the figure's data: the time of each stage, and of all of them [s]."""
+    """A row of the figure's data: the time of each stage, and of all of them [s]; None: not timed."""
     times = {
-        stage: sum(costs.get(f"{step}_time_s", 0.0) for step in steps) for stage, steps in STAGES.items()
+        stage: sum(costs.get(f"{step}_time_s", 0.0) for step in steps) or None
+        for stage, steps in STAGES.items()
     }
-    return {"axis": axis, "line": line, **{name: costs[name] for name in _NUMBERS}, **times}
+    return {"axis": axis, "line": line, **{name: costs.get(name) for name in _NUMBERS}, **times}
 
 
 def _take_faster(points: Sequence[Row]) -> Row:
@@ -84,30 +142,97 @@ def _take_faster(points: Sequence[Row]) -> Row:
     return {**points[0], "line": _FASTER, **times, **rows}
 
 
-def _describe_stages(lines: Mapping[tuple[str, str], Sequence[Row]]) -> str:
+def _describe_stages(rows: Sequence[Row]) -> str:
     times: dict[str, list[float]] = {}
-    for (_, name), line in lines.items():
-        times.setdefault(name, []).extend(row["time_s"] for row in line)
+    for row in rows:
+        times.setdefault(row["line"], []).append(row["time_s"])
+    if _FASTER not in times:
+        line_s = next(iter(times.values()))
+        return f"a look-up takes {format_time(min(line_s))} to {format_time(max(line_s))}."
     (nccl, nccl_s), (nvshmem, nvshmem_s), (_, faster_s) = times.items()
     pairs = list(zip(nccl_s, nvshmem_s, strict=True))
     wins = sum(slow > fast for slow, fast in pairs)
     saved = max(1 - time / min(pair) for time, pair in zip(faster_s, pairs, strict=True))
     return (
-        f"Figures 6 to 8 of the paper, on {GPUS} GPUs of {MACHINE}: {nvshmem} is faster than {nccl} "
-        f"in {wins} of {len(pairs)} look-ups; the faster library of each stage saves at most "
-        f"{format_fraction(saved)} more."
+        f"{nvshmem} is faster than {nccl} in {wins} of {len(pairs)} look-ups; the faster library of each "
+        f"stage saves at most {format_fraction(saved)} more."
     )
 
 
-def _draw_stages(lines: Mapping[tuple[str, str], Sequence[Row]]) -> Any:
+def _draw_stages(rows: Sequence[Row]) -> Any:
     xs = [Axis(axis, title, "count") for axis, title in _AXES.items()]
     ys = [Axis(stage, stage.removesuffix("_s"), "s") for stage in STAGES] + [Axis("time_s", "all", "s")]
-    names, traces = list(dict.fromkeys(name for _, name in lines)), list[Trace]()
-    for (axis, name), line in lines.items():
-        column = list(_AXES).index(axis)
-        for place, y in enumerate(ys):
-            traces += draw_line(line, xs[column], y, names.index(name), (column, place))
+    names, traces = list(dict.fromkeys(row["line"] for row in rows)), list[Trace]()
+    for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
+        line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
+        if line and line[0]["evidence"] == Evidence.MEASURED:
+            traces.append(draw_marks(line, x, y, number, (column, place)))
+        elif line:
+            traces += draw_line(line, x, y, number, (column, place))
     return style.new_figure(traces, height=760, meta={"min_width": 720}, **place_panes(traces, xs, ys))
+
+
+_BOXES, _OFF = "a100_p2p_disable", "p2p-disabled"
+_PAYLOAD = Axis("payload_bytes", "payload of one GPU", "KiB")
+_TIME = Axis("time_s", "time of an all-reduce", "s", ("low_s", "high_s"))
+
+
+def draw_links(_: Subject) -> Block:
+    """An all-reduce over NVLink and over PCIe on 8 H100, beside 4 A100 with peer-to-peer on and off.
+
+    PCIe is the same machine with an NVLink domain of one GPU, whose times are assumed; A100 were measured.
+    """
+    machine = load_machine(DEFAULT_MACHINE)
+    machines = {
+        "8 H100, NVLink": machine,
+        "8 H100, PCIe": machine.with_overrides({"nvlink_domain_gpus": 1}),
+    }
+    lines = {line: _project_all_reduces(line, changed) for line, changed in machines.items()}
+    with data_path("measurements", "nccl", f"{_BOXES}.csv").open(encoding="utf-8") as stream:
+        for sample in csv.DictReader(stream):
+            line = f"4 A100, peer-to-peer {'off' if sample['note'] == _OFF else 'on'}"
+            numbers = {name: float(sample[name]) for name in ("payload_bytes", "time_s")}
+            lines.setdefault(line, []).append({"line": line, "evidence": str(Evidence.MEASURED), **numbers})
+    size = min(row["payload_bytes"] for line in lines.values() for row in line if "low_s" not in row)
+    times = {row["line"]: row["time_s"] for x in lines.values() for row in x if row["payload_bytes"] == size}
+    modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
+    measured = times["4 A100, peer-to-peer off"] / times["4 A100, peer-to-peer on"]
+    finding = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
+    title = (
+        f"An all-reduce of {format_bytes(size)} on 8 H100 would take {format_ratio(modelled)} as long over "
+        f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
+    )
+    rows, traces = [row for line in lines.values() for row in line], list[Trace]()
+    for number, line in enumerate(lines.values()):
+        projected = "low_s" in line[0]
+        traces += (
+            draw_line(line, _PAYLOAD, _TIME, number)
+            if projected
+            else [draw_marks(line, _PAYLOAD, _TIME, number)]
+        )
+    verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
+    how = f"Ribbons are 95 % bands; {describe_dashes(rows)}. Marks are measured.{describe_verdicts(verdicts)}"
+    source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_BOXES}."
+    figure = style.new_figure(traces, **place_panes(traces, [_PAYLOAD], [_TIME]))
+    return Block("paper-links", title, how, figure, source, rows)
+
+
+def _project_all_reduces(line: str, machine: Machine) -> list[Row]:
+    """All-reduces of 1 KiB to 8 GiB on 8 GPUs of a machine, over NCCL."""
+    sizes = 2.0 ** np.arange(10, 34)
+    timing = CollectiveModel.load(machine, "nccl").estimate("all_reduce", sizes, GPUS)
+    kinds = [str(Evidence.from_rank(int(rank))) for rank in timing.evidence]
+    columns = {
+        "payload_bytes": sizes,
+        "time_s": timing.time_s,
+        "low_s": timing.low_s,
+        "high_s": timing.high_s,
+    }
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [
+        {"line": line, "evidence": kind, **dict(zip(columns, row, strict=True))}
+        for row, kind in zip(values, kinds, strict=True)
+    ]
 
 
 _ENDS = {"least": ("10a", min), "most": ("10b", max)}

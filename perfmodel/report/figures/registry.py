@@ -10,7 +10,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import draw_collectives, draw_paper_collectives
 from perfmodel.report.figures.heat_maps import draw_grids, draw_shapes
 from perfmodel.report.figures.lines import draw_over_gpus, draw_slowdown
-from perfmodel.report.figures.paper import draw_ends, draw_stages
+from perfmodel.report.figures.paper import draw_ends, draw_links, draw_stages
 from perfmodel.report.figures.roofline import draw_roofline
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.validation import draw_validation
@@ -26,12 +26,13 @@ FIGURES: dict[str, Callable[[Subject], Block]] = {
     "roofline": draw_roofline,
     "paper-collectives": draw_paper_collectives,
     "paper-stages": draw_stages,
+    "paper-links": draw_links,
     "paper-grids": draw_grids,
     "paper-slowdown": draw_ends,
     "validation": draw_validation,
 }
 PAPER = [name for name in FIGURES if name.startswith("paper")]
-"""Figures 1, 6 to 8, the two grids, and 9 of arXiv 2512.05831."""
+"""Figures 1, 6 to 8, NVLink against PCIe, the two grids, and 9 of arXiv 2512.05831."""
 
 
 def draw_figure(name: str, subject: Subject) -> Block | Missing:
