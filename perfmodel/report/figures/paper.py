@@ -132,7 +132,7 @@ def _sum_stages(axis: str, line: str, costs: Row) -> Row:
         stage: sum(costs.get(f"{step}_time_s", 0.0) for step in steps) or None
         for stage, steps in STAGES.items()
     }
-    return {"axis": axis, "line": line, **{name: costs.get(name) for name in _NUMBERS}, **times}
+    return {"axis": axis, "line": line, **{k: costs[k] for k in _NUMBERS if k in costs}, **times}
 
 
 def _take_faster(points: Sequence[Row]) -> Row:
@@ -165,11 +165,16 @@ def _draw_stages(rows: Sequence[Row]) -> Any:
     names, traces = list(dict.fromkeys(row["line"] for row in rows)), list[Trace]()
     for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
         line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
-        if line and line[0]["evidence"] == Evidence.MEASURED:
-            traces.append(draw_marks(line, x, y, number, (column, place)))
-        elif line:
-            traces += draw_line(line, x, y, number, (column, place))
+        traces += _draw_series(line, x, y, number, (column, place)) if line else []
     return style.new_figure(traces, height=760, meta={"min_width": 720}, **place_panes(traces, xs, ys))
+
+
+def _draw_series(
+    rows: Sequence[Row], x: Axis, y: Axis, number: int, pane: tuple[int, int] = (0, 0)
+) -> list[Trace]:
+    """A line of what was projected, marks of what was timed: a projection has a band."""
+    timed = "low_s" not in rows[0]
+    return [draw_marks(rows, x, y, number, pane)] if timed else draw_line(rows, x, y, number, pane)
 
 
 _BOXES, _OFF = "a100_p2p_disable", "p2p-disabled"
@@ -204,12 +209,7 @@ def draw_links(_: Subject) -> Block:
     )
     rows, traces = [row for line in lines.values() for row in line], list[Trace]()
     for number, line in enumerate(lines.values()):
-        projected = "low_s" in line[0]
-        traces += (
-            draw_line(line, _PAYLOAD, _TIME, number)
-            if projected
-            else [draw_marks(line, _PAYLOAD, _TIME, number)]
-        )
+        traces += _draw_series(line, _PAYLOAD, _TIME, number)
     verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
     how = f"Ribbons are 95 % bands; {describe_dashes(rows)}. Marks are measured.{describe_verdicts(verdicts)}"
     source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_BOXES}."
@@ -222,17 +222,10 @@ def _project_all_reduces(line: str, machine: Machine) -> list[Row]:
     sizes = 2.0 ** np.arange(10, 34)
     timing = CollectiveModel.load(machine, "nccl").estimate("all_reduce", sizes, GPUS)
     kinds = [str(Evidence.from_rank(int(rank))) for rank in timing.evidence]
-    columns = {
-        "payload_bytes": sizes,
-        "time_s": timing.time_s,
-        "low_s": timing.low_s,
-        "high_s": timing.high_s,
-    }
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [
-        {"line": line, "evidence": kind, **dict(zip(columns, row, strict=True))}
-        for row, kind in zip(values, kinds, strict=True)
-    ]
+    names = ("payload_bytes", "time_s", *_TIME.ends)
+    values = zip(sizes.tolist(), timing.time_s, timing.low_s, timing.high_s, strict=True)
+    rows = [dict(zip(names, map(float, row), strict=True)) for row in values]
+    return [{"line": line, "evidence": kind, **row} for row, kind in zip(rows, kinds, strict=True)]
 
 
 _ENDS = {"least": ("10a", min), "most": ("10b", max)}
