@@ -126,7 +126,8 @@ class CollectiveModel:
         size, ranks, node = np.broadcast_arrays(*question)
         _check_question(collective, size, ranks, node)
         flat, keys = size.ravel(), (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
-        columns = [np.zeros(flat.size, np.float64 if i < _TIMES else np.int8) for i in range(_TIMES + 2)]
+        dtypes = (*[np.float64] * _TIMES, np.int8, np.int8)
+        columns: list[npt.NDArray[Any]] = [np.zeros(flat.size, dtype) for dtype in dtypes]
         alone = flat.size > 0 and bool((keys == keys[0]).all())
         for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
             rows = slice(None) if alone else np.flatnonzero(keys == key)

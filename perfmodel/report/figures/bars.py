@@ -73,8 +73,8 @@ def draw_breakdown(subject: Subject) -> Block:
     title = f"Where the time goes: the {longest.label} takes {share} of {time_words}."
     how = "Steps one after another, all of them in the bar on top. Whiskers are 95 % bands."
     shares = answer.evidence_shares().items()
-    words = ", ".join(f"{format_fraction(portion)} {kind}" for kind, portion in shares)
-    return Block("breakdown", title, how, figure, f"{subject.source} Evidence: {words}.", rows)
+    evidence = ", ".join(f"{format_fraction(portion)} {kind}" for kind, portion in shares)
+    return Block("breakdown", title, how, figure, f"{subject.source} Evidence: {evidence}.", rows)
 
 
 def _choose_unit(longest_s: float) -> tuple[float, str]:

@@ -110,7 +110,7 @@ def list_around(value: float, name: str) -> list[float]:
 
 def _describe_answer(answer: Answer) -> dict[str, Any]:
     """A row of the figure's data, in SI units."""
-    values = {name: read_value(answer, name) for name in _AROUND} | answer.totals
+    values: dict[str, Any] = {name: read_value(answer, name) for name in _AROUND} | answer.totals
     values |= {"sharding": answer.sharding, "evidence": str(answer.evidence)}
     return {name: values[name] for name in _COLUMNS if name in values}
 

@@ -208,8 +208,8 @@ def draw_links(_: Subject) -> Block:
         f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
     )
     rows, traces = [row for line in lines.values() for row in line], list[Trace]()
-    for number, line in enumerate(lines.values()):
-        traces += _draw_series(line, _PAYLOAD, _TIME, number)
+    for number, series in enumerate(lines.values()):
+        traces += _draw_series(series, _PAYLOAD, _TIME, number)
     verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
     how = f"Ribbons are 95 % bands; {describe_dashes(rows)}. Marks are measured.{describe_verdicts(verdicts)}"
     source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_BOXES}."
