@@ -24,7 +24,7 @@ from perfmodel.engine.loads import LoadModel, Loads, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
-from perfmodel.engine.settings import Sent, Setting, load_setting
+from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepCost, StepRow, Times, sum_causes
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import FastTimes, PassTimes, round_off
@@ -130,7 +130,7 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if steps is None:
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
-    timed, sent = list[TimedStep](), list[Sent]()
+    timed, sent = list[TimedStep](), list[tuple[Step, Any]]()
     # Successive collectives on the same ranks: one look-up of a time table serves them all.
     for (collective, _), successive in groupby(steps, key=lambda step: (step.collective, step.ranks)):
         run = list(successive)
@@ -139,16 +139,17 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
             timed += map(TimedStep, run, moved, [times.time_step(step, most) for step in run])
             continue
         moved = [times.find_payload(step, most) for step in run]
-        together, ranks = times.time_collective(run[0], np.stack(moved)), times.group(run[0])[0]
+        together = times.time_collective(run[0], np.stack(moved))
         for row, step in enumerate(run):
             timed.append(TimedStep(step, moved[row], together.at(row)))
-            sent.append((step, moved[row], ranks, timed[-1].timing.time_s))
+            sent.append((step, timed[-1].timing.time_s > 0))
     setting = times.basis.setting
-    if setting.handover is None or not sent:
+    if not setting.handover.constants or not sent:
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
-    ends: Any = setting.handover.sum_times(sent)
-    low, time, high, evidence = (np.broadcast_to(end, shape) for end in ends)
+    ends, rank = setting.handover.sum_times(sent)
+    columns: Any = (np.broadcast_to(column, shape) for column in (*ends, rank))
+    low, time, high, evidence = columns
     code = constant(0, shape)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))

@@ -25,7 +25,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
 from perfmodel.engine.placement import Plan
-from perfmodel.engine.settings import Handover
+from perfmodel.engine.settings import BETWEEN, Handover
 from perfmodel.engine.steps import HANDOVER, SORT_ALONE, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
@@ -176,9 +176,10 @@ class ExplainedPass:
 
     def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
-        names = [STEPS[row.name].like or row.name for row in self.rows if row.collective]
-        waits_s = setting.handover.sum_waits_s(names) if setting.handover else 0.0
-        equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
+        between = setting.handover.constants.get(BETWEEN)
+        between_s = between.value if between else 0.0
+        letters = {"steps": row.time_s - between_s, "between": between_s}
+        equation = Evaluation(Handover, letters, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
         return Explanation(row, (equation,), (source,), _whole("whole passes of the run", row))
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Array, Libraries
+from perfmodel.collectives.library import Array, Codes, Libraries
 from perfmodel.collectives.link_laws import card_rate
 from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import (
     IMPLEMENTATIONS,
     Calibration,
-    Curve,
     KernelConstants,
     load_calibration,
 )
@@ -40,87 +37,44 @@ _LIKE = dict.fromkeys(
 )
 """Other collectives that run after the gather, delayed as much as the measured collective to which each is
 mapped."""
-_Z95 = 1.96
-
-
-Sent = tuple[Step, Array, Any, Array]
-"""A collective step of some passes: (the step, bytes, ranks, time [s]) in each of them."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """Extra time of collectives in a whole pass, beyond their times when they are timed alone.
+    """Extra time of the collectives in a whole pass, beyond their times when they are timed alone.
 
-        t = colder + waits                                                                           [s]
+        t = steps + between                                                                          [s]
 
-    colder  sum over steps of max(0, t_after(S) - t_alone(S)): measured curves after a kernel and alone [s]
-    waits   sum of constants h of steps and between steps (``sum_waits_s``) [s]: medians, over the run's whole
-            passes, of their time beyond t_after
-    pairs      (t_after, t_alone) curves by collective;  constants  h by step
-    Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
-    Limits: nothing is sent -> 0;  S below the smallest size -> the difference of
-    the floors
+    steps    sum over the collectives of a pass of their constants [s]
+    between  the constant of the time between steps [s]
+    constants  by step of the pass that was timed: medians over the run's whole passes, except those held out
+    Limits: nothing is sent -> 0
     """
 
-    pairs: Mapping[str, tuple[tuple[Curve, Curve], ...]] = field(default_factory=dict)
     constants: Mapping[str, Interval] = field(default_factory=dict)
 
-    @staticmethod
-    def from_calibration(calibration: Calibration) -> Handover | None:
-        """The hand-over times that a calibration measured. Limits: none -> None"""
-        pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
-        for after in calibration.after_kernel:
-            alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
-            if alone is not None:
-                pairs[after.collective] = (*pairs.get(after.collective, ()), (after, alone))
-        return Handover(pairs, calibration.handover_s) if pairs or calibration.handover_s else None
+    def find_constant(self, step: Step) -> Interval | None:
+        """The extra time of a collective step [s]; None: not measured."""
+        name = step.like or step.name
+        return self.constants.get(_LIKE.get(name, name))
 
-    def sum_waits_s(self, names: Iterable[str]) -> float:
-        """The constants of these steps, and of what is between them, together [s]."""
-        constants = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
-        return sum(constant.value for constant in constants if constant)
+    def sum_times(self, sent: Iterable[tuple[Step, NDArray[np.bool_]]]) -> tuple[list[Array], Codes]:
+        """([low, time, high [s]], rank of the evidence) of all collective steps of a pass together.
 
-    def sum_times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
-        """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""
-        low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
-        rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
-        for step, payload, gpus, time_s in steps:
-            sent = time_s > 0
-            middle, error, evidence = self._compare_curves(step.collective, payload, gpus)
-            name = step.like or step.name
-            constant = self.constants.get(_LIKE.get(name, name))
-            for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
-            low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
-            time = time + np.where(sent, middle + for_step[1], 0)
-            high = high + np.where(sent, middle + error + for_step[2], 0)
-            rank, taken = np.maximum(rank, np.where(sent, evidence, 0)), taken | sent
-        if between := self.constants.get(BETWEEN):
-            low = low + np.where(taken, between.low, 0)
-            time = time + np.where(taken, between.value, 0)
-            high = high + np.where(taken, between.high, 0)
-        return low, time, high, rank.astype(np.int8)
+        sent  each step, and in which of the passes it sends something
+        """
+        ends, taken = [np.zeros(1)] * 3, np.zeros(1, bool)
+        for step, where in sent:
+            ends, taken = _add(ends, self.find_constant(step), where), taken | where
+        rank = np.where(taken, Evidence.INTERPOLATED.rank, 0).astype(np.int8)
+        return _add(ends, self.constants.get(BETWEEN), taken), rank
 
-    def _compare_curves(
-        self, collective: str, payload: Array, ranks: Any
-    ) -> tuple[Array, Array, NDArray[np.int8]]:
-        """By how much a collective takes longer right after a kernel: (time [s], its 95 % half-width,
-        evidence rank)."""
-        size, gpus = np.broadcast_arrays(payload, np.asarray(ranks, dtype=np.float64))
-        extra, error = np.zeros(size.shape), np.zeros(size.shape)
-        rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)
-        pairs = self.pairs.get(collective, ())
-        if not pairs:
-            return extra, error, rank
-        for count in np.unique(gpus):
-            after, alone = min(pairs, key=lambda pair: abs(np.log2(pair[0].gpus / count)))
-            rows = gpus == count
-            slow = curve_time(after, np.maximum(size[rows], 1))
-            extra[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
-            noise = float(np.sqrt(np.mean(np.square(after.left_out_log_sd or [after.anchor_log_sd]))))
-            error[rows] = np.minimum(_Z95 * noise * slow, extra[rows])
-            measured = (size[rows] <= after.anchor_bytes[-1]) & (after.gpus == count)
-            rank[rows] = np.where(measured, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-        return extra, error, rank
+
+def _add(ends: list[Array], constant: Interval | None, where: NDArray[np.bool_]) -> list[Array]:
+    if constant is None:
+        return ends
+    values = constant.low, constant.value, constant.high
+    return [end + np.where(where, value, 0) for end, value in zip(ends, values, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -130,7 +84,7 @@ class Setting:
     links  gives the times of collectives;  kernels  constants fitted to kernels of the calibration, if any
     asked_kernels  kernel library that the user asked for
     clock, calibration  that the user asked for; None: the preferred clock, a shipped calibration
-    handover  extra time of collectives in a whole pass; None: not measured;  notes  remarks for the user
+    handover  extra time of collectives in a whole pass, if it was measured;  notes  remarks for the user
     """
 
     machine: Machine
@@ -142,7 +96,7 @@ class Setting:
     notes: tuple[str, ...] = ()
     kernels: KernelConstants | None = None  # of the calibration: already contained in ``machine``
     asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as the user set it
-    handover: Handover | None = None
+    handover: Handover = Handover()
 
     def is_untold(self, key: str) -> bool:
         """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
@@ -209,7 +163,7 @@ def load_setting(
         notes=(*notes, *following),
         kernels=fitted,
         asked_kernels=kernels,
-        handover=Handover.from_calibration(source) if source else None,
+        handover=Handover(source.handover_s if source else {}),
     )
 
 

@@ -193,8 +193,7 @@ class FastTimes(PassTimes):
                 fast[step.name] = _build_line(step, floor - launch, slopes)
         for step in self.apart:
             fast[step.name] = _build_launches(step.resources[0], launches_s)
-        handover = self.basis.setting.handover
-        between = handover.constants.get(BETWEEN) if handover else None
+        between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
             fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
@@ -202,15 +201,9 @@ class FastTimes(PassTimes):
 
     def _build_curve(self, step: Step) -> TimeOf:
         def time_size(size: Array) -> Array:
-            time, handover = self.time_collective(step, size).time_s, self.basis.setting.handover
-            if handover is None:
-                return time
-            between = handover.constants.get(BETWEEN)
-            return (
-                time
-                + handover.sum_times([(step, size, self.group(step)[0], time)])[1]
-                - (between.value if between else 0)
-            )
+            time = self.time_collective(step, size).time_s
+            constant = self.basis.setting.handover.find_constant(step)
+            return time + constant.value * (time > 0) if constant else time
 
         sizes = step.resources
         if step.splits:

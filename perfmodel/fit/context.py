@@ -96,11 +96,10 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
 def _time_alone(
     calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
 ) -> Floats:
-    """Time of a step's collective by its curve after a kernel, or its plain curve [s]; NaN without any."""
+    """Time of a step's collective by its curve [s]; NaN without one."""
     times, collective = np.full(len(passes), np.nan), step.rsplit("_", 1)[0]
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
-        cell = (collective, int(gpus), machine.domain_gpus_of(int(node)))
-        curve = calibration.curve(*cell, after_kernel=True) or calibration.curve(*cell)
+        curve = calibration.curve(collective, int(gpus), machine.domain_gpus_of(int(node)))
         if curve is not None:
             times[i] = curve_time(curve, sizes[i : i + 1])[0]
     return times

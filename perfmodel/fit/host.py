@@ -134,7 +134,7 @@ def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
 
 def _measure_kernels(run: Run, kernels: pd.DataFrame, draft: Machine) -> dict[str, _Value]:
     """Constants of the kernels that were timed; the first clock that has some counts."""
-    for clock in (Clock.EAGER, Clock.STREAM, Clock.GRAPH):
+    for clock in (Clock.EAGER, Clock.STREAM):
         for constants in fit_kernels(kernels, draft, clock)[:1]:
             why = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
             return {

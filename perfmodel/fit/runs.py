@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.build import Identity, find_cells, fit_calibration, fit_cell
+from perfmodel.fit.build import Identity, fit_calibration
 from perfmodel.fit.context import fit_handovers, select_passes
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.schema.calibration import GPU_L2, Calibration, list_calibrations, shipped_calibration
@@ -15,8 +15,6 @@ from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import CLOCK_ORDER, Run, preference
 from perfmodel.schema.runs import Point, PointKind, functional_reason
-
-DEFAULT_VARIANT, AFTER_KERNEL = "default", "after_kernel"
 
 
 def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[Calibration]:
@@ -36,8 +34,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             "measure on a GPU, or without --oversubscribe.",
         )
     samples = run.collective_samples()
-    timed_rows = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
-    timed = timed_rows[timed_rows["variant"] == DEFAULT_VARIANT]
+    timed = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
     pairs = {
         (Backend(name), Clock(clock)) for name, clock in zip(timed["backend"], timed["clock"], strict=True)
     }
@@ -57,11 +54,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             note=f"measured by run {run.run_id}, started {run.header.started_at}",
             environment=dict(run.header.environment),
         )
-        rows = timed_rows[(timed_rows["backend"] == backend) & (timed_rows["clock"] == clock)]
-        plain, after = (rows[rows["variant"] == variant] for variant in (DEFAULT_VARIANT, AFTER_KERNEL))
-        calibration = fit_calibration(plain, machine, identity, like=_find_shipped(machine, backend))
-        curves = [fit_cell(cell, identity) for cell in find_cells(after, machine)]
-        calibration = calibration.model_copy(update={"after_kernel": curves})
+        rows = timed[(timed["backend"] == backend) & (timed["clock"] == clock)]
+        calibration = fit_calibration(rows, machine, identity, like=_find_shipped(machine, backend))
         passes = select_passes(run.composed_samples(), str(backend), str(clock))
         handovers = {"handover_s": fit_handovers(calibration, passes, machine)}
         kernels = _fit_kernels(run, machine, backend, clock)

@@ -98,15 +98,13 @@ def _list_parts(points: Sequence[Point]) -> Iterator[str]:
         names = list(dict.fromkeys(point.operation for point in cells))
         sizes = {point.payload_bytes for point in cells}
         low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
-        clocks, variants = (dict.fromkeys(str(getattr(x, y)) for x in cells) for y in ("clock", "variant"))
         words = [
             f"{len(names)} collectives" if len(names) > 3 else ", ".join(names),
             f"G = {_list_ranks(cells)}",
             f"{counted(len(sizes), 'size')} {low if low == high else f'{low} – {high}'}",
-            ", ".join(clocks),
+            ", ".join(dict.fromkeys(str(point.clock) for point in cells)),
         ]
-        also = ", ".join(name.replace("_", " ") for name in variants if name != "default")
-        yield f"{backend}: {' × '.join(words)}" + (f"; also {also}" if also else "")
+        yield f"{backend}: {' × '.join(words)}"
     if kernels := kinds[PointKind.KERNEL]:
         names = list(dict.fromkeys(point.operation for point in kernels))
         yield f"{counted(len(kernels), 'kernel cell')} of {_list_makers(kernels)}: {', '.join(names)}"
@@ -137,14 +135,13 @@ def format_clock(seconds: float) -> str:
 
 
 def name_point(point: Point) -> str:
-    """A point in words: ``nccl all_to_all G=8 1 MiB stream``, with its variant if that is not the default."""
+    """A point in words: ``nccl all_to_all G=8 1 MiB stream``."""
     by = point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
     size = format_bytes(point.payload_bytes) if point.payload_bytes else ""
     if point.kind in _WITHOUT_RATE and point.work is not None:
         size = f"B={point.work.batch} T={point.work.tables} L={point.work.pooling:g} D={point.work.dim}"
-    variant = "" if point.variant == "default" else point.variant.replace("_", " ")
     where = f"G={point.gpus}" + (f"/{point.nodes} nodes" if point.nodes > 1 else "")
-    return " ".join(piece for piece in (by, point.operation, where, size, str(point.clock), variant) if piece)
+    return " ".join(piece for piece in (by, point.operation, where, size, str(point.clock)) if piece)
 
 
 def progress_text(

@@ -40,7 +40,7 @@ from perfmodel.schema.gate import load_json, read_text
 
 SCHEMA_VERSION = 2
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
-_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s")
+_OPTIONAL = ("kernels", "more_kernels", "handover_s")
 """Fields that are omitted from a file if they are empty."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -56,7 +56,6 @@ KERNEL_KEYS = (
     "bag_factor",
     "bucketize_floor_s",
     "bucketize_bytes_per_s",
-    "local_sum_bytes_per_s",
     "l2_bytes",
 )
 """Machine values that kernel samples can determine, and the size of the L2 cache, which a GPU reports."""
@@ -79,7 +78,7 @@ PASS_STEPS = (
 
 Collective = Annotated[str, require_one_of("collective", COLLECTIVES)]
 KernelKey = Annotated[str, require_one_of("kernel constant", KERNEL_KEYS)]
-KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
+KernelStep = Literal["gather_pool", "bucketize"]
 PassStep = Annotated[str, require_one_of("step", PASS_STEPS)]
 
 
@@ -226,9 +225,8 @@ class Calibration(Strict):
 
     this_cluster  whether it was measured on the cluster in question; false: on another of its kind (shipped)
     kernels       constants of the default implementation;  more_kernels  of other implementations
-    after_kernel  curves of collectives that were timed right after a kernel that clears the caches
-    handover_s    by step of a whole pass: extra time in the pass compared with its curve (after a kernel, if
-                  there is one); ``between_steps``: time of the pass beyond its steps
+    handover_s    by step of a whole pass: extra time in the pass compared with its curve;
+                  ``between_steps``: time of the pass beyond its steps
     preferred     whether projections use it by default;  samples_sha256  digest of the samples
     complete, checked   whether every planned point has ended; whether all results were right
     """
@@ -252,7 +250,6 @@ class Calibration(Strict):
     laws: list[Law]
     kernels: KernelConstants | None = None
     more_kernels: list[KernelConstants] = []
-    after_kernel: list[Curve] = []
     handover_s: Mapping[PassStep, Annotated[Interval, require_at_most(_LONGEST_S)]] = {}
 
     @model_validator(mode="after")
@@ -260,23 +257,16 @@ class Calibration(Strict):
         names = [kernels.implementation for kernels in self.more_kernels]
         if names and (self.kernels is None or len({self.kernels.implementation, *names}) <= len(names)):
             raise ValueError(f"more_kernels: {names} are of other implementations than kernels, one each")
-        for curves in (self.curves, self.after_kernel):
-            for cell, count in Counter(curve.cell for curve in curves).items():
-                if count > 1:
-                    group = f"{cell[1]} GPUs, {cell[2]} in a domain"
-                    raise ValueError(f"{count} curves of {cell[0]} on {group}: keep one")
+        for cell, count in Counter(curve.cell for curve in self.curves).items():
+            if count > 1:
+                group = f"{cell[1]} GPUs, {cell[2]} in a domain"
+                raise ValueError(f"{count} curves of {cell[0]} on {group}: keep one")
         return self
 
-    def curve(
-        self, collective: str, gpus: int, domain_gpus: int, *, after_kernel: bool = False
-    ) -> Curve | None:
-        """The curve that was measured on these ranks; None if there is none.
-
-        after_kernel  the curve of calls right after a kernel that clears the caches
-        """
+    def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
+        """The curve that was measured on these ranks; None if there is none."""
         cell = collective, gpus, min(gpus, domain_gpus)
-        curves = self.after_kernel if after_kernel else self.curves
-        return next((curve for curve in curves if curve.cell == cell), None)
+        return next((curve for curve in self.curves if curve.cell == cell), None)
 
     def kernels_of(self, implementation: str | None) -> KernelConstants | None:
         """Constants of the kernels of that implementation if they were timed; None: of the default."""

@@ -49,7 +49,7 @@ _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
 _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 """Collectives that PyTorch's process groups run in place."""
 _WORK_COLUMNS = (
-    *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
+    *("key", "operation", "backend", "implementation", "clock", "gpus", "nodes", "gpus_per_node"),
     *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "shards"),
     *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
@@ -108,7 +108,7 @@ class Run:
         """Collectives as samples (columns of ``schema.samples``): a row per visit, with the median of its
         calls.
 
-        Noisy and throttled points have that flag; variants keep their names.
+        Noisy and throttled points have that flag.
         """
         import pandas as pd
 
@@ -118,7 +118,7 @@ class Run:
             row |= {"collective": point.operation, "clock": str(point.clock), "datatype": point.dtype}
             row |= {"source_id": self.run_id, "machine": self.header.machine, "flag": flag}
             row["library_version"] = self.library_version(point.backend)
-            row["gpu"] = self.header.stack.get("gpu", "")
+            row |= {"variant": "default", "gpu": self.header.stack.get("gpu", "")}
             row["in_place"] = point.backend in _IN_PLACE.get(point.operation, ())
             for number, visit in enumerate(visits, 1):
                 rows.append({**row, "time_s": float(np.median(visit.times_s)), "note": f"visit {number}"})

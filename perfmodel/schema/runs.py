@@ -75,14 +75,13 @@ class Point(Strict):
     """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
 
     work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it
-    operation  a collective, kernel or pass;  variant  default or after_kernel (older runs: uneven)"""
+    operation  a collective, kernel or pass"""
 
     kind: PointKind
     operation: str
     backend: str = ""  # library of the collectives; "" for a kernel
     implementation: str = ""  # kernels: torch, perfmodel, fbgemm; whole: exchange, torchrec, three, fused
     clock: Clock
-    variant: str = "default"  # default | after_kernel
     payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes counted by the model
     gpus: Ranks
     nodes: Ranks = 1

@@ -159,7 +159,7 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
 def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> None:
     """The bytes of the other collectives are 0."""
     times = {BETWEEN: Interval(value=3e-6, low=3e-6, high=3e-6)}
-    setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
+    setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover(times))
     evaluator = Evaluator(PassBasis(setting), PlanTables.load("mlperf-dlrm-dcnv2"), 100, 16)
     plan = uniform_plan(evaluator.tables, way, 16, evaluator.domain)
     loads = evaluator.loads(plan)

@@ -53,7 +53,7 @@ def test_commands_take_latest(
     assert "handover" in {step["name"] for step in document["steps"]}
     shown = cli("project", *words)
     assert "shorter steps" in shown.out and "--machine" not in shown.out
-    assert "= colder + waits" in cli("project", *words, "--explain", "handover").out
+    assert "= steps + between" in cli("project", *words, "--explain", "handover").out
     assert cli("collective", "--op", "all_to_all", "--size", "1MiB", *words[2:]).code == 0
     assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out

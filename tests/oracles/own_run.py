@@ -32,15 +32,13 @@ KERNELS = {
     "bag_factor": 1.4, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
 }  # fmt: skip
 ALPHA_S, BETA, P = 2e-6, 4e9, 1.2
-COLDER_S = 1.5e-6
-"""What a collective takes longer after a kernel."""
 IN_PASS_S = {
     "all_to_all_splits": 3e-6,
     "all_to_all_lengths": 1e-6,
     "all_to_all_ids": 2e-6,
     "reduce_scatter_bags": 4e-6,
 }
-"""What a step takes longer in a pass than after a kernel."""
+"""What a step takes longer in a pass than alone."""
 BETWEEN_S = 5e-6
 SLOWER = {"bucketize": 1.5, "gather_pool": 1.1}
 """Kernels in a pass over kernels in a loop."""
@@ -99,12 +97,11 @@ def collectives(backend: str = "mpi", clock: str = "eager") -> Iterator[tuple[Po
     for operation in ("all_to_all", "reduce_scatter", "all_reduce"):
         for gpus in (2, 4):
             for size in SIZES:
-                for variant, extra_s in (("default", 0.0), ("after_kernel", COLDER_S), ("uneven", 1.0)):
-                    point = Point.model_validate(
-                        {"kind": "collective", "operation": operation, "backend": backend, "clock": clock,
-                         "variant": variant, "payload_bytes": size, "gpus": gpus, "gpus_per_node": gpus}
-                    )  # fmt: skip
-                    yield point, float(hockney_time(size, ALPHA_S, BETA, P)) + extra_s
+                point = Point.model_validate(
+                    {"kind": "collective", "operation": operation, "backend": backend, "clock": clock,
+                     "payload_bytes": size, "gpus": gpus, "gpus_per_node": gpus}
+                )  # fmt: skip
+                yield point, float(hockney_time(size, ALPHA_S, BETA, P))
 
 
 @cache
@@ -132,8 +129,7 @@ def passes() -> Iterator[tuple[Point, dict[str, float]]]:
     for index, work in enumerate(PASSES):
         times = answer(work, 2)
         steps = {
-            name: times[f"{name}_time_s"] * SLOWER.get(name, 1.0)
-            + (COLDER_S + IN_PASS_S[name] if name in IN_PASS_S else 0.0)
+            name: times[f"{name}_time_s"] * SLOWER.get(name, 1.0) + IN_PASS_S.get(name, 0.0)
             for name in ("bucketize", *IN_PASS_S, "gather_pool")
         }
         steps["reduce_scatter"] = steps.pop("reduce_scatter_bags")

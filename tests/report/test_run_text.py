@@ -67,8 +67,8 @@ def calibration(backend: str, *curves: Curve) -> Calibration:
 
 def test_names_of_points() -> None:
     assert name_point(A2A) == "nccl all_to_all G=8 1 MiB stream"
-    across = A2A.model_copy(update={"nodes": 2, "gpus": 16, "variant": "after_kernel"})
-    assert name_point(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream after kernel"
+    across = A2A.model_copy(update={"nodes": 2, "gpus": 16})
+    assert name_point(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream"
     assert name_point(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
 
 
