@@ -146,7 +146,7 @@ def compare_forced() -> str:
     cluster = next(cells for cells in find_cluster_cells(samples) if cells.name == "pico_mn5_h100")
     cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
     prior = prior_of("ring_tree", cluster.machine, priors)
-    logs = fit_logs("ring_tree", cells, cluster.machine, priors, prior).logs
+    logs = fit_logs("ring_tree", cells, cluster.machine, priors, prior).centre
     across = [cell for cell in cells if cell.group.domains > 1]
     sizes = across[0].payload_bytes
     rows = []

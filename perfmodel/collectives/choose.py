@@ -19,12 +19,12 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
-    matching, seen, like = _list_matching(machine.name, backend, clock), {machine.name}, machine.links.like
+    matching, seen, like = list_matching(machine.name, backend, clock), {machine.name}, machine.links.like
     while not matching and like not in seen and like in list_machines():
         seen.add(like)
         lender = load_machine(like)
         library = lender.ring_backend if backend is machine.ring_backend else backend
-        matching, like = _list_matching(lender.name, library, clock), lender.links.like
+        matching, like = list_matching(lender.name, library, clock), lender.links.like
     if matching:
         return matching[0]
     request = f"{backend}{f' at clock {clock}' if clock else ''}"
@@ -43,7 +43,7 @@ def choose_nearest(machine: Machine, backend: Backend, clock: Clock, version: st
 
     Limits: version "" or a machine without its own -> ``choose_calibration``
     """
-    matching = _list_matching(machine.name, backend, clock) or _list_matching(machine.name, backend, None)
+    matching = list_matching(machine.name, backend, clock) or list_matching(machine.name, backend)
     if not matching or not version:
         usable = clock if matching and matching[0].clock is clock else None
         return choose_calibration(machine, backend, usable)
@@ -55,7 +55,8 @@ def choose_nearest(machine: Machine, backend: Backend, clock: Clock, version: st
     return min(matching, key=lambda item: abs(place(item.library_version) - place(version)))
 
 
-def _list_matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
+def list_matching(machine: str, backend: Backend, clock: Clock | None = None) -> list[Calibration]:
+    """The shipped calibrations of a machine and library: the preferred one first, then the newest version."""
     stems = {name: name.split("/", 1)[1] for name in list_calibrations(machine)}
     matching = [
         shipped_calibration(name)

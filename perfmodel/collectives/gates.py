@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
-
-import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.model.collectives import compute_bus_factor
@@ -45,8 +43,3 @@ def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[f
             where = model.machine.name, model.calibration_id
             gates.append(Gate(*where, name, gpus, node, size, longest, busbw, evidence, basis))
     return list(dict.fromkeys(gates))
-
-
-def compute_average_busbw(gates: Sequence[Gate]) -> float:
-    """Mean of the lowest bus bandwidths of some sizes, as nccl-tests prints it in its last line [bytes/s]."""
-    return float(np.mean([gate.lowest_busbw_bytes_per_s for gate in gates]))

@@ -84,13 +84,8 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
     named = [times for times in timed if not np.isnan(times).all()]
     together = np.sum(named, axis=0) if named else np.full(len(passes), np.nan)
     differences["between_steps"] = passes["time_s"].to_numpy(float) - together
-    intervals = {}
-    for step, values in differences.items():
-        interval = find_median_interval(values[np.isfinite(values)])
-        if interval is not None and interval[0] > _SHORTEST_S:
-            centre, low, high = interval
-            intervals[step] = Interval(value=centre, low=max(low, _SHORTEST_S), high=high)
-    return intervals
+    intervals = {step: find_median_interval(times[np.isfinite(times)]) for step, times in differences.items()}
+    return {step: interval for step, interval in intervals.items() if interval}
 
 
 def _time_alone(
@@ -105,17 +100,18 @@ def _time_alone(
     return times
 
 
-def find_median_interval(values: Floats) -> tuple[float, float, float] | None:
-    """(median, low, high): the interval between two values that holds the median in at least 95 of 100 cases.
+def find_median_interval(values: Floats) -> Interval | None:
+    """The median, and the interval between two values that holds it in at least 95 of 100 cases, from 1 ns.
 
-    Source: sign test. Limits: 3 to 5 values -> least and largest value (75 to 94 of 100);  fewer -> None
+    Source: sign test. Limits: 3 to 5 values -> least and largest value (75 to 94 of 100);  fewer, or a median
+    of 1 ns or less -> None
     """
-    if values.size < _FEWEST:
+    if values.size < _FEWEST or (centre := rounded(float(np.median(values)))) <= _SHORTEST_S:
         return None
     ordered = np.sort(values)
     from scipy.stats import binom  # takes a third of a second to import, and few calls need it
 
     outside = max(0, int(binom.ppf(0.025, values.size, 0.5)) - 1)
     low, high = float(ordered[outside]), float(ordered[values.size - 1 - outside])
-    centre = rounded(float(np.median(values)))
-    return centre, min(rounded(low, 3), centre), max(rounded(high, 3), centre)
+    low = max(min(rounded(low, 3), centre), _SHORTEST_S)
+    return Interval(value=centre, low=low, high=max(rounded(high, 3), centre))

@@ -12,7 +12,7 @@ from perfmodel.fit.laws import rounded
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import KEYS, Machine
-from perfmodel.schema.run_files import Run
+from perfmodel.schema.run_files import CLOCK_ORDER, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,15 +73,9 @@ def _count_per_node(run: Run) -> int:
 
 def _choose_defaults(run: Run) -> tuple[str, str]:
     """(library, clock) that projections use by default."""
-    from perfmodel.schema.run_files import CLOCK_ORDER
-
-    pairs = {(point.backend, point.clock) for point in run.points.values() if point.backend in list(Backend)}
-    order, clocks = list(Backend), list(CLOCK_ORDER)
-    return min(
-        ((backend, str(clock)) for backend, clock in pairs),
-        key=lambda pair: (order.index(Backend(pair[0])), clocks.index(Clock(pair[1]))),
-        default=(str(Backend.GLOO), ""),
-    )
+    order = [(str(backend), str(clock)) for backend in Backend for clock in CLOCK_ORDER]
+    pairs = {(point.backend, str(point.clock)) for point in run.points.values()}
+    return next((pair for pair in order if pair in pairs), (str(Backend.GLOO), ""))
 
 
 def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:

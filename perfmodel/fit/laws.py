@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,23 +49,14 @@ class Cell:
     rows: pd.DataFrame | None = None
 
 
-@dataclass(frozen=True)
-class Believed:
-    """Prior of the logarithms of a law's unknowns: mean (``centre``) and standard deviation of each."""
+class Believed(NamedTuple):
+    """The logarithms of a law's unknowns: mean (``centre``) and standard deviation of each.
+
+    residuals  of a fit: ln(law / measured) of every point"""
 
     centre: Floats
     log_sd: Floats
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The most probable logarithms of a law's unknowns, with their standard deviations.
-
-    residuals  ln(law / measured) of every point"""
-
-    logs: Floats
-    log_sd: Floats
-    residuals: Floats
+    residuals: Floats = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -97,7 +88,7 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
 
 
-def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed) -> Fitted:
+def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed) -> Believed:
     """The unknowns of a law from measured cells: their most probable values under the prior.
 
     Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
@@ -134,7 +125,7 @@ def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, 
     )
     slopes = np.asarray(best.jac, float)
     log_sd = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
-    return Fitted(best.x, log_sd, compare(best.x[np.newaxis])[0])
+    return Believed(best.x, log_sd, compare(best.x[np.newaxis])[0])
 
 
 def correct_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
@@ -178,7 +169,7 @@ def fit_law(
         law="ring_tree" if law == "ring_tree" else "pairwise",
         collectives=sorted({cell.collective for cell in cells}),
         names=list(LINK_LAWS[law].names),
-        values=[rounded(v) for v in np.exp(fitted.logs)],
+        values=[rounded(v) for v in np.exp(fitted.centre)],
         log_sd=[rounded(v, 3) for v in fitted.log_sd],
         residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),
         fitted_domains=max((cell.group.domains for cell in cells), default=1),
@@ -214,7 +205,7 @@ def learn_networks(clusters: Sequence[ClusterCells], priors: Priors) -> dict[str
             prior = prior_of(law, cluster.machine, believed)
             fitted = fit_logs(law, cluster.cells[law], cluster.machine, priors, prior)
             weights[row] = np.clip(1 - (fitted.log_sd / prior.log_sd) ** 2, 0, 1)
-            logs[row] = (fitted.logs - prior.centre) / np.maximum(weights[row], _LEAST_WEIGHT)
+            logs[row] = (fitted.centre - prior.centre) / np.maximum(weights[row], _LEAST_WEIGHT)
         mean = np.sum(weights * logs, axis=0) / np.sum(weights, axis=0)
         factors = np.exp(mean if len(measured) < _FEWEST_OF_MEDIAN else find_weighted_median(logs, weights))
         beliefs = believed.known_of(law, network)

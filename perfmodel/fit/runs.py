@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from perfmodel.collectives.choose import list_matching
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration
 from perfmodel.fit.context import fit_handovers, select_passes
 from perfmodel.fit.kernels import fit_kernels
-from perfmodel.schema.calibration import GPU_L2, Calibration, list_calibrations, shipped_calibration
-from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
+from perfmodel.schema.calibration import GPU_L2, Calibration
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import CLOCK_ORDER, Run, preference
@@ -35,15 +36,14 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         )
     samples = run.collective_samples()
     timed = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
-    pairs = {
-        (Backend(name), Clock(clock)) for name, clock in zip(timed["backend"], timed["clock"], strict=True)
-    }
+    columns = zip(timed["backend"], timed["clock"], strict=True)
+    pairs = dict.fromkeys((Backend(name), Clock(clock)) for name, clock in columns)
     missing = [p for p in (*run.points.values(), *planned) if not run.ended(p.key)]
     if not pairs:
         return [_fit_kernels_alone(run, machine, not any(p.kind is PointKind.KERNEL for p in missing))]
     partial = {(p.backend, p.clock) for p in missing if p.kind is PointKind.COLLECTIVE}
     calibrations: list[Calibration] = []
-    for backend, clock in sorted(pairs, key=lambda p: (list(Backend).index(p[0]), CLOCK_ORDER.index(p[1]))):
+    for backend, clock in pairs:
         identity = Identity(
             machine=machine.name,
             backend=backend,
@@ -55,7 +55,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             environment=dict(run.header.environment),
         )
         rows = timed[(timed["backend"] == backend) & (timed["clock"] == clock)]
-        calibration = fit_calibration(rows, machine, identity, like=_find_shipped(machine, backend))
+        like = next(iter(list_matching(machine.name, backend)), None)
+        calibration = fit_calibration(rows, machine, identity, like)
         passes = select_passes(run.composed_samples(), str(backend), str(clock))
         handovers = {"handover_s": fit_handovers(calibration, passes, machine)}
         kernels = _fit_kernels(run, machine, backend, clock)
@@ -67,7 +68,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
 def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     """The shipped calibration of the machine's collectives, with the run's own kernels in place of its
     kernels."""
-    shipped = _find_shipped(machine, machine.defaults.backend)
+    shipped = next(iter(list_matching(machine.name, machine.defaults.backend)), None)
     kernels = _fit_kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
     if shipped is None or not kernels:
         raise NoCalibrationError(
@@ -122,11 +123,3 @@ def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> 
             fits = [fit.model_copy(update={"values": {**fit.values, **reported}}) for fit in fits]
             return {"kernels": fits[0], "more_kernels": fits[1:]}
     return {}
-
-
-def _find_shipped(machine: Machine, backend: Backend) -> Calibration | None:
-    """The shipped calibration of this machine and library, whose laws a fit starts from; None without one."""
-    if backend not in LAW_BACKENDS:
-        return None
-    names = [name for name in list_calibrations(machine.name) if name.split("/")[1].startswith(f"{backend}-")]
-    return max(map(shipped_calibration, names), key=lambda item: item.preferred, default=None)

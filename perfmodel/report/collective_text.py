@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from perfmodel.collectives.gates import Gate, compute_average_busbw
+from perfmodel.collectives.gates import Gate
 from perfmodel.model.unknowns import Group
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
@@ -74,7 +75,8 @@ def gates_text(gates: Sequence[Gate], *, binary: bool) -> str:
     calls = []
     for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
         sizes = list(rows)
-        call = f"NCCL_TESTS_MIN_BW={compute_average_busbw(sizes) / 0.9e9:.3g} mpirun -np {ranks} "
+        least = fmean(gate.lowest_busbw_bytes_per_s for gate in sizes)
+        call = f"NCCL_TESTS_MIN_BW={least / 0.9e9:.3g} mpirun -np {ranks} "
         ends = f"-b {sizes[0].payload_bytes:.0f} -e {sizes[-1].payload_bytes:.0f} -f 2"
         calls.append(command_lines(f"{call}{name.replace('all_to_all', 'alltoall')}_perf {ends}"))
     why = (

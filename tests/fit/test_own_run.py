@@ -28,6 +28,7 @@ from perfmodel.schema.calibration import (
     save_calibration,
 )
 from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.files import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, calibration_in, read_run
@@ -386,6 +387,7 @@ def test_the_cache_of_a_core_is_its_l2_else_the_largest(
 
 def test_median_interval() -> None:
     assert find_median_interval(np.array([1.0, 2.0])) is None
-    assert find_median_interval(np.array([3.0, 1.0, 2.0])) == (2, 1, 3)
+    assert find_median_interval(np.array([-1.0, -1.0, 2.0])) is None
+    assert find_median_interval(np.array([3.0, 1.0, 2.0])) == Interval(value=2, low=1, high=3)
     values = np.arange(1.0, 21.0)  # of 20 values the 6th and the 15th hold the median in 95.9 of 100 cases
-    assert find_median_interval(values) == (10.5, 6, 15)
+    assert find_median_interval(values) == Interval(value=10.5, low=6, high=15)
