@@ -13,18 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.machine.node import ROOT, LocalGpu, find_gpus, get_output, group_cores, read_fact
+from calibrate.machine.node import ROOT, LocalGpu, find_gpus, read_fact
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _NOISE_WORDS = re.compile(
     r"\(r\)|\(tm\)|\(c\)|@.*$|with .* graphics|\b\d+(st|nd|rd|th) gen\b|\b\d+-core\b|\b(cpu|processor)\b",
     re.IGNORECASE,
 )
-_LONGEST_CPU_NAME = 48
 
 
 @dataclass(frozen=True)
@@ -60,9 +57,9 @@ def describe_host(machine: str | None = None, root: Path = ROOT, device: str = "
     gpus = () if device == "cpu" else find_gpus()
     cpu, network = read_cpu_name(root), name_network(root)
     cores, online = count_usable_cores(root), count_node_cores(root)
+    shipped, note = False, ""
     if machine is not None:
         name, shipped = _resolve_name(machine)
-        note = ""
         if not gpus and name in list_machines():
             raise BadInputError(
                 f"--machine {name}: there is no GPU here, and times of CPUs say nothing about one.",
@@ -72,7 +69,7 @@ def describe_host(machine: str | None = None, root: Path = ROOT, device: str = "
         name, note = match_machine([gpu.name for gpu in gpus], network)
         shipped = name in list_machines()
     else:
-        name, shipped, note = f"cpu-{make_slug(cpu)}-{online}", False, ""
+        name = f"cpu-{make_slug(cpu)}-{online}"
     return Host(name, shipped, cpu, cores, online, read_cache_sizes(root), gpus, network, note)
 
 
@@ -82,11 +79,10 @@ def _resolve_name(machine: str) -> tuple[str, bool]:
         return load_machine(machine).name, True
     if machine in list_machines():
         return machine, True
-    if not _NAME.fullmatch(machine):
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", machine):
         raise BadInputError(
             f"--machine {machine!r} is neither a shipped machine nor a name of your own.",
-            "a name is of lower-case letters, digits, dots and dashes, such as my-box-2; "
-            "perfmodel show machines lists the shipped ones.",
+            "a name of your own has lower-case letters, digits, dots and dashes, such as my-box-2.",
         )
     if machine.split("-")[0] in {name.split("-")[0] for name in list_machines()}:
         raise unknown_name("--machine", machine, list_machines())
@@ -106,66 +102,44 @@ def match_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
             f"GPUs of {len(kinds)} kinds here: {', '.join(kinds)}: one calibration is of one kind.",
             "choose with CUDA_VISIBLE_DEVICES, for example CUDA_VISIBLE_DEVICES=0,1",
         )
-    name = kinds[0]
-    fitting = list_machines_with(name)
+    fitting = list_machines_with(kinds[0])
     if not fitting:
-        return f"gpu-{make_slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"
-    chosen = min(fitting, key=lambda machine: _order_network(machine, network))
-    alternatives = [machine for machine in fitting if machine != chosen]
-    return chosen, f"also possible: --machine {' or '.join(alternatives)}" if alternatives else ""
+        remark = f"no shipped machine has the GPU {kinds[0]}: values come from this run"
+        return f"gpu-{make_slug(kinds[0])}", remark
+    networks = {machine: load_machine(machine).links.network for machine in fitting}
+    first, *others = sorted(fitting, key=lambda m: (networks[m] != network, networks[m] != "infiniband", m))
+    return first, f"also possible: --machine {' or '.join(others)}" if others else ""
 
 
 def list_machines_with(gpu: str) -> list[str]:
-    """The shipped machines with this GPU.
+    """The shipped machines with this GPU: its name has all words of theirs (h100; rtx, pro, 6000).
 
     Limits: an unknown GPU, or a PCIe card if the machine has a scale-up domain -> none;  machines that
     nobody makes -> left out
     """
-    words = split_words(gpu)
-    card = bool(words & {"pcie", "nvl"})
-    machines = [load_machine(name) for name in list_machines() if name_gpu_words(name) <= words]
-    return [
-        machine.name
-        for machine in machines
-        if not machine.hypothetical and not (card and machine.nvlink_domain_gpus > 1)
-    ]
-
-
-def _order_network(machine: str, network: str) -> tuple[bool, bool, str]:
-    network_there = load_machine(machine).links.network
-    return network_there != network, network_there != "infiniband", machine
-
-
-def split_words(text: str) -> set[str]:
-    """The lower-case words of a text: ``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
-    return set(re.findall(r"[a-z0-9]+", text.lower()))
-
-
-def name_gpu_words(machine: str) -> set[str]:
-    """Words of a shipped machine's name that the name of its GPU must contain: h100; rtx, pro, 6000."""
-    family, *words = machine.split("-")
-    return (
-        {family} if any(c.isdigit() for c in family) else {family, *itertools.takewhile("pcie".__ne__, words)}
-    )
+    words = set(re.findall(r"[a-z0-9]+", gpu.lower()))
+    fitting = []
+    for name in list_machines():
+        family, *others = name.split("-")
+        model = () if any(c.isdigit() for c in family) else itertools.takewhile("pcie".__ne__, others)
+        if {family, *model} <= words:
+            machine = load_machine(name)
+            in_domain = machine.nvlink_domain_gpus > 1 and words & {"pcie", "nvl"}
+            fitting += [] if machine.hypothetical or in_domain else [name]
+    return fitting
 
 
 def make_slug(text: str) -> str:
     """Lower-case words joined by ``-``: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` ->
     ``intel-xeon-platinum-8375c``. Limits: no words -> ``unknown``"""
     words = re.findall(r"[a-z0-9]+", _NOISE_WORDS.sub(" ", text).lower())
-    return "-".join(words)[:_LONGEST_CPU_NAME].strip("-") or "unknown"
+    return "-".join(words)[:48].strip("-") or "unknown"
 
 
 def read_cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
-    pairs = (line.partition(":") for line in read_fact(root / "proc/cpuinfo").splitlines())
-    fields = {key.strip(): value.strip() for key, _, value in pairs}  # of the last core
-    for key in ("model name", "cpu model", "Model", "Hardware"):
-        if fields.get(key):
-            return fields[key]
-    if platform.system() == "Darwin":
-        return (get_output("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()).strip()
-    return platform.processor() or platform.machine() or "unknown"
+    match = re.search(r"^model name\s*:\s*(\S.*)$", read_fact(root / "proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else platform.processor() or platform.machine() or "unknown"
 
 
 def list_cpus() -> list[int]:
@@ -176,8 +150,7 @@ def list_cpus() -> list[int]:
 
 
 def count_usable_cores(root: Path = ROOT) -> int:
-    """Physical cores that this process may use, at least 1: its affinity, with two threads of a core counted
-    once, and within a container's share of processor time."""
+    """Physical cores in this process's affinity and within a container's share of time; at least 1."""
     return _count_cores(list_cpus(), root)
 
 
@@ -190,16 +163,19 @@ def count_node_cores(root: Path = ROOT) -> int:
 
 
 def _count_cores(cpus: Iterable[int], root: Path) -> int:
-    cores, share = len(group_cores(cpus, root)), read_cpu_share(root)
-    return max(1, cores if share is None else min(cores, int(share)))
+    cores = set()
+    for cpu in cpus:  # of an unknown topology, one processor is one core
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core = read_fact(topology / "core_id") or f"cpu{cpu}"
+        cores.add((read_fact(topology / "physical_package_id"), core))
+    share = read_cpu_share(root)
+    return max(1, len(cores) if share is None else min(len(cores), int(share)))
 
 
 def read_cpu_share(root: Path = ROOT) -> float | None:
     """Number of processors whose time a container may use; None without a limit."""
-    quota, _, period = read_fact(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not (quota.isdigit() and period.isdigit() and int(period)):
-        return None
-    return int(quota) / int(period)
+    match = re.fullmatch(r"(\d+) ([1-9]\d*)", read_fact(root / "sys/fs/cgroup/cpu.max"))
+    return int(match[1]) / int(match[2]) if match else None
 
 
 def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
@@ -207,23 +183,18 @@ def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
     sizes = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         size, kind = read_fact(index / "size"), read_fact(index / "type")
-        match = re.fullmatch(r"(\d+)([KMG]?)", size)
+        match = re.fullmatch(r"(\d+)([KM]?)", size)
         if match and kind != "Instruction":
-            sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
+            sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) << {"K": 10, "M": 20}.get(match[2], 0)
     return sizes
 
 
 def name_network(root: Path = ROOT) -> str:
     """Kind of the fast network cards: efa, slingshot, roce or infiniband. Limits: none is seen -> empty"""
-    cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
-    drivers = {
-        os.path.basename(os.path.realpath(root / f"sys/class/infiniband/{c}/device/driver")) for c in cards
-    }
-    if "efa" in drivers or any(card.startswith(("efa", "rdmap")) for card in cards):
+    cards = [path.name for path in (root / "sys/class/infiniband").glob("*")]
+    if any(card.startswith(("efa", "rdmap")) for card in cards):
         return "efa"
     if list((root / "sys/class/cxi").glob("*")):
         return "slingshot"
-    layers = {read_fact(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
-    if any(layer == "Ethernet" for layer in layers):
-        return "roce"
-    return "infiniband" if cards else ""
+    layers = [read_fact(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")]
+    return "roce" if "Ethernet" in layers else "infiniband" if cards else ""

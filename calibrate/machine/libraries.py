@@ -1,7 +1,6 @@
 """Libraries for measuring: commands that install them, and their versions.
 
-The fingerprint of a run has the versions of all libraries, but a run loads only those that it measures. So
-versions are read from package metadata, and for NCCL without starting it.
+A run loads only what it measures, so versions are read from package metadata, and NCCL's without starting it.
 
 Versions that work together: FBGEMM's kernels are built for one version of torch, so torch is installed first,
 and the packages above it without their dependencies (which would bring another build of the same kernels).
@@ -29,17 +28,17 @@ PACKAGES = {
 """Distributions that may provide a library; the first that is installed counts."""
 
 _TORCH = "torch==2.13.0"
-_ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-utilities")
+_ABOVE_TORCH = "tensordict==0.15.3 tqdm pyre-extensions lightning-utilities"
 
 
 def format_torch_command() -> str:
     """The command for PyTorch. With GPUs it removes torch first, as pip would keep a build for CPUs."""
-    return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
+    return _call_pip(*(["uninstall -y torch"] if find_gpus() else []), f"install {_TORCH}")
 
 
 def format_nvshmem_command() -> str:
     """The command that installs NVSHMEM and its Python binding."""
-    return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")
+    return _call_pip("install nvidia-nvshmem-cu13==3.4.5 nvshmem4py-cu13==0.4.1")
 
 
 def format_torchrec_command() -> str:
@@ -49,25 +48,22 @@ def format_torchrec_command() -> str:
     each replaces the other.
     """
     gpus = bool(find_gpus())
-    alone = "--no-deps --force-reinstall" if gpus else "--no-deps"
-    kernels = "fbgemm-gpu==1.8.0" if gpus else "fbgemm-gpu-cpu==1.8.0"
+    alone, kernels = (
+        ("--no-deps --force-reinstall", "fbgemm-gpu") if gpus else ("--no-deps", "fbgemm-gpu-cpu")
+    )
     lines = [
-        _install(_TORCH),
-        _install(alone, "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
-        _install(*_ABOVE_TORCH),
+        f"install {_TORCH}",
+        f"install {alone} torchrec==1.8.0 {kernels}==1.8.0 torchmetrics==1.0.3",
+        f"install {_ABOVE_TORCH}",
     ]
-    return " && ".join([_pip("uninstall -y fbgemm-gpu-cpu"), *lines] if gpus else lines)
+    return _call_pip("uninstall -y fbgemm-gpu-cpu", *lines) if gpus else _call_pip(*lines)
 
 
-def _install(*words: str) -> str:
-    return _pip(f"install {' '.join(words)}")
-
-
-def _pip(words: str) -> str:
-    """A call of this Python's pip, which may not be the pip on the path."""
-    program = shutil.which("pip")
-    beside = program is not None and Path(program).parent == Path(sys.executable).parent
-    return f"pip {words}" if beside else f"{shlex.quote(sys.executable)} -m pip {words}"
+def _call_pip(*lines: str) -> str:
+    """Calls of this Python's pip, which may not be the pip on the path."""
+    beside = Path(shutil.which("pip") or "").parent == Path(sys.executable).parent
+    pip = "pip" if beside else f"{shlex.quote(sys.executable)} -m pip"
+    return " && ".join(f"{pip} {words}" for words in lines)
 
 
 def list_versions(device: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Facts about a node: files of its kernel, output of programs, processors of each core, its GPUs.
+"""Facts about a node: files of its kernel, output of programs, its GPUs.
 
 GPUs are listed without a CUDA context: ``nvidia-smi`` comes with the driver; without it (AMD, some
 containers) torch names the devices.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL, SubprocessError, check_output
 
 ROOT = Path("/")
-_SECONDS = 20.0
 
 
 def read_fact(path: Path) -> str:
@@ -26,37 +25,13 @@ def read_fact(path: Path) -> str:
         return ""
 
 
-def get_output(
-    *command: str, timeout_s: float = _SECONDS, environ: Mapping[str, str] | None = None
-) -> str | None:
-    """The output of a program. Limits: it is missing, fails, or takes longer -> None"""
+def get_output(*command: str, timeout_s: float = 20.0, environ: Mapping[str, str] | None = None) -> str:
+    """The output of a program. Limits: it is missing, fails, or takes longer -> empty"""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=environ,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def group_cores(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
-    """Logical processors of each physical core, in the order in which ``cpus`` names the cores.
-
-    Limits: an unknown topology -> one processor per core
-    """
-    groups: dict[tuple[str, str], list[int]] = {}
-    for cpu in cpus:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = read_fact(topology / "core_id") or f"cpu{cpu}"
-        groups.setdefault((read_fact(topology / "physical_package_id"), core), []).append(cpu)
-    return list(groups.values())
+        output = check_output(command, timeout=timeout_s, stdin=DEVNULL, stderr=DEVNULL, env=environ)
+        return output.decode(errors="replace")
+    except (OSError, SubprocessError):
+        return ""
 
 
 _QUERY = ("--query-gpu=index,name,uuid,driver_version", "--format=csv,noheader,nounits")
@@ -81,7 +56,7 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
     if program is None:
         return tuple(_list_by_torch())
     chosen = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
-    return select_visible(read_query(get_output(program, *_QUERY) or ""), chosen)
+    return select_visible(read_query(get_output(program, *_QUERY)), chosen)
 
 
 def select_visible(gpus: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
@@ -96,12 +71,8 @@ def select_visible(gpus: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalG
         return tuple(gpus[:1])
     selected: list[LocalGpu] = []
     for word in (text.strip() for text in chosen.split(",")):
-        match = [
-            gpu
-            for gpu in gpus
-            if (word.isdigit() and gpu.index == int(word))
-            or (word[:4] == "GPU-" and gpu.uuid.startswith(word))
-        ]
+        by_uuid = word.startswith("GPU-")
+        match = [gpu for gpu in gpus if (gpu.uuid.startswith(word) if by_uuid else str(gpu.index) == word)]
         if len(match) != 1:
             break
         selected += match
@@ -119,9 +90,9 @@ def _list_by_torch() -> list[LocalGpu]:
     if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd"))):  # of NVIDIA, of AMD
         return []
     try:
-        import torch
+        from torch import cuda
 
-        count = torch.cuda.device_count()
-        return [LocalGpu(index, str(torch.cuda.get_device_properties(index).name)) for index in range(count)]
+        count = cuda.device_count()
+        return [LocalGpu(index, cuda.get_device_properties(index).name) for index in range(count)]
     except (ImportError, OSError, RuntimeError, AssertionError):  # torch without CUDA asserts
         return []

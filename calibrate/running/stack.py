@@ -138,4 +138,4 @@ def read_revision(folder: Path) -> str:
         return ""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
     line = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
-    return (get_output(*line, timeout_s=_GIT_SECONDS, environ=environ) or "").strip()
+    return get_output(*line, timeout_s=_GIT_SECONDS, environ=environ).strip()
