@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -25,7 +25,6 @@ OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single
 """Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
 CUT = "cut short?"
 """End of the reason for a line that ends early."""
-UNCHECKED = "result not checked"
 
 OPERATIONS = {
     **{name: name for name in SAMPLE_OPERATIONS},
@@ -34,13 +33,8 @@ OPERATIONS = {
 }
 """Names of collectives in logs of nccl-tests and NVSHMEM, with the names in this program."""
 
-_SUMS = {
-    **dict.fromkeys(("all_reduce", "reduce_scatter"), True),
-    **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), False),
-}
-"""Whether a collective reduces, from the operation in a log. Bus factors alone do not distinguish an
-all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which does not reduce.
-"""
+_LIMITED = {"time_s": "the time", "payload_bytes": "the size", "rate_bytes_per_s": "size/time"}
+_REDUCING = ("all_reduce", "reduce_scatter")
 _HEAD = re.compile(r"^(\S[^#|\n]{0,200}?(?:\| )?)(?:#\s+size\s.*\bbusbw\b|size\(B\)|mype:)", re.MULTILINE)
 
 
@@ -164,6 +158,17 @@ def split_labels(text: str, file: str) -> list[tuple[str, LogLine]]:
     return lines
 
 
+def is_numeric(cell: str) -> bool:
+    """Whether a cell of a table is a number, or N/A."""
+    return parse_printed(cell) is not None or cell.upper() == "N/A"
+
+
+def looks_like_row(cells: Sequence[str]) -> bool:
+    """Whether a line has a size first and numbers after it."""
+    starts = len(cells) >= 4 and cells[0].lstrip("+-").isdigit()
+    return starts and sum(map(is_numeric, cells)) >= len(cells) / 2
+
+
 def clip(text: str) -> str:
     """One printable line of at most MAX_TEXT characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_TEXT]).split())
@@ -184,14 +189,6 @@ def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
     return LoggedRun(backend=backend, gpu=short[0] if short else "", trouble=trouble)
 
 
-def spread_ranks(ranks_by_host: Mapping[str, int]) -> tuple[int, str]:
-    """(ranks on a node, why they are unusable), from the number of ranks on each host."""
-    counts = sorted(ranks_by_host.values())
-    if counts[0] == counts[-1]:
-        return counts[0], ""
-    return 0, f"ranks are spread unevenly over the nodes ({', '.join(map(str, counts))})"
-
-
 @lru_cache(maxsize=1024)
 def operation_name(text: str) -> str:
     """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for an unknown name."""
@@ -207,9 +204,9 @@ def parse_printed(text: str) -> Printed | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int):
+    if not number.is_finite():
         return Printed(math.nan, 0.0)
+    exponent = int(number.as_tuple().exponent)
     return Printed(float(number), 0.5 * float(Decimal(1).scaleb(max(min(exponent, 400), -400))))
 
 
@@ -224,11 +221,13 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
     cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
            (1: in place), and wrong, ``N/A`` if the result was not checked
     """
-    size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
+    size, numbers = parse_bytes(cells["size"]), dict[str, Printed]()
     if size is None:
         return line.refuse(f"the size '{clip(cells['size'])[:40]}' is not a whole number of bytes")
-    if time_us is None:
-        return line.refuse(f"the time '{clip(cells['time'])[:40]}' is not a number")
+    for name in sorted({"time", "algbw", "busbw"} & set(cells), reverse=True):
+        if (number := parse_printed(cells[name])) is None:
+            return line.refuse(f"the {name} '{clip(cells[name])[:40]}' is not a number")
+        numbers[name] = number
     check = cells.get("wrong", "0")
     unchecked, wrong = check.upper() == "N/A", parse_printed(check)
     flag = UNREAD_CHECK if wrong is None else WRONG if wrong.value != 0 else OK  # NaN is wrong
@@ -237,13 +236,13 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
         run=run,
         payload_bytes=size,
         datatype=clip(cells.get("type", ""))[:40],
-        redop=clip(cells.get("redop", ""))[:40],
+        redop=clip(cells.get("redop", ""))[:40].lower(),
         in_place=cells.get("inplace") == "1",
-        time_us=time_us,
-        algbw=parse_printed(cells.get("algbw", "")),
-        busbw=parse_printed(cells.get("busbw", "")),
+        time_us=numbers["time"],
+        algbw=numbers.get("algbw"),
+        busbw=numbers.get("busbw"),
         flag=OK if unchecked else flag,
-        note=UNCHECKED if unchecked else "",
+        note="result not checked" if unchecked else "",
     )
 
 
@@ -256,23 +255,24 @@ def why_unusable(row: LoggedRow) -> str:
         return f"the time is {row.time_us.value:g} µs: it must be positive"
     if row.payload_bytes <= 0:
         return "0 bytes: nothing was sent"
-    limits, values = limits_of("sample"), (time_s, row.payload_bytes, row.payload_bytes / time_s)
-    for what, name, value in zip(
-        ("time", "size", "size/time"), ("time_s", "payload_bytes", "rate_bytes_per_s"), values, strict=True
-    ):
-        if outside := limits[name].refusal(value):
-            return f"{'' if '/' in what else 'the '}{what} {outside}"
+    values = (time_s, row.payload_bytes, row.payload_bytes / time_s)
+    for (name, words), value in zip(_LIMITED.items(), values, strict=True):
+        if outside := limits_of("sample")[name].refusal(value):
+            return f"{words} {outside}"
+    operation = row.run.operation
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
-    sums = _SUMS.get(row.run.operation)
-    if row.redop in ("none", "sum") and sums is not None and sums != (row.redop == "sum"):
+    # nccl-tests prints an operation for sendrecv, which does not reduce
+    sums = operation in _REDUCING  # bus factors do not tell an all-to-all from a reduce-scatter
+    if row.redop == ("none" if sums else "sum") and operation != "sendrecv":
         does = "sums" if sums else "sums nothing"
-        return f"reduction '{row.redop}', but {row.run.operation} {does}: wrong collective"
+        return f"reduction '{row.redop}', but {operation} {does}: wrong collective"
     return _why_bandwidths_disagree(row, time_s)
 
 
 def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     """Bus over algorithm bandwidth must be 2(G-1)/G, (G-1)/G or 1 for G ranks, by the collective."""
+    operation, gpus = row.run.operation, row.run.gpus
     if row.algbw is None:
         return ""
     expected = row.payload_bytes / time_s / 1e9
@@ -281,19 +281,15 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     low, high = expected / (1.0 + slack), expected / max(1.0 - slack, 0.5)
     margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
     if not low - margin <= row.algbw.value <= high + margin:
-        rates = f"size/time is {expected:.3g} GB/s but algbw says {row.algbw.value:.3g}"
-        return f"{rates}: the columns do not agree"
-    operation, gpus = row.run.operation, row.run.gpus
+        algbw = f"algbw says {row.algbw.value:.3g}: the columns do not agree"
+        return f"size/time is {expected:.3g} GB/s but {algbw}"
     if row.busbw is None or gpus < 2:
         return ""
-    factor = (2.0 if operation == "all_reduce" else 1.0) * (gpus - 1) / gpus
-    if operation in ("broadcast", "sendrecv"):
-        factor = 1.0
+    part = 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
+    factor = 2.0 * part if operation == "all_reduce" else part
     margin = 1.01 * (row.busbw.half_unit + factor * row.algbw.half_unit) + 1e-3 * row.busbw.value
     if abs(row.busbw.value - factor * row.algbw.value) > margin:
-        ratio = row.busbw.value / max(row.algbw.value, 1e-300)
-        return (
-            f"busbw/algbw is {ratio:.3g}, but {operation} on {gpus} GPUs gives {factor:.3g}: "
-            "wrong collective or wrong number of GPUs"
-        )
+        ratio = f"busbw/algbw is {row.busbw.value / max(row.algbw.value, 1e-300):.3g}"
+        rule = f"{operation} on {gpus} GPUs gives {factor:.3g}"
+        return f"{ratio}, but {rule}: wrong collective or wrong number of GPUs"
     return ""

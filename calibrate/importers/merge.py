@@ -12,28 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from calibrate.importers.logged_rows import (
-    OK,
-    OPERATIONS,
-    US_PER_S,
-    LoggedRow,
-    LoggedRun,
-    LogLine,
-    Reading,
-    operation_name,
-    why_unusable,
-)
-from calibrate.importers.nccl_json import read_nccl_json
+from calibrate.importers import logged_rows as logs
+from calibrate.importers.json_files import read_json
+from calibrate.importers.logged_rows import OK, LoggedRow, LoggedRun, LogLine, Reading, why_unusable
 from calibrate.importers.nccl_text import read_nccl_text
-from calibrate.importers.nvshmem_text import looks_like_nvshmem, read_nvshmem_text, to_buffer_sizes
-from calibrate.importers.tables import (
-    REQUIRED,
-    looks_like_rccl,
-    looks_like_samples,
-    read_rccl_file,
-    read_samples_csv,
-    why_not_samples,
-)
+from calibrate.importers.nvshmem_text import read_nvshmem_text, to_buffer_sizes
+from calibrate.importers.samples_csv import REQUIRED, list_missing, read_samples_csv
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import limits_of
@@ -96,14 +80,18 @@ def import_logs(
     check_given(op, clock, gpus, gpus_per_node)
     if not paths:
         raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
-    values = {"operation_text": op, "gpus": gpus, "gpus_per_node": gpus_per_node}
-    values["library_version"] = library_version
-    given = LoggedRun(**{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+    given = LoggedRun(
+        operation_text=op or "",
+        library_version=library_version or "",
+        gpus=gpus or 0,
+        gpus_per_node=gpus_per_node or 0,
+    )
     unread, usable = list[LogLine](), list[LoggedRow]()
     cut, said, against = list[str](), list[str](), list[str]()
     for path in map(Path, paths):
-        reading, lines = _read_file(path)
-        said.append(lines)
+        text = _read_file(path)
+        reading = read_text(text, name_log(path))
+        said += [line for line in text.splitlines() if _SAYS.search(line)]
         cut += [name_log(path)] if reading.cut else []
         unread += reading.unread
         for row in _settle(reading.rows, given, against):
@@ -114,24 +102,25 @@ def import_logs(
     if against and not overruled:
         raise BadInputError(f"{against[0]}.", "leave that option out, or name another log.")
     if not usable:
-        raise _nothing_usable(paths, unread, clock)
-    runs = {row.run for row in usable}
-    stacks = sorted({Stack(run.backend, run.library_version, run.gpu, run.clock) for run in runs})
+        names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
+        with_clock = f" taken with the clock {clock}" if clock else ""
+        text = f"no sample{with_clock} in {names}" + (":" if unread else ".")
+        raise BadInputError("\n".join([text, *reasons_of(unread)]), _FORMATS)
+    stacks = sorted({Stack(*(getattr(row.run, name) for name in Stack._fields)) for row in usable})
     if len(stacks) > 1:
         listed = "\n".join(f"  {stack}" for stack in stacks)
         text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
         raise BadInputError(text, "import them one by one, or choose with --set clock.")
     frame, warnings = _build_frame(usable)
     if cut:
-        names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
-        warnings.append(f"{names}: cut before the end of the run; the calibration is partial")
+        warnings.append(f"{', '.join(cut)}: cut before the end of the run; the calibration is partial")
     warnings += [f"{words}: the log's own word holds" for words in against]
     return ImportResult(frame, sorted(set(unread)), stacks[0], cut, warnings, "\n".join(said))
 
 
 def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_node: int | None) -> None:
     """Raise BadInputError if a value for logs that do not state it cannot be true of any log."""
-    if op is not None and not operation_name(op):
+    if op is not None and not logs.operation_name(op):
         raise BadInputError(f"--op {op} is not a collective.", f"one of {', '.join(SAMPLE_OPERATIONS)}.")
     if clock is not None and clock not in list(Clock):
         raise BadInputError(f"--set clock={clock} is not a clock.", f"one of {', '.join(Clock)}.")
@@ -145,41 +134,34 @@ def name_log(path: Path) -> str:
     return "stdin" if path == STDIN else path.name
 
 
-def _read_file(path: Path) -> tuple[Reading, str]:
-    """(what a reader found in a file, its lines of NCCL_DEBUG=INFO and of the head)."""
+def _read_file(path: Path) -> str:
     if os.path.isdir(path):
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
-    text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
-    reading = read_text(text, name_log(path))
-    if not reading.rows and not reading.unread:
-        reason = "nothing in it is a known format" if text.strip() else "is empty"
-        reading = Reading(unread=(LogLine(name_log(path), 0, "", reason),))
-    return reading, "\n".join(line for line in text.splitlines() if _SAYS.search(line))
+    return read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
 
 
 def read_text(text: str, file: str) -> Reading:
     """Rows of one log of any known format, recognised by its content; never raises on any text."""
     text = text.lstrip("\ufeff")
-    if looks_like_rccl(text):
-        return read_rccl_file(text, file)
-    if text.lstrip(" \t\r\n").startswith("{"):
-        return read_nccl_json(text, file)
-    if looks_like_samples(text):
+    if in_json := read_json(text, file):
+        return in_json
+    missing, first = list_missing(text)
+    if not missing:
         return read_samples_csv(text, file)
-    reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
-    if not reading.rows and (reason := why_not_samples(text, file)):
+    reading = read_nvshmem_text(text, file) or read_nccl_text(text, file)
+    reason = "" if reading.unread else "nothing in it is a known format" if first else "is empty"
+    if first and (file.lower().endswith(".csv") or len(missing) < len(REQUIRED)):
+        reason = f"no column {', '.join(missing)}; it has {logs.clip(first.replace(',', ', '))}"
+    if reason and not reading.rows:
         return Reading(unread=(LogLine(file, 0, "", reason),))
     name = file.lower().replace("-", "_")  # the last resort: all_gather_8x_h100.log
-    named = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
-    if len(named) != 1:
+    operations = {operation for spelling, operation in logs.OPERATIONS.items() if spelling in name}
+    if len(operations) != 1:
         return reading
-    operation = named.pop()
-    return replace(reading, rows=tuple(_name_operation(row, operation) for row in reading.rows))
-
-
-def _name_operation(row: LoggedRow, operation: str) -> LoggedRow:
-    """The row, of this operation where its run names none."""
-    return row if row.run.operation_text else replace(row, run=replace(row.run, operation_text=operation))
+    (operation,) = operations
+    named = (replace(row.run, operation_text=row.run.operation_text or operation) for row in reading.rows)
+    rows = tuple(replace(row, run=run) for row, run in zip(reading.rows, named, strict=True))
+    return replace(reading, rows=rows)
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> list[LoggedRow]:
@@ -193,25 +175,26 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> 
     settled: list[LoggedRow] = []
     for run, of_run in by_run.items():
         whole = _settle_run(run, given, f"{of_run[0].line.file}, line {of_run[0].line.line_no}", against)
-        if not whole.operation_text and not whole.trouble:  # which ones would all bandwidths fit?
-            renamed = {name: replace(whole, operation_text=name) for name in SAMPLE_OPERATIONS}
-            fitting = [
-                name
-                for name, as_named in renamed.items()
-                if not any(why_unusable(replace(row, run=as_named)) for row in of_run)
-            ]
-            possible = " or ".join(fitting or SAMPLE_OPERATIONS)
-            whole = replace(
-                whole, trouble=f"the log does not say which collective it is: give --op {possible}"
-            )
+        if not whole.operation_text and not whole.trouble:
+            whole = replace(whole, trouble=_ask_operation(whole, of_run))
         changed = [replace(row, run=whole) for row in of_run]
         settled += to_buffer_sizes(changed) if whole.backend == "nvshmem" else changed
     return sorted(settled, key=lambda row: row.line.line_no)
 
 
+def _ask_operation(run: LoggedRun, rows: Sequence[LoggedRow]) -> str:
+    """The question which collective a run is of, with those that all bandwidths would fit."""
+    fitting = []
+    for name in SAMPLE_OPERATIONS:
+        renamed = replace(run, operation_text=name)
+        fitting += [] if any(why_unusable(replace(row, run=renamed)) for row in rows) else [name]
+    possible = " or ".join(fitting or SAMPLE_OPERATIONS)
+    return f"the log does not say which collective it is: give --op {possible}"
+
+
 def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]) -> LoggedRun:
     """The run with what it lacks. where  its first row, for ``against``"""
-    wanted = operation_name(given.operation_text)
+    wanted = logs.operation_name(given.operation_text)
     if run.operation_text and wanted and run.operation != wanted:
         against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
     gpus = run.gpus or given.gpus
@@ -247,8 +230,8 @@ def _why_run_unusable(run: LoggedRun) -> str:
     return "" if whole else f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
 
 
-def reasons_of(unread: Iterable[LogLine], most: int = 5) -> list[str]:
-    """Why lines were not used, one line per reason, with the number of such lines."""
+def reasons_of(unread: Iterable[LogLine]) -> list[str]:
+    """Why lines were not used, one line per reason, with the number of such lines; at most five reasons."""
     places: dict[str, list[str]] = {}
     for line in sorted(set(unread)):
         places.setdefault(line.reason, []).append(line.place)
@@ -256,20 +239,13 @@ def reasons_of(unread: Iterable[LogLine], most: int = 5) -> list[str]:
     for reason, where in places.items():
         first = where[0] if len(where) == 1 else f"{len(where)} lines, {where[0]} the first"
         texts.append(f"  {first}: {reason}")
-    return texts if len(texts) <= most else [*texts[:most], f"  and {len(texts) - most} other reasons"]
+    return texts if len(texts) <= 5 else [*texts[:5], f"  and {len(texts) - 5} other reasons"]
 
 
-def _nothing_usable(paths: Sequence[str | Path], unread: list[LogLine], clock: str | None) -> BadInputError:
-    names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
-    lines = reasons_of(unread)
-    with_clock = f" taken with the clock {clock}" if clock else ""
-    return BadInputError(
-        "\n".join([f"no sample{with_clock} in {names}" + (":" if lines else "."), *lines]),
-        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON, NVSHMEM perftest text, "
-        f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
-    )
-
-
+_FORMATS = (
+    "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON, NVSHMEM perftest text, "
+    f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
+)
 _OF_RUN = ("backend", "library_version", "gpu", "clock", "variant", "gpus", "gpus_per_node")
 _OF_ROW = ("payload_bytes", "datatype", "in_place", "note")
 
@@ -278,22 +254,19 @@ def _build_frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
-    cells: set[tuple[object, ...]] = set()
     records: list[dict[str, object]] = []
     for row in rows:
         run = row.run
         record: dict[str, object] = {name: getattr(run, name) for name in _OF_RUN}
         record |= {name: getattr(row, name) for name in _OF_ROW}
         record |= {"source_id": Path(row.line.file).stem, "machine": "", "collective": run.operation}
-        record |= {"nodes": run.gpus // run.gpus_per_node, "time_s": row.time_us.value / US_PER_S}
-        record["flag"] = run.flag if row.flag == OK else row.flag
-        cell = tuple(record[name] for name in COLUMNS if name not in ("source_id", "flag", "note"))
-        if record["flag"] == OK:
-            record["flag"] = "duplicate" if cell in cells else OK
-            cells.add(cell)
-        records.append(record)
+        record |= {"nodes": run.gpus // run.gpus_per_node, "time_s": row.time_us.value / logs.US_PER_S}
+        records.append(record | {"flag": run.flag if row.flag == OK else row.flag})
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
-    warnings = []
-    for flag, count in frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False).items():
-        warnings.append(f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration")
-    return frame, warnings
+    repeated = frame[frame["flag"] == OK].duplicated(list(set(COLUMNS) - {"source_id", "flag", "note"}))
+    frame.loc[repeated[repeated].index, "flag"] = "duplicate"
+    counts = frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False)
+    return frame, [
+        f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration"
+        for flag, count in counts.items()
+    ]

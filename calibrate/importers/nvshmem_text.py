@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from calibrate.importers import logged_rows as logs
+from perfmodel.schema.evidence import PER_PEER
 
 _PE = re.compile(
     r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(\S+(?:[ \t]+\S+)*?)\s+bus id:\s*\S"
@@ -26,16 +27,12 @@ _MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b(?:.*\buse_graph:\s*(\d))?")
 _JOB = re.compile(r"^#?\s*([a-z_]+(?:_device|_on_stream|_latency|reduction|reducescatter))\s*$")
 _BYTES = {"32-bit": 4, "64-bit": 8, "int32": 4, "int64": 8, "int": 4, "float": 4, "double": 8, "long": 8}
 _SCOPES = {"t": "thread", "w": "warp", "b": "block"}
-_PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 
-def looks_like_nvshmem(text: str) -> bool:
-    """Whether a log is from an NVSHMEM perftest."""
-    return "latency(us)" in text or _PE.search(text) is not None
-
-
-def read_nvshmem_text(text: str, file: str) -> logs.Reading:
-    """All rows of an NVSHMEM perftest log; never raises on any text."""
+def read_nvshmem_text(text: str, file: str) -> logs.Reading | None:
+    """All rows of an NVSHMEM perftest log; None of another log. Never raises on any text."""
+    if "latency(us)" not in text and not _PE.search(text):
+        return None
     sections: list[list[logs.LogLine]] = [[]]
     tabled = False  # whether a table follows the PEs of the section
     for _, line in logs.split_labels(text, file):
@@ -50,21 +47,18 @@ def read_nvshmem_text(text: str, file: str) -> logs.Reading:
 def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a section, and the lines that look like a row and are none."""
     run, graph = _describe_run(section)
-    run = replace(run, variant="")
     columns: list[str] = []
     for line in section:
-        text, cells = line.text.strip(), line.text.split()
-        if _VERSION.search(text) or _MIN_SIZE.search(text) or _PE.search(text):
-            continue
-        if match := _JOB.match(text):
+        cells = line.text.split()
+        if match := _JOB.match(line.text.strip()):
             columns, job = [], match.group(1)
             clock, variant = "device", ""
             if job.endswith("_on_stream"):
                 clock, variant = ("graph", "on_stream_graph") if graph else ("stream", "on_stream")
             run = replace(run, operation_text=job, clock=clock, variant=variant)
-        elif text.startswith("size(B)"):
+        elif cells[:1] == ["size(B)"]:
             columns = cells
-        elif not _looks_like_data(cells):
+        elif not logs.looks_like_row(cells):
             continue
         elif "latency(us)" not in columns:
             yield line.refuse("no table header with latency(us) before it")
@@ -73,12 +67,7 @@ def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.Log
         else:
             named = {name.partition("(")[0]: cell for name, cell in zip(columns, cells, strict=True)}
             scope = named.get("scope", "block")
-            variant = (
-                run.variant if run.clock in ("stream", "graph") else f"device_{_SCOPES.get(scope, scope)}"
-            )
-            timed = replace(run, clock=run.clock or "device", variant=variant)
-            if named.get("redop") == "None":
-                del named["redop"]
+            timed = replace(run, variant=run.variant or f"device_{_SCOPES.get(scope, scope)}")
             yield logs.parse_row(timed, named | {"time": named["latency"]}, line)
 
 
@@ -96,6 +85,8 @@ def _describe_run(section: Sequence[logs.LogLine]) -> tuple[logs.LoggedRun, bool
     run = replace(
         run,
         library_version=version.group(1) if version else "",
+        clock="device",
+        variant="",
         gpus=count,
         gpus_per_node=per_node,
         min_size=int(smallest.group(1)) if smallest else 0,
@@ -104,26 +95,18 @@ def _describe_run(section: Sequence[logs.LogLine]) -> tuple[logs.LoggedRun, bool
     return run, smallest is not None and (smallest.group(2) or "0") != "0"
 
 
-def _looks_like_data(cells: Sequence[str]) -> bool:
-    """Whether a line has a size first, and a number last or in the place of the latency."""
-    if len(cells) < 3 or not cells[0].lstrip("+-").isdigit():
-        return False
-    return any(logs.parse_printed(cells[place]) is not None for place in (-1, min(4, len(cells) - 1)))
-
-
 def to_buffer_sizes(rows: Sequence[logs.LoggedRow]) -> list[logs.LoggedRow]:
     """The rows of a run with sizes of whole buffers, where its table has sizes for one peer."""
     run = rows[0].run
-    if run.operation not in _PER_PEER or run.gpus < 2:
+    if run.operation not in PER_PEER or run.gpus < 2:
         return list(rows)
     sized = []
     for row in rows:
         width = _BYTES.get(row.datatype, 4)
         smallest = min(other.payload_bytes for other in rows if other.datatype == row.datatype)
         first_for_a_peer = max(1, run.min_size // (run.gpus * width)) * width
-        per_peer = smallest % (run.gpus * width) != 0 or (run.min_size and smallest == first_for_a_peer)
-        if per_peer:  # both bandwidths are of the printed size
+        if smallest % (run.gpus * width) != 0 or (run.min_size and smallest == first_for_a_peer):
             size, note = row.payload_bytes * run.gpus, "size column is for one peer"
-            row = replace(row, payload_bytes=size, note=note, algbw=None, busbw=None)
+            row = replace(row, payload_bytes=size, note=note, algbw=None, busbw=None)  # of the printed size
         sized.append(row)
     return sized

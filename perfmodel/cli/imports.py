@@ -189,7 +189,7 @@ def _require_fittable(result: ImportResult) -> None:
         counts = {"of no modelled collective": (~modelled).sum(), "in place": points["in_place"].sum()}
         counts |= {f"marked '{flag}'": count for flag, count in _count_flags(points).items()}
         reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items() if count]
-        lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread, _SHOWN_UNREAD), *reasons]
+        lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread), *reasons]
         raise BadInputError("\n".join(lines), "name other logs.")
 
 
