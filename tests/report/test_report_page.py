@@ -102,7 +102,7 @@ def test_the_page_of_the_paper_has_its_figures_alone(cli: Callable[..., Outcome]
     assert cli("report", "--paper", "--machine", "h200-sxm-ib", "--out", str(out)).code == 0
     assert sections(out) == PAPER
     text = out.read_text()
-    assert "on h200-sxm-ib</h1>" in text and text.count("The paper says: ") == 11
+    assert "on h200-sxm-ib</h1>" in text and text.count("The paper says: ") == 13
     assert "perfmodel report --paper --machine h200-sxm-ib</code>" in text
 
 
