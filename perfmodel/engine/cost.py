@@ -148,8 +148,8 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
         return PassCost(setting, tuple(timed))
     shape = timed[0].timing.time_s.shape
     ends, rank = setting.handover.sum_times(sent)
-    columns: Any = (np.broadcast_to(column, shape) for column in (*ends, rank))
-    low, time, high, evidence = columns
+    columns: Any = (*ends, rank)
+    low, time, high, evidence = (np.broadcast_to(column, shape) for column in columns)
     code = constant(0, shape)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression, least_squares
 from scipy.special import stdtrit
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.curves import hockney_time, interpolate_anchors
 
 Floats = npt.NDArray[np.float64]
@@ -60,10 +59,9 @@ def fit_curve(
 ) -> CurveFit:
     """Fit the generalised Hockney curve to one cell.
 
-    payload_bytes, time_s   arrays of equal length; repeats of a size are allowed and become their median
+    payload_bytes, time_s   arrays of equal length, above 0; repeats of a size become their median
     sharpness               fixes p (1 is the alpha-beta model); None fits it if there are >= 4 sizes
-    Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %. Raises BadInputError for empty, non-positive
-    or non-finite input.
+    Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %.
     """
     sizes, medians = _take_medians(payload_bytes, time_s)
     if sharpness is None and sizes.size <= _FEWEST_POINTS:
@@ -132,21 +130,8 @@ def local_spread(errors: Floats) -> Floats:
 
 
 def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """(sizes, median time of each). Limits: no, unequal or impossible samples -> BadInputError"""
-    sizes = np.asarray(payload_bytes, float).ravel()
-    times = np.asarray(time_s, float).ravel()
-    if sizes.size == 0 or sizes.size != times.size:
-        raise BadInputError(
-            f"a curve needs equally many sizes and times; got {sizes.size} and {times.size}.",
-            "give one time for each size.",
-        )
-    bad = ~(np.isfinite(sizes) & np.isfinite(times) & (sizes > 0) & (times > 0))
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise BadInputError(
-            f"sample {i}: {sizes[i]:g} bytes in {times[i]:g} s cannot be fitted.",
-            "sizes and times must be finite and above 0.",
-        )
+    """(sizes, median time of each)"""
+    sizes, times = np.asarray(payload_bytes, float).ravel(), np.asarray(time_s, float).ravel()
     unique, places, where = np.unique(sizes, return_index=True, return_inverse=True)
     if unique.size == sizes.size:
         return unique, times[places]

@@ -125,7 +125,7 @@ def _fit_implementation(
     values: dict[str, Interval] = {}
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, InPass] = {}
-    errors, at_bound, untold = [np.empty(0)], list[str](), list[str]()
+    at_bound, untold = list[str](), list[str]()
     for step in _STEPS:
         gathers = step == "gather_pool"
         kernel = _build_kernel(step, rows if gathers else _select_timed(step, passes), machine)
@@ -141,18 +141,13 @@ def _fit_implementation(
                 at_bound.append(key)
         in_pass |= {step: slowdown} if slowdown else {}
         untold += fixed
-        errors.append(_leave_out(kernel, fixed, fitted))
-        fits[step] = _summarize(kernel.moved_bytes(fixed | fitted), errors[-1], slowdown)
+        moved, errors = kernel.moved_bytes(fixed | fitted), _leave_out(kernel, fixed, fitted)
+        fits[step] = _summarize(moved, errors, slowdown)
     if not fits:
         return None
-    summary = _measure_errors(np.concatenate(errors))
     return KernelConstants(
         values=values,
         fits=fits,
-        log_sd=summary["log_sd"],
-        loo_median=summary["loo_median"],
-        loo_p90=summary["loo_p90"],
-        sample_count=sum(fit.sample_count for fit in fits.values()),
         at_bound=at_bound,
         untold=untold,
         in_pass=in_pass,

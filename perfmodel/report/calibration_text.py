@@ -125,7 +125,7 @@ def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
         for key, value in constants.values.items()
     ]
     rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
-    errors = errors_text(constants.loo_median, constants.loo_p90)
+    errors = ", ".join(f"{x} {errors_text(fit.loo_median, fit.loo_p90)}" for x, fit in constants.fits.items())
     title = f"Kernels   {constants.implementation}, {constants.clock}; LOO p50/p90 {errors}"
     if brief:
         known_count = sum(value.known for value in constants.values.values())

@@ -192,7 +192,6 @@ class KernelConstants(Strict):
     values     by machine key; they replace the machine file's
     in_pass    by step: how a whole pass slows the kernel; already included in ``values``
     fits       by step of a projection, for timed steps only
-    log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not determine it
     of_other   steps that the implementation lacks, with the implementation that is used instead
     untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
@@ -200,16 +199,17 @@ class KernelConstants(Strict):
 
     values: Mapping[KernelKey, Interval]
     fits: Mapping[KernelStep, KernelFit]
-    log_sd: LogSd
-    sample_count: Whole
-    loo_median: Share | None
-    loo_p90: Share | None
     at_bound: list[KernelKey] = []
     untold: list[KernelKey] = []
     in_pass: Mapping[KernelStep, InPass] = {}
     implementation: str
     of_other: Mapping[KernelStep, str] = {}
     clock: Clock
+
+    @property
+    def sample_count(self) -> int:
+        """Number of samples of all its fits."""
+        return sum(fit.sample_count for fit in self.fits.values())
 
     @model_validator(mode="after")
     def _check(self) -> KernelConstants:

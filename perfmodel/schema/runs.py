@@ -100,6 +100,8 @@ class Point(Strict):
         }[self.kind]
         if self.operation not in operations:
             raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(operations)}")
+        if self.kind is PointKind.COLLECTIVE and not self.payload_bytes:
+            raise ValueError("payload_bytes: a collective sends at least 1 byte")
         if self.gpus > self.nodes * self.gpus_per_node or self.nodes > self.gpus:
             raise ValueError(f"{self.gpus} ranks do not fit {self.nodes} nodes of {self.gpus_per_node}")
         return self

@@ -37,10 +37,6 @@ def constants(implementation: str, rate: float) -> KernelConstants:
     return KernelConstants(
         values={"gather_bytes_per_s": interval},
         fits={"gather_pool": fit},
-        log_sd=0.1,
-        sample_count=9,
-        loo_median=0.1,
-        loo_p90=0.2,
         implementation=implementation,
         clock=Clock.STREAM,
     )
