@@ -142,6 +142,10 @@ def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -
         (HEADER.model_dump_json() + "\n", "second header"),
         (PointLine(key="other", point=collective()).model_dump_json() + "\n", "not that of the point"),
         (visit(collective(), 1e-6).model_dump_json().replace("[1e-6]", "[-1]") + "\n", "times_s"),
+        (
+            PointLine(key="", point=collective()).model_dump_json().replace("1024", "0") + "\n",
+            "at least 1 byte",
+        ),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
