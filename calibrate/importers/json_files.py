@@ -11,9 +11,8 @@ also contains the whole environment of the run, of which nothing is kept.
     {"name":"AllReduce", "nodes":1, "ranks":16, "ranksPerNode":16, "gpusPerRank":1, "size":1048576,
      "type":"float", "redop":"sum", "inPlace":0, "time":61.3, "algBw":17.1, "busBw":32.1, "wrong":"0"}
 
-Of rccl-tests: one record per line, or a list of them. Built without MPI, they have ``gpus`` in place of the
-four. They name no GPU or version, and their ranks per node belong to the communicator: GPUs per node must be
-given. Source: ROCm/rccl-tests src/common.cu (class Reporter)
+One record a line, or a list of them; built without MPI, ``gpus`` in place of the four. They name no GPU and
+no ranks per node but the communicator's: GPUs per node must be given. Source: ROCm/rccl-tests, class Reporter
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from typing import Any
 from calibrate.importers import logged_rows as logs
 from calibrate.importers.nccl_text import describe_ranks, version_from_code
 from perfmodel.schema.gate import decode_json
+
+_OF_ROW = ("size", "type", "redop", "inplace", "time", "algbw", "busbw", "wrong")
 
 
 def read_json(text: str, file: str) -> logs.Reading | None:
@@ -55,7 +56,7 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
             flag=logs.SINGLE_PROCESS if per_rank > 1 else logs.OK,
             number=ranks,
         )
-        return logs.parse_row(run, cells, line)
+        return logs.parse_row(run, {name: cells[name] for name in _OF_ROW}, line)
     except (ValueError, AttributeError, KeyError):
         return line.refuse(f"no record of a timed size: {logs.CUT}")
 
@@ -63,17 +64,13 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
 def _rows(document: Any, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a document of nccl-tests."""
     results = document.get("results")
-    if not isinstance(results, list):
-        results = []  # of another program
     run = _describe_run(document)
-    for index, result in enumerate(map(_object, results)):
+    for index, result in enumerate(map(_object, results if isinstance(results, list) else [])):
         for key, in_place in (("out_of_place", "0"), ("in_place", "1")):
             line, part = logs.LogLine(file, 1, f"results[{index}].{key}"), result.get(key)
             if part is None and key in result:
                 continue  # null: this half was not run
-            if not isinstance(part, dict):
-                yield line.refuse("not an object with a time and bandwidths")
-                continue
+            part = _object(part)
             cells = {name: str(result.get(name, "")) for name in ("size", "type", "redop")}
             cells |= {"wrong": "N/A" if part.get("nwrong") is None else str(part["nwrong"])}
             for name, of_part in (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw")):

@@ -20,7 +20,6 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import limits_of
 
 US_PER_S = 1e6
-MAX_TEXT = 160
 OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single-process"
 """Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
 CUT = "cut short?"
@@ -34,7 +33,6 @@ OPERATIONS = {
 """Names of collectives in logs of nccl-tests and NVSHMEM, with the names in this program."""
 
 _LIMITED = {"time_s": "the time", "payload_bytes": "the size", "rate_bytes_per_s": "size/time"}
-_REDUCING = ("all_reduce", "reduce_scatter")
 _HEAD = re.compile(r"^(\S[^#|\n]{0,200}?(?:\| )?)(?:#\s+size\s.*\bbusbw\b|size\(B\)|mype:)", re.MULTILINE)
 
 
@@ -118,13 +116,8 @@ class LoggedRow:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What was read of one file.
-
-    rows  the timed sizes;  unread  lines that look like data but are not used
-    cut   whether the file, or a line in it, ends before a run does
-    """
+class Reading(NamedTuple):
+    """What was read of a file: timed sizes, lines that look like data and are not used, whether it is cut."""
 
     rows: tuple[LoggedRow, ...] = ()
     unread: tuple[LogLine, ...] = ()
@@ -170,9 +163,9 @@ def looks_like_row(cells: Sequence[str]) -> bool:
 
 
 def clip(text: str) -> str:
-    """One printable line of at most MAX_TEXT characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_TEXT]).split())
-    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+    """One printable line of at most 160 characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:640]).split())
+    return line if len(line) <= 160 else f"{line[:159]}…"
 
 
 def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
@@ -181,10 +174,9 @@ def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
     Names are shortened: ``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``.
     Limits: a GPU of AMD, which NCCL cannot use -> rccl;  no names -> the library alone
     """
-    full = sorted({clip(name) for name in names})
+    full = {clip(name) for name in names}
     short = sorted({re.sub(r"^(NVIDIA |AMD )?(Instinct )?", "", name)[:80] for name in full})
-    if any(name.startswith("AMD ") for name in full):
-        backend = "rccl"
+    backend = "rccl" if any(name.startswith("AMD ") for name in full) else backend
     trouble = f"the ranks run on different GPUs ({'; '.join(short[:3])})" if len(short) > 1 else ""
     return LoggedRun(backend=backend, gpu=short[0] if short else "", trouble=trouble)
 
@@ -192,10 +184,8 @@ def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
 @lru_cache(maxsize=1024)
 def operation_name(text: str) -> str:
     """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for an unknown name."""
-    name = text.strip().lower().rsplit("/", 1)[-1].replace("-", "_")
-    for ending in ("_mpi", "_perf", "_device", "_on_stream", "_latency"):
-        name = name.removesuffix(ending)
-    return OPERATIONS.get(name.removeprefix("device_"), "")
+    name = re.sub(r"^.*/|(_latency)?(_on_stream)?(_device)?(_perf)?(_mpi)?$", "", text.strip().lower())
+    return OPERATIONS.get(name.replace("-", "_").removeprefix("device_"), "")
 
 
 def parse_printed(text: str) -> Printed | None:
@@ -228,8 +218,8 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
         if (number := parse_printed(cells[name])) is None:
             return line.refuse(f"the {name} '{clip(cells[name])[:40]}' is not a number")
         numbers[name] = number
-    check = cells.get("wrong", "0")
-    unchecked, wrong = check.upper() == "N/A", parse_printed(check)
+    unchecked = cells.get("wrong", "0").upper() == "N/A"
+    wrong = parse_printed("0" if unchecked else cells.get("wrong", "0"))
     flag = UNREAD_CHECK if wrong is None else WRONG if wrong.value != 0 else OK  # NaN is wrong
     return LoggedRow(
         line=line,
@@ -241,7 +231,7 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
         time_us=numbers["time"],
         algbw=numbers.get("algbw"),
         busbw=numbers.get("busbw"),
-        flag=OK if unchecked else flag,
+        flag=flag,
         note="result not checked" if unchecked else "",
     )
 
@@ -262,9 +252,8 @@ def why_unusable(row: LoggedRow) -> str:
     operation = row.run.operation
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
-    # nccl-tests prints an operation for sendrecv, which does not reduce
-    sums = operation in _REDUCING  # bus factors do not tell an all-to-all from a reduce-scatter
-    if row.redop == ("none" if sums else "sum") and operation != "sendrecv":
+    sums = operation in ("all_reduce", "reduce_scatter")  # bus factors do not tell it from an all-to-all
+    if row.redop == ("none" if sums else "sum") and operation != "sendrecv":  # which prints one all the same
         does = "sums" if sums else "sums nothing"
         return f"reduction '{row.redop}', but {operation} {does}: wrong collective"
     return _why_bandwidths_disagree(row, time_s)

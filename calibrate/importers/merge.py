@@ -1,11 +1,7 @@
-"""Rows of several logs into one table of samples.
-
-Every row is checked, different stacks are never merged, and unused lines are reported.
-"""
+"""Rows of several logs into one table of samples: stacks are never merged, unused lines are reported."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +19,7 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import limits_of
 from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
 from perfmodel.schema.samples import COLUMNS
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,19 +74,16 @@ def import_logs(
     overruled  what a log states holds against these values, with a warning; else a contradiction is an error
     Raises BadInputError if nothing is usable, or the logs are of several stacks.
     """
-    check_given(op, clock, gpus, gpus_per_node)
+    check_given(op, clock)
     if not paths:
         raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
-    given = LoggedRun(
-        operation_text=op or "",
-        library_version=library_version or "",
-        gpus=gpus or 0,
-        gpus_per_node=gpus_per_node or 0,
-    )
+    given = LoggedRun("", op or "", library_version or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
     unread, usable = list[LogLine](), list[LoggedRow]()
     cut, said, against = list[str](), list[str](), list[str]()
     for path in map(Path, paths):
-        text = _read_file(path)
+        if path.is_dir():
+            raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
+        text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
         reading = read_text(text, name_log(path))
         said += [line for line in text.splitlines() if _SAYS.search(line)]
         cut += [name_log(path)] if reading.cut else []
@@ -118,15 +112,12 @@ def import_logs(
     return ImportResult(frame, sorted(set(unread)), stacks[0], cut, warnings, "\n".join(said))
 
 
-def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_node: int | None) -> None:
+def check_given(op: str | None, clock: str | None) -> None:
     """Raise BadInputError if a value for logs that do not state it cannot be true of any log."""
     if op is not None and not logs.operation_name(op):
         raise BadInputError(f"--op {op} is not a collective.", f"one of {', '.join(SAMPLE_OPERATIONS)}.")
     if clock is not None and clock not in list(Clock):
         raise BadInputError(f"--set clock={clock} is not a clock.", f"one of {', '.join(Clock)}.")
-    for name, value in (("--gpus", gpus), ("--set gpus_per_node", gpus_per_node)):
-        if value is not None and value < 1:
-            raise BadInputError(f"{name} {value} is not a number of GPUs.", "at least 1.")
 
 
 def name_log(path: Path) -> str:
@@ -134,34 +125,19 @@ def name_log(path: Path) -> str:
     return "stdin" if path == STDIN else path.name
 
 
-def _read_file(path: Path) -> str:
-    if os.path.isdir(path):
-        raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
-    return read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
-
-
 def read_text(text: str, file: str) -> Reading:
     """Rows of one log of any known format, recognised by its content; never raises on any text."""
     text = text.lstrip("\ufeff")
-    if in_json := read_json(text, file):
-        return in_json
     missing, first = list_missing(text)
     if not missing:
         return read_samples_csv(text, file)
-    reading = read_nvshmem_text(text, file) or read_nccl_text(text, file)
+    reading = read_json(text, file) or read_nvshmem_text(text, file) or read_nccl_text(text, file)
     reason = "" if reading.unread else "nothing in it is a known format" if first else "is empty"
     if first and (file.lower().endswith(".csv") or len(missing) < len(REQUIRED)):
         reason = f"no column {', '.join(missing)}; it has {logs.clip(first.replace(',', ', '))}"
     if reason and not reading.rows:
         return Reading(unread=(LogLine(file, 0, "", reason),))
-    name = file.lower().replace("-", "_")  # the last resort: all_gather_8x_h100.log
-    operations = {operation for spelling, operation in logs.OPERATIONS.items() if spelling in name}
-    if len(operations) != 1:
-        return reading
-    (operation,) = operations
-    named = (replace(row.run, operation_text=row.run.operation_text or operation) for row in reading.rows)
-    rows = tuple(replace(row, run=run) for row, run in zip(reading.rows, named, strict=True))
-    return replace(reading, rows=rows)
+    return reading
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> list[LoggedRow]:
@@ -174,38 +150,35 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> 
         by_run.setdefault(row.run, []).append(row)
     settled: list[LoggedRow] = []
     for run, of_run in by_run.items():
-        whole = _settle_run(run, given, f"{of_run[0].line.file}, line {of_run[0].line.line_no}", against)
-        if not whole.operation_text and not whole.trouble:
-            whole = replace(whole, trouble=_ask_operation(whole, of_run))
-        changed = [replace(row, run=whole) for row in of_run]
-        settled += to_buffer_sizes(changed) if whole.backend == "nvshmem" else changed
+        run = _settle_run(run, given, of_run[0].line, against)
+        if not run.operation_text and not run.trouble:  # which ones would all bandwidths fit?
+            renamed = {name: replace(run, operation_text=name) for name in SAMPLE_OPERATIONS}
+            bad = {n for n in renamed for row in of_run if why_unusable(replace(row, run=renamed[n]))}
+            possible = " or ".join([name for name in renamed if name not in bad] or renamed)
+            trouble = f"the log does not say which collective it is: give --op {possible}"
+            run = replace(run, trouble=trouble)
+        whole = [replace(row, run=run) for row in of_run]
+        settled += to_buffer_sizes(whole) if run.backend == "nvshmem" else whole
     return sorted(settled, key=lambda row: row.line.line_no)
 
 
-def _ask_operation(run: LoggedRun, rows: Sequence[LoggedRow]) -> str:
-    """The question which collective a run is of, with those that all bandwidths would fit."""
-    fitting = []
-    for name in SAMPLE_OPERATIONS:
-        renamed = replace(run, operation_text=name)
-        fitting += [] if any(why_unusable(replace(row, run=renamed)) for row in rows) else [name]
-    possible = " or ".join(fitting or SAMPLE_OPERATIONS)
-    return f"the log does not say which collective it is: give --op {possible}"
-
-
-def _settle_run(run: LoggedRun, given: LoggedRun, where: str, against: list[str]) -> LoggedRun:
-    """The run with what it lacks. where  its first row, for ``against``"""
+def _settle_run(run: LoggedRun, given: LoggedRun, line: LogLine, against: list[str]) -> LoggedRun:
+    """The run with what it lacks. line  its first row, for ``against``"""
+    file, where = line.file.lower().replace("-", "_"), f"{line.file}, line {line.line_no}"
+    in_name = {operation for spelling, operation in logs.OPERATIONS.items() if spelling in file}
+    stated = run.operation_text or (in_name.pop() if len(in_name) == 1 else "")  # all_gather_8x_h100.log
     wanted = logs.operation_name(given.operation_text)
-    if run.operation_text and wanted and run.operation != wanted:
-        against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
+    if stated and wanted and logs.operation_name(stated) != wanted:
+        against.append(f"--op {given.operation_text}, but {where} is of {stated}")
     gpus = run.gpus or given.gpus
     per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
     pairs = {"--gpus ": (given.gpus, run.gpus), "--set gpus_per_node=": (per_node, run.gpus_per_node)}
-    for option, (value, stated) in pairs.items():
-        if value and stated and value != stated:
-            against.append(f"{option}{value}, but the log says {stated} ({where})")
+    for option, (value, of_log) in pairs.items():
+        if value and of_log and value != of_log:
+            against.append(f"{option}{value}, but the log says {of_log} ({where})")
     return replace(
         run,
-        operation_text=run.operation_text or given.operation_text,
+        operation_text=stated or given.operation_text,
         clock=run.clock or "stream",
         library_version=run.library_version or given.library_version,
         gpus=gpus,
@@ -235,11 +208,11 @@ def reasons_of(unread: Iterable[LogLine]) -> list[str]:
     places: dict[str, list[str]] = {}
     for line in sorted(set(unread)):
         places.setdefault(line.reason, []).append(line.place)
-    texts = []
-    for reason, where in places.items():
-        first = where[0] if len(where) == 1 else f"{len(where)} lines, {where[0]} the first"
-        texts.append(f"  {first}: {reason}")
-    return texts if len(texts) <= 5 else [*texts[:5], f"  and {len(texts) - 5} other reasons"]
+    texts = [
+        f"  {where[0] if len(where) == 1 else f'{len(where)} lines, {where[0]} the first'}: {reason}"
+        for reason, where in places.items()
+    ]
+    return texts[:5] + ([f"  and {len(texts) - 5} other reasons"] if texts[5:] else [])
 
 
 _FORMATS = (
@@ -254,19 +227,15 @@ def _build_frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
-    records: list[dict[str, object]] = []
-    for row in rows:
-        run = row.run
-        record: dict[str, object] = {name: getattr(run, name) for name in _OF_RUN}
-        record |= {name: getattr(row, name) for name in _OF_ROW}
-        record |= {"source_id": Path(row.line.file).stem, "machine": "", "collective": run.operation}
-        record |= {"nodes": run.gpus // run.gpus_per_node, "time_s": row.time_us.value / logs.US_PER_S}
-        records.append(record | {"flag": run.flag if row.flag == OK else row.flag})
-    frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
+    columns = {name: [getattr(row.run, name) for row in rows] for name in _OF_RUN}
+    columns |= {name: [getattr(row, name) for row in rows] for name in _OF_ROW}
+    columns["source_id"] = [Path(row.line.file).stem for row in rows]
+    columns["collective"] = [row.run.operation for row in rows]
+    columns["nodes"] = [row.run.gpus // row.run.gpus_per_node for row in rows]
+    columns["time_s"] = [row.time_us.value / logs.US_PER_S for row in rows]
+    columns["flag"] = [row.run.flag if row.flag == OK else row.flag for row in rows]
+    frame = pd.DataFrame(columns | {"machine": ""})[list(COLUMNS)]
     repeated = frame[frame["flag"] == OK].duplicated(list(set(COLUMNS) - {"source_id", "flag", "note"}))
     frame.loc[repeated[repeated].index, "flag"] = "duplicate"
     counts = frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False)
-    return frame, [
-        f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration"
-        for flag, count in counts.items()
-    ]
+    return frame, [f"{counted(n, 'row')} marked '{flag}': in no calibration" for flag, n in counts.items()]

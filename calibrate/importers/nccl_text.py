@@ -103,8 +103,7 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
     run = logs.describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
     count = max((int(rank) for rank, *_ in ranks), default=-1) + 1
     if len({int(group or 0) for _, group, *_ in ranks}) > 1:
-        several = "several communicators ran at once (more than one 'Group'): not the time of one"
-        return replace(run, trouble=several)
+        return replace(run, trouble="several communicators ran at once (more than one 'Group')")
     if not ranks or len(ranks) < count:
         return run
     trouble = ""
@@ -160,7 +159,10 @@ def _halves(
     times = [place for place, name in enumerate(columns) if name == "time"]
     common = dict(zip(columns[: times[0]], cells, strict=False))
     for in_place, start in zip(places, times, strict=False):
-        half = dict(zip(columns[start + 1 : start + 4], cells[start + 1 :], strict=False))
-        check = half.get("#wrong", "N/A" if half.get("error") == "N/A" else "0")  # an error is of rounding
-        rest = {"time": cells[start], "wrong": check, "inplace": str(int(in_place))}
+        half = dict(zip(("time", "algbw", "busbw"), [*cells[start:], "", ""], strict=False))
+        checks = dict(zip(columns[start + 3 : start + 4], cells[start + 3 :], strict=False))
+        check = checks.get(
+            "#wrong", "N/A" if checks.get("error") == "N/A" else "0"
+        )  # an error is of rounding
+        rest = {"wrong": check, "inplace": str(int(in_place))}
         yield logs.parse_row(run, common | half | rest, line)

@@ -46,16 +46,14 @@ def read_nvshmem_text(text: str, file: str) -> logs.Reading | None:
 
 def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a section, and the lines that look like a row and are none."""
-    run, graph = _describe_run(section)
+    on_stream = _describe_run(section)
+    run = in_kernel = replace(on_stream, clock="device", variant="")
     columns: list[str] = []
     for line in section:
         cells = line.text.split()
         if match := _JOB.match(line.text.strip()):
             columns, job = [], match.group(1)
-            clock, variant = "device", ""
-            if job.endswith("_on_stream"):
-                clock, variant = ("graph", "on_stream_graph") if graph else ("stream", "on_stream")
-            run = replace(run, operation_text=job, clock=clock, variant=variant)
+            run = replace(on_stream if job.endswith("_on_stream") else in_kernel, operation_text=job)
         elif cells[:1] == ["size(B)"]:
             columns = cells
         elif not logs.looks_like_row(cells):
@@ -71,8 +69,8 @@ def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.Log
             yield logs.parse_row(timed, named | {"time": named["latency"]}, line)
 
 
-def _describe_run(section: Sequence[logs.LogLine]) -> tuple[logs.LoggedRun, bool]:
-    """(what the headers of a section say of all its tables, whether it replays a CUDA graph)."""
+def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
+    """What the headers of a section say of all its tables, as of tests on a stream."""
     text = "\n".join(line.text for line in section)
     pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
     run = logs.describe_gpus((name for _, name in pes.values()), "nvshmem")
@@ -82,17 +80,17 @@ def _describe_run(section: Sequence[logs.LogLine]) -> tuple[logs.LoggedRun, bool
     elif pes and count % per_node:
         run = replace(run, trouble=run.trouble or "PEs are spread unevenly over the nodes")
     version, smallest = _VERSION.search(text), _MIN_SIZE.search(text)
-    run = replace(
+    graph = smallest is not None and smallest.group(2) not in (None, "0")
+    return replace(
         run,
         library_version=version.group(1) if version else "",
-        clock="device",
-        variant="",
+        clock="graph" if graph else "stream",
+        variant="on_stream_graph" if graph else "on_stream",
         gpus=count,
         gpus_per_node=per_node,
         min_size=int(smallest.group(1)) if smallest else 0,
         number=section[0].line_no if section else 0,
     )
-    return run, smallest is not None and (smallest.group(2) or "0") != "0"
 
 
 def to_buffer_sizes(rows: Sequence[logs.LoggedRow]) -> list[logs.LoggedRow]:

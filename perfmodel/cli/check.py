@@ -42,7 +42,7 @@ def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
     """Compare benchmark logs with the band of similar clusters: which are abnormal, and why."""
     from perfmodel.validate.reasons import find_facts, find_reasons, find_settings
 
-    check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
+    check_given(options.op, options.clock)
     if options.gates is not None:
         check_target(options.gates, option="--gates")
     machine = calibration = None

@@ -72,7 +72,7 @@ class LogOptions(OutputOptions):
 
     turn = 1
     op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
-    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N")] = None
+    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N", minimum=1)] = None
     settings: Annotated[Texts, Opt("Say what a log does not say, as below.", "KEY=VALUE", "--set")] = None
     gpus_per_node: Annotated[int | None, Opt("GPUs in each node.", read=parse_count, by_set=True)] = None
     library_version: Annotated[str | None, Opt("Version of the library.", by_set=True)] = None
