@@ -262,7 +262,8 @@ def sweep_samples(
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
         fewest = counts[min(place, len(counts) - 1)]
     wanted, most = [math.ceil(ratio * fewest) for ratio in spreads], max(spreads) * fewest
-    wanted += list_even_gpus(fewest + 1, int(most), int(frame["table_count"].iloc[0]), node)
+    tables = len(question.table_set.tables) if question.table_set else int(frame["table_count"].iloc[0])
+    wanted += list_even_gpus(fewest + 1, int(most), tables, node)
     rows = answer(sorted({float(round_to_nodes(count, node)) for count in wanted}))
     return rows.set_axis([0] * len(rows))
 

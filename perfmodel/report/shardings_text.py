@@ -59,7 +59,7 @@ def _write_headline(base: Answer, best: Answer, lead: Answer | None, near: Seque
         lines += [f"{_name_times(near)} may be as fast as {best.sharding}"] if near else []
     elif as_fast:
         lines.append(f"{_name_times(as_fast)} may be as fast")
-    title = f"{lead.sharding}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead)}"
+    title = f"{lead.sharding}, the fastest of {TORCHREC}'s that cuts tables, on {where}: {time_words(lead)}"
     return "\n".join([paragraph(title), *(paragraph(line, 5) for line in lines)])
 
 

@@ -52,6 +52,11 @@ def test_a_sweep_over_sets_of_tables_is_that_of_projections(cli: Any) -> None:
     for row in rows[::5]:
         one = project_one(tables=row["model"], gpus=row["gpus"], batch=row["batch"])
         assert row["time_s"] == pytest.approx(one.time_s) and row["slowdown"] == pytest.approx(one.slowdown)
+    machines = "h100-sxm-ib", "gb200-nvl72"
+    sides = cli(
+        "sweep", "--model", "criteo-kaggle", "--machine", ",".join(machines), "--by", "time", "--json"
+    )
+    assert {row["machine"] for row in json.loads(sides.out)["rows"]} == set(machines)
     (alone,) = json.loads(cli("sweep", "--model", "criteo-kaggle", "--json").out)["rows"]
     assert (alone["gpus"], alone["batch"]) == (project_one(tables="criteo-kaggle").gpus, 1024)
 

@@ -29,7 +29,7 @@ from perfmodel.units import counted, format_bytes, format_fraction, format_time
 _TIME = Axis("time_s", "", "s", ("low_s", "high_s"))
 _ROW, _ROW_MORE, _LINE = 40, 18, 52
 """Pixels of a row with its label, of each further line of it, and characters of a line."""
-_LOOKS = "coloured by their weakest evidence; whiskers are 95 % bands."
+_LOOKS = "coloured by the weakest evidence behind much of the time; whiskers are 95 % bands."
 _STEP = ("time_s", "low_s", "high_s", "share", "payload_bytes", "library", "clock", "evidence")
 
 
