@@ -179,6 +179,14 @@ def test_each_bad_row_is_reported_and_the_good_one_kept(tmp_path: Path, row: str
     assert all(u.file == "bad.log" and u.line_no == 19 for u in result.unread)
 
 
+def test_bandwidths_are_checked_under_a_damaged_head(tmp_path: Path) -> None:
+    text = new_log([line(8_000_000, 80.0, gpus=4)]).replace(
+        "busbw  #wrong     time", "bu!bw  #wrong     time"
+    )
+    with pytest.raises(BadInputError, match="wrong number of GPUs"):
+        import_logs([write(tmp_path, "x.log", text)])
+
+
 def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
     rows = [line(8_000_000, 80.0, wrong="3"), line(16_000_000, 100.0), line(16_000_000, 100.0)]
     result = import_logs([write(tmp_path, "x.log", new_log(rows))])

@@ -149,4 +149,5 @@ def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
     )
     is_an_error(cli("import", str(log), "--out", "mine.txt"), 2, ".json")
     is_an_error(cli("import"), 2, "logs")
+    is_an_error(cli("import", str(log), "--gpus", "0"), 2, "--gpus", "at least 1")
     assert not out.exists()
