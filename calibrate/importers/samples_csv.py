@@ -1,7 +1,4 @@
-"""Reads CSV in our own format (docs/formats.md): samples, one a line.
-
-collective,payload_bytes,gpus,time_s and other columns of a sample, which have defaults
-"""
+"""Reads CSV in our own format (docs/formats.md): samples, one a line, by the columns of the first line."""
 
 from __future__ import annotations
 
@@ -38,6 +35,8 @@ def _rows(text: str, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
                 continue
             if not names:
                 names = cells
+                if twice := sorted({name for name in names if names.count(name) > 1}):
+                    yield line.refuse(f"the column '{twice[0][:40]}' stands twice: its last one is read")
             elif len(cells) != len(names):
                 short = f": {logs.CUT}" if len(cells) < len(names) else ""
                 yield line.refuse(f"{len(cells)} fields under {len(names)} columns{short}")

@@ -154,11 +154,20 @@ def watch_gpu(uuid: str) -> Callable[[], list[str]]:
 
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        read = pynvml.nvmlDeviceGetCurrentClocksEventReasons
+        names = [f"nvmlDeviceGetCurrentClocks{word}Reasons" for word in ("Event", "Throttle")]  # new, old
+        read = next(getattr(pynvml, name) for name in names if hasattr(pynvml, name))
         read(handle)
     except Exception:  # not installed, no driver, unknown GPU; NVML's error class may not be importable
         return list
-    return lambda: [name for bit, name in SLOWDOWNS.items() if read(handle) & bit]
+
+    def list_reasons() -> list[str]:
+        try:
+            mask = read(handle)
+        except pynvml.NVMLError:  # one batch without a reason does not end a run
+            return []
+        return [name for bit, name in SLOWDOWNS.items() if mask & bit]
+
+    return list_reasons
 
 
 class Timer:

@@ -50,7 +50,7 @@ _MORE = 1.25
 def plan_shardings(base: Answer) -> UniformPlans:
     """The uniform plans for the tables of a row-wise answer, on its machine, batch and GPUs.
 
-    Limits: more than ``uniform_plans.MOST_TABLES`` tables -> BadInputError
+    Limits: more than ``uniform_plans.MOST_COMPARED`` tables -> BadInputError
     """
     model = base.question.model or "the tables"
     return UniformPlans.of(base.basis, base.work, base.gpu_count.usable_bytes, model)

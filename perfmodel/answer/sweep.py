@@ -298,10 +298,6 @@ def rank_machines(
     return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])
 
 
-TRIES = 20
-"""About how many batches are tried for one answer."""
-
-
 def sweep_within(question: Question, columns: Columns, done: Done, limit_s: float) -> pd.DataFrame:
     """The rows of ``sweep_columns`` with the largest batches that fit and end within a latency [s].
 

@@ -205,7 +205,7 @@ class UniformPlans:
             best = min([*plans, *([best] if best else [])], key=lambda plan: plan.cost.time_s, default=None)
         if best is not None:
             return best
-        return Impossible(sharding, min(whys)[1] if whys else _explain_no_scheme(evaluator, sharding))
+        return Impossible(sharding, min(whys)[1] if whys else _explain_no_scheme(evaluator))
 
     def has_room(self, shardings: Iterable[str]) -> bool:
         """Whether some scheme leaves memory for rows, optimizer state and exchange buffers on every rank.
@@ -366,7 +366,7 @@ def _cut_kinds(tables: PlanTables, scheme: Scheme) -> tuple[Ints, Ints, Ints]:
     return kinds, r, np.where(replicated, 1, c)
 
 
-def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
+def _explain_no_scheme(evaluator: Evaluator) -> str:
     """The reason why a sharding option has no scheme for these tables and GPUs, as a sentence."""
     gpus = evaluator.gpus
     if gpus == 1:

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 from perfmodel.cli.signals import STOPPED, listen
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, a command took 4.4 s of CPU time, not 2.4
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else all installed packages are asked for them
 _NEW_OBJECTS = 500_000
 """Number of new objects after which Python's garbage collector runs. A command loads half as many and keeps
 them; by Python's default of 700, scanning them again and again takes a tenth of a short command's time."""
@@ -23,6 +21,8 @@ them; by Python's default of 700, scanning them again and again takes a tenth of
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command in ``argv`` (None: of the process), and exit with a code of ``perfmodel.errors``."""
     words = list(sys.argv[1:] if argv is None else argv)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, a command took 4.4 s of CPU time, not 2.4
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else all installed packages are asked
     try:
         listen(words)
         gc.set_threshold(_NEW_OBJECTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN_UNREAD = 5
+_GPU_MODEL = re.compile(r"\b[a-z]+\d{2,}x?\b")
+"""A model of a GPU in the title of a machine, as h100 or mi355x."""
 
 
 def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandReply:
@@ -101,16 +104,17 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     """A warning if the logs may be from another GPU than the machine's.
 
     gpu  as the logs name it;  force  whether ``--force`` was typed
-    Limits: the machine's GPU, or a machine file of one's own -> none; another GPU with a shipped machine ->
-            BadInputError, a warning with ``force``
+    Limits: the machine's GPU -> none; another GPU with a shipped machine -> BadInputError; a warning with
+            ``force``, and for a machine file of one's own that names another GPU
     """
     if not gpu:
         return [f"the logs do not name their GPU: assuming {machine.name}"]
-    fitting = list_machines_with(gpu)
-    if machine.name in fitting or machine.name not in list_machines():
+    fitting, is_own = list_machines_with(gpu), machine.name not in list_machines()
+    in_title, in_logs = (set(_GPU_MODEL.findall(text.lower())) for text in (machine.title, gpu))
+    if machine.name in fitting or (is_own and (not in_title or in_title & in_logs)):
         return []
     text = f"the logs are of {gpu}, and {machine.name} is another machine ({machine.title})"
-    if not force:
+    if not force and not is_own:
         instead = " or ".join(fitting) or "FILE.toml for a machine with that GPU"
         raise BadInputError(f"{text}.", f"--machine {instead}; or --force to use them anyway.")
     return [text]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.cli.check import check as run_check
 from perfmodel.cli.collective import collective as run_collective
 from perfmodel.cli.sweep import compute_rows
-from perfmodel.errors import naming_arguments
+from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.question.measured import CheckOptions
 from perfmodel.question.passes import CollectiveOptions, SweepOptions
 from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.files import unknown_name
+from perfmodel.units import parse_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +38,7 @@ def collective(**options: Any) -> pd.DataFrame:
     return pd.DataFrame(answer.record()["results"])
 
 
-def check(*logs: str, **options: Any) -> dict[str, Any]:
+def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     """The document of ``perfmodel check --json``; a cluster that is not normal raises nothing."""
     return dict(_call(CheckOptions, {"logs": logs, **options}, lambda typed: run_check(None, typed)).record())
 
@@ -43,19 +46,23 @@ def check(*logs: str, **options: Any) -> dict[str, Any]:
 @naming_arguments({})
 def _call(question: type[T], words: Mapping[str, Any], answer: Callable[[T], Any]) -> Any:
     """The answer to the question with these options. Limits: as the command's, with names of arguments"""
-    declared = {x.name: x for x in question.declared() if x.name not in _OF_SCREEN}
-    declared |= {option.keyword: option for option in declared.values()}
-    typed = {}
+    options = {x.name: x for x in question.declared() if x.name not in _OF_SCREEN}
+    declared = {option.keyword: option for option in options.values()} | options
+    typed: dict[str, Any] = {}
     for name, value in words.items():
         if name not in declared:
             raise unknown_name("argument", name, declared)
         option = declared[name]
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             value = [f"{key}={entry}" for key, entry in value.items()]
         several = "list" in str(option.kind)
         values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-        texts = [x if isinstance(x, str) else f"{x:.15g}" for x in values]
+        texts = [os.fspath(x) if isinstance(x, (str, os.PathLike)) else f"{x:.15g}" for x in values]
         text = option.check(texts if several else ",".join(texts))
         number = option.kind in (int, int | None)
-        typed[option.name] = None if value is None else int(text) if number else text
+        typed[option.name] = parse_count(text, name) if number else text
+    if missing := [name for name, option in options.items() if option.required and name not in typed]:
+        raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")
     return answer(question(**typed))

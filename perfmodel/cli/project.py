@@ -44,7 +44,6 @@ from perfmodel.units import counted, format_count, format_per_second, format_tim
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 _IN_STEPS = (*_BESIDE[:-1], "evidence")
-_NOT_OF_PLAN = ("as_json", "sharding")
 
 
 def project(context: typer.Context, options: ProjectOptions) -> CommandReply:

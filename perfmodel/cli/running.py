@@ -10,7 +10,7 @@ import warnings
 
 import typer
 
-from perfmodel.cli.app import LoadedCommand, app
+from perfmodel.cli.app import COMMANDS, LoadedCommand, app
 from perfmodel.cli.output import (
     ReaderLeftError,
     SaidError,
@@ -110,5 +110,7 @@ def _report_usage(error: Exception, arguments: list[str]) -> int:
         settable = [option.name for option in command.asks.declared() if option.by_set]
         steps += [f"write --set {name}=VALUE." for name in settable if name_flag(name) == flag]
         steps += ["tables are --model there: --model NAME or FILE."] if flag == "--tables" else []
-    steps.append(f"see {context.command_path if context else 'perfmodel'} --help")
+    typed = (" ".join(arguments[:count]) for count in (2, 1))
+    path = next((f"perfmodel {path}" for path in typed if path in COMMANDS), "perfmodel")
+    steps.append(f"see {context.command_path if context else path} --help")
     return fail(BadInputError(message, "\n".join(steps)), verbose=False)

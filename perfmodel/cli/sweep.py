@@ -157,7 +157,9 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
     prices: dict[str, float] = {}
     currencies: set[str] = set()
     for text in texts:
-        name, _, price = (piece.strip() for piece in text.partition("="))
+        name, equals, price = (piece.strip() for piece in text.partition("="))
+        if not equals:
+            raise BadInputError(f"--price {text} names no machine.", f"give {machines[0]}=2.5USD/GPU/h.")
         amount, currency = parse_price(price, f"--price {name}")
         if name not in machines or name in prices or amount > _MOST_PRICE:
             step = f"one price for each of {', '.join(machines)}, at most {_MOST_PRICE:.0f} an hour."

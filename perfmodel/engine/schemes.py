@@ -284,8 +284,6 @@ ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
 """The sharding option in which unique rows are sent."""
 SEQUENCES = (DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, ROWS_ONCE)
 """Shardings of TorchRec's EmbeddingCollection, of unpooled rows; ``ROWS_ONCE`` with use_index_dedup."""
-UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].runs}'s {Exchange.UB.name})"
-"""What ``ROWS_ONCE`` sends, and whose it is, in words."""
 _WAY_BY_NAME = {_normalize(name): option for option in WAYS.values() for name in (option.name, *option.also)}
 OF_TORCHREC = {sharding.torchrec: sharding for sharding in SHARDINGS.values() if sharding.torchrec}
 """Shardings by TorchRec's ShardingType."""

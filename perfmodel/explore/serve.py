@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
+import contextlib
 import secrets
 import tempfile
 import threading
@@ -52,8 +52,8 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
 
 def _open_browser(address: str) -> None:
     """Open the page by a file that only this user reads: all users see the command line of a browser."""
-    handle, name = tempfile.mkstemp(prefix="explore-", suffix=".html")
-    atexit.register(Path(name).unlink, missing_ok=True)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(f'<meta http-equiv="refresh" content="0; url={address}">\n')
-    webbrowser.open(Path(name).as_uri())
+    with contextlib.suppress(OSError):  # the address is printed too
+        with tempfile.NamedTemporaryFile("w", prefix="explore-", suffix=".html", delete=False) as stream:
+            stream.write(f'<meta http-equiv="refresh" content="0; url={address}">\n')
+        atexit.register(Path(stream.name).unlink, missing_ok=True)
+        webbrowser.open(Path(stream.name).as_uri())

@@ -185,9 +185,17 @@ def build_question(
     )
     made_for: MadeFor = {"machine": question.machine.name, "objective": objective}
     made_for |= {name: str(options[name]) for name in _TYPED if options.get(name) is not None}
-    if values := options.get("overrides"):
-        settings = [f"{key}={value}" for key, value in values.items()]
-        made_for["settings"] = [*settings, f"accepted={','.join(values)}"]
+    if (ids := options.get("distribution")) is not None:
+        made_for["distribution"] = getattr(ids, "name", ids)
+    made_for |= {"id_dtype": f"int{8 * options['id_bytes']}"} if options.get("id_bytes") else {}
+    made_for |= {"max_hbm": f"{max_hbm_bytes:.15g}B"} if max_hbm_bytes is not None else {}
+    made_for["reserve"] = f"{reserve:.15g}"
+    values = options.get("overrides") or {}
+    settings = [f"{key}={value}" for key, value in values.items()]
+    settings += [f"accepted={','.join(values)}"] if values else []
+    if (per_node := options.get("gpus_per_node")) is not None:
+        settings.append(f"gpus_per_node={per_node}")
+    made_for |= {"settings": settings} if settings else {}
     return PlanQuestion.build(
         question,
         only=[only] if isinstance(only, str) else only,

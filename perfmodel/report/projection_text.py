@@ -169,9 +169,7 @@ def join_quantities(first: str, word: str, second: str) -> str:
     return f"{number if second.endswith(f' {unit}') else first} {word} {second}"
 
 
-def change_table(
-    changes: Sequence[Sensitivity], title: str = "What would help", *, whole: bool = False
-) -> str:
+def change_table(changes: Sequence[Sensitivity], title: str = "What would help") -> str:
     """A table of changes by group: the time after each with its band, its evidence and its option."""
     rows, group = [], ""
     order = list(dict.fromkeys(change.group for change in changes))

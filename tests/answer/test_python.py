@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from perfmodel.explore.texts import QuestionTexts
 from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import Opt
 
+SET_BY_MAIN = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "python.md").read_text(encoding="utf-8")
 _TEN: dict[str, Any] = {"table_bytes": 10e12}
@@ -85,6 +90,27 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
             perfmodel.sweep(**wrong)
     with pytest.raises(BadInputError, match="leave id_bytes out"):
         perfmodel.project(table_bytes=10e12, id_bytes=4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: perfmodel.collective(), "op is missing"),
+        (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
+        (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 names no machine"),
+    ],
+)
+def test_commands_for_programs_refuse_in_their_words(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        call()
+
+
+def test_commands_for_programs_leave_the_environment_alone() -> None:
+    code = (
+        "import os; before = dict(os.environ); import perfmodel; perfmodel.sweep; assert os.environ == before"
+    )
+    bare = {name: value for name, value in os.environ.items() if name not in SET_BY_MAIN}
+    subprocess.run([sys.executable, "-c", code], check=True, env=bare)
 
 
 def test_forty_questions_are_asked() -> None:

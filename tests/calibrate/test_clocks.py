@@ -194,9 +194,14 @@ def test_nvml_says_what_slows_a_gpu_and_without_it_nothing_does(monkeypatch: pyt
     nvml: Any = ModuleType("pynvml")
     nvml.nvmlInit = lambda: None
     nvml.nvmlDeviceGetHandleByUUID = {"GPU-0f": "handle"}.__getitem__
-    nvml.nvmlDeviceGetCurrentClocksEventReasons = {"handle": 0x40 | 0x4 | 0x1}.__getitem__  # a cap, idle
+    masks = {"handle": 0x40 | 0x4 | 0x1}  # a cap, idle
+    nvml.nvmlDeviceGetCurrentClocksEventReasons = masks.__getitem__
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert watch_gpu("GPU-0f")() == ["thermal (hardware)"]
     assert watch_gpu("GPU-another")() == []
+    nvml.NVMLError = KeyError
+    watch = watch_gpu("GPU-0f")
+    masks.clear()  # the driver fails from here on
+    assert watch() == []
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert watch_gpu("GPU-0f")() == []

@@ -187,6 +187,13 @@ def test_bandwidths_are_checked_under_a_damaged_head(tmp_path: Path) -> None:
         import_logs([write(tmp_path, "x.log", text)])
 
 
+def test_a_column_that_stands_twice_is_named(tmp_path: Path) -> None:
+    head, row = "collective,payload_bytes,gpus,time_s,time_s", "all_gather,1024,8,1e-5,2e-5"
+    result = import_logs([write(tmp_path, "x.csv", f"{head}\n{row}\n")], gpus_per_node=8)
+    assert list(result.samples.time_s) == [2e-5]
+    assert "'time_s' stands twice" in result.unread[0].reason
+
+
 def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
     rows = [line(8_000_000, 80.0, wrong="3"), line(16_000_000, 100.0), line(16_000_000, 100.0)]
     result = import_logs([write(tmp_path, "x.log", new_log(rows))])

@@ -11,6 +11,7 @@ import pytest
 from cli_calls import is_an_error
 from oracles.made_logs import line, new_log, write
 
+from perfmodel.resources import data_path
 from perfmodel.schema.calibration import read_calibration
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
@@ -63,6 +64,12 @@ def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
     assert forced.code == 0 and "warning: the logs are of NVIDIA H200" in forced.err
     odd = cli("import", csv_log(tmp_path / "x.csv", gpu="NVIDIA X900"), "--machine", "h100-sxm-ib")
     assert odd.code == 2 and "the logs are of NVIDIA X900" in odd.err and "--force" in odd.err
+    shipped = data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8").partition("\nnotes")[2]
+    for title, warned in (("8x H100 of ours", True), ("8x H200 of ours", False), ("our cluster", False)):
+        head = f'name = "mine"\ntitle = "{title}"\nnotes'
+        (tmp_path / "mine.toml").write_text(head + shipped, encoding="utf-8")
+        typed = cli("import", log, "--machine", str(tmp_path / "mine.toml"))
+        assert typed.code == 0 and ("is another machine" in typed.err) == warned
 
 
 def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:

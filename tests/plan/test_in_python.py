@@ -115,6 +115,16 @@ def test_the_import_stays_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+def test_a_file_repeats_every_option_of_its_question(cli: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"distribution": "zipf:1.2", "id_bytes": 4, "reserve": 0.3, "gpus_per_node": 4}
+    for changes in (options, {"max_hbm_bytes": 20e9}):
+        plan = perfmodel.plan_tables("criteo-kaggle", gpus=8, effort="quick", **changes)
+        path = tmp_path / f"{len(changes)}.json"
+        plan.write(path)
+        again = json.loads(cli("plan", "--plan", str(path), "--json").out)
+        assert again["time_s"] == plan.time_s
+
+
 def test_a_frame_is_no_file_and_limits_have_all_their_figures() -> None:
     """2^53, of a frame."""
     with pytest.raises(BadInputError) as caught:
