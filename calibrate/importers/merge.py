@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ def import_logs(
     unread, usable = list[LogLine](), list[LoggedRow]()
     cut, said, against = list[str](), list[str](), list[str]()
     for path in map(Path, paths):
-        if path.is_dir():
+        if os.path.isdir(path):  # unlike Path.is_dir it fails for no name
             raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
         text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
         reading = read_text(text, name_log(path))

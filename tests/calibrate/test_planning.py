@@ -81,7 +81,7 @@ def test_which_ranks_take_part() -> None:
     def ranks(count: int, nodes: int, per_node: int) -> list[int]:
         point = Point(
             kind=PointKind.COLLECTIVE, operation="all_reduce", backend="nccl", clock=Clock.STREAM,
-            gpus=count, nodes=nodes, gpus_per_node=per_node,
+            gpus=count, nodes=nodes, gpus_per_node=per_node, payload_bytes=1024,
         )  # fmt: skip
         return group_ranks(point, world)
 

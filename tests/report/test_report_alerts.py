@@ -61,14 +61,14 @@ def test_points_that_ended_badly_are_counted(
     folder: Path, tmp_path: Path, status: Status, words: str
 ) -> None:
     (text,) = list_alerts(None, change_run(folder, tmp_path, "all_reduce", status))
-    assert text.startswith("42 points of run four-cores-01234567 ") and words in text
+    assert text.startswith("14 points of run four-cores-01234567 ") and words in text
     assert "\n  perfmodel calibrate --noise 1% --out " in text
 
 
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, tmp_path: Path) -> None:
     path = change_run(folder, tmp_path, "reduce_scatter", None, complete=False)
     (text,) = list_alerts(None, path)
-    assert text.startswith(f"{PARTIAL} 42 points not done. To resume:\n  perfmodel calibrate --quick --out ")
+    assert text.startswith(f"{PARTIAL} 14 points not done. To resume:\n  perfmodel calibrate --quick --out ")
     (tmp_path / SAMPLES_NAME).unlink()
     assert list_alerts(None, path) == (f"{PARTIAL} some planned points are missing.",)
 
