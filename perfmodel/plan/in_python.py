@@ -185,8 +185,7 @@ def build_question(
     )
     made_for: MadeFor = {"machine": question.machine.name, "objective": objective}
     made_for |= {name: str(options[name]) for name in _TYPED if options.get(name) is not None}
-    if (ids := options.get("distribution")) is not None:
-        made_for["distribution"] = getattr(ids, "name", ids)
+    made_for |= {"distribution": getattr(ids, "name", ids)} if (ids := options.get("distribution")) else {}
     made_for |= {"id_dtype": f"int{8 * options['id_bytes']}"} if options.get("id_bytes") else {}
     made_for |= {"max_hbm": f"{max_hbm_bytes:.15g}B"} if max_hbm_bytes is not None else {}
     made_for["reserve"] = f"{reserve:.15g}"

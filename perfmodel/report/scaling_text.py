@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from perfmodel.plan.outcome import Planned
-from perfmodel.plan.scaling import HALF, PlanPoint, Scaling
+from perfmodel.plan.scaling import Scaling
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import command_lines, paragraph, unbroken
 from perfmodel.units import (
@@ -32,27 +32,27 @@ def scaling_text(scaling: Scaling, command: str) -> str:
     if scaling.total is not None:
         held = f"{format_count(scaling.total)} samples on all GPUs together"
     title = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}, {what}, {held}"
-    added = scaling.added
+    gains = {gpus: f"{gain:.2f}".replace("-", "−") for gpus, gain in scaling.added.items()}
+    labels = {point: point.answer.result.cost.limiting.label for point in scaling.points if point.answer}
+    rows = [{**point.to_dict(), "label": labels.get(point)} for point in scaling.points]
     columns = (
-        Column("GPUs", lambda point: format_count(point.gpus)),
-        *([Column("copies", lambda point: format_count(point.replicas))] if copies else []),
-        Column("time", lambda point: format_time(point.time_s) if point.answer else "no plan"),
-        *([Column("all-reduce", _show(lambda point, _: format_time(point.sync_s)))] if copies else []),
-        Column("samples/s", _show(lambda point, _: _format_rate(point.samples_per_s))),
-        Column("per GPU", _show(lambda point, _: _format_rate(point.samples_per_s / point.gpus)), goes=1),
-        *([] if copies else [Column("added", lambda point: _format_gain(added.get(point.gpus)))]),
-        Column("memory", _show(lambda _, answer: _format_fullest(answer))),
-        Column(
-            "longest step", _show(lambda _, answer: unbroken(answer.result.cost.limiting.label)), left=True
-        ),
-        Column("", _show(_format_share), goes=3),
+        Column("GPUs", _show("gpus", format_count)),
+        *([Column("copies", _show("replicas", format_count))] if copies else []),
+        Column("time", lambda row: format_time(row["time_s"]) if row["time_s"] else "no plan"),
+        *([Column("all-reduce", _show("sync_s", format_time))] if copies else []),
+        Column("samples/s", _show("samples_per_s", _format_rate)),
+        Column("per GPU", _show("gpu_samples_per_s", _format_rate), goes=1),
+        *([] if copies else [Column("added", lambda row: gains.get(row["gpus"], ""))]),
+        Column("memory", _show("memory_bytes", lambda size: format_bytes(size, binary=False))),
+        Column("longest step", _show("label", unbroken), left=True),
+        Column("", _show("longest_share", format_fraction), goes=3),
     )
     refused = [
         paragraph(f"{counted(point.gpus // point.replicas, 'GPU')}: {point.why}")
         for point in scaling.points
         if point.why
     ]
-    parts = [paragraph(title), columns_text(columns, scaling.points), "\n".join(refused)]
+    parts = [paragraph(title), columns_text(columns, rows), "\n".join(refused)]
     words = copy_words(scaling) if copies else knee_words(scaling)
     memory = "Memory is that of the fullest GPU; the share beside the longest step is of the time."
     parts.append(f"{paragraph(words)}\n{paragraph(memory)}")
@@ -60,25 +60,13 @@ def scaling_text(scaling: Scaling, command: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _show(text: Callable[[PlanPoint, Planned], str]) -> Callable[[PlanPoint], str]:
-    """What a point with a plan shows; without one nothing."""
-    return lambda point: "" if point.answer is None else text(point, point.answer)
+def _show(name: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+    """The value of a point in words; "" without a plan."""
+    return lambda row: "" if row[name] is None else write(row[name])
 
 
 def _format_rate(samples_per_s: float) -> str:
     return format_per_second(samples_per_s, "samples").removesuffix("samples/s").rstrip()
-
-
-def _format_gain(gain: float | None) -> str:
-    return "" if gain is None else f"{gain:.2f}".replace("-", "−")
-
-
-def _format_fullest(answer: Planned) -> str:
-    return format_bytes(float(answer.result.memory.total_bytes.max()), binary=False)
-
-
-def _format_share(point: PlanPoint, answer: Planned) -> str:
-    return format_fraction(answer.result.cost.limiting.time_s / point.time_s)
 
 
 def copy_words(scaling: Scaling) -> str:
@@ -97,11 +85,10 @@ def knee_words(scaling: Scaling) -> str:
         if scaling.stopped:
             return "Knee: not known, as the search was stopped before it had plans on two numbers of GPUs."
         return "Knee: this needs at least two numbers of GPUs on which the tables fit."
-    half = "half" if HALF == 1 / 2 else format_fraction(HALF)
     added = " Added: what each GPU brings that the row above has not, over the average of that row's GPUs."
     if knee is None:
         most = f"No knee up to {format_count(gpus[-1])} GPUs"
-        return f"{most}: each added GPU brings at least {half} of the average before it.{added}"
+        return f"{most}: each added GPU brings at least half of the average before it.{added}"
     after = next(count for count in gpus if count > knee)
     words = f"Knee at {counted(knee, 'GPU')}: "
     if rates[after] < rates[knee]:
@@ -112,6 +99,6 @@ def knee_words(scaling: Scaling) -> str:
     else:
         words += (
             f"from there to {format_count(after)}, each added GPU brings "
-            f"less than {half} of the average of the {format_count(knee)}."
+            f"less than half of the average of the {format_count(knee)}."
         )
     return words + added
