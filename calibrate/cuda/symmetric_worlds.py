@@ -95,6 +95,7 @@ class SymmetricWorld:
         return Region(memory, self._region.bases)
 
     def _allocate(self, count: int) -> Region:
+        """``count`` new bytes on every rank, as the library of the world has them: each subclass says how."""
         raise NotImplementedError
 
     def agree(self, what: str) -> None:

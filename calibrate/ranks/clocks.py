@@ -125,7 +125,7 @@ class Cuda(Cpu):
         return start, start + begin.elapsed_time(end) * 1e-3
 
     def take_slowdowns(self) -> list[str]:
-        """As in ``Cpu``: of the last timed batch; a second call reads those of now."""
+        """Why the GPU was slow in the last timed batch. A second call says why it is slow now."""
         slowdowns, self._slowdowns = self._slowdowns, None
         return self._watch() if slowdowns is None else slowdowns
 

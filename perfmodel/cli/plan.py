@@ -123,8 +123,8 @@ def _print_plan(
     file = calibration_file(calibration)
     if options.as_json:
         step = whole.to_dict(planned.evaluator.batch * planned.evaluator.gpus) if whole else None
-        told = [vars(change) for change in changes]
-        emit_json("plan", **planned.to_dict(), dense_step=step, changes=told, calibration_file=file)
+        records = [vars(change) for change in changes]
+        emit_json("plan", **planned.to_dict(), dense_step=step, changes=records, calibration_file=file)
     else:
         commands = _list_commands(typed, planned.result.cost.limiting.name, saved)
         emit(plan_text(planned, answer, file, whole, changes, commands))

@@ -172,8 +172,8 @@ def read_tables(path: Path) -> TableSet:
         (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
         return _read_rows(header, [row for _, row in lines], where, path, [number for number, _ in lines])
     if suffix not in _READERS:
-        known = ", ".join(TABLE_SUFFIXES)
-        raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{known} are read.")
+        suffixes = ", ".join(TABLE_SUFFIXES)
+        raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{suffixes} are read.")
     document = _READERS[suffix](path, _WHAT)
     document = {"tables": document} if isinstance(document, list) else document
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):

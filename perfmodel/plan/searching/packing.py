@@ -121,13 +121,13 @@ class Packing:
     def build_plan(self) -> Plan:
         """The state as a plan; all of its tables must be placed."""
         o, placements = self.options, []
-        known: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
+        shared: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
         for option, ranks in zip(self.option.tolist(), self.ranks, strict=True):
             assert ranks is not None
             key = option, ranks.tobytes()
-            if key not in known:
-                known[key] = Placement(o.build_scheme(option), ranks)
-            placements.append(known[key])
+            if key not in shared:
+                shared[key] = Placement(o.build_scheme(option), ranks)
+            placements.append(shared[key])
         return Plan(self.evaluator.tables, tuple(placements), o.gpus, o.domain)
 
 
