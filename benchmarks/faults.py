@@ -24,8 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_damages import damaged, failures
-from fault_inputs import all_readers, run_lines
+from fault_files import all_readers, damaged, failures, run_lines
 
 from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, PerfmodelError

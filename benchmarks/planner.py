@@ -1,77 +1,125 @@
-"""Planners side by side: TorchRec's (really run), EMBark's greedy, random search, uniform shardings and ours.
+"""Planners side by side: TorchRec's (really run), EMBark's greedy, a greedy per byte, random search and ours.
 
 Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, many different
-                                                tables on 128 and 512; forward and training (two hours)
+                                                tables on 96 to 512; forward and training (two hours)
         python benchmarks/planner.py --jobs 2 --without-torchrec --write
                                                 the same, two cases side by side, without TorchRec's
-                                                planner; the last table goes into benchmarks/README.md
+                                                planner; the table goes into benchmarks/README.md
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
         python benchmarks/planner.py --case "distinct-400 forward" colossal    the cases whose names have
                                                 the words of the first, and those of the second
-        python benchmarks/planner.py --models embark-t180 --gpus 128
 
-Our search ends by counted work (--effort, in counted seconds), so its plans and gaps are the same in every
-run; all times of planning are CPU seconds. Every plan is scored twice: by this program's calibrated model
-("step ms"), and by TorchRec's own EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no
-such sharding). All planners get the same tables, batch, machine and memory; rows stay in GPU memory, and ids
-are uniform. "found s" is when our search had the plan that it gave; the rest of its time went into the bound
-and into plans that were no better. "gap %" is what a plan of the listed schemes can save of its time, at most
-(docs/commands.md). Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its
-planner's and ours, are costed as TorchRec runs them: one set of exchanges for each sharding type in use.
-"ours for TorchRec" is our search kept to what TorchRec can run. After all cases: a line for each case, and
-the cases in which another planner is faster.
+All planners get the same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. All
+plans are costed by this program's calibrated model. Our search ends by counted work (--effort, in counted
+seconds), so its plans and gaps are the same in every run. Plans for TorchRec, its planner's and ours that are
+kept to what it can run ("for TorchRec"), are costed as TorchRec runs them: one set of exchanges for each
+sharding type in use. Without TorchRec their columns are missing, which is said.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
+import math
+import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
 import numpy as np
-from planner_baselines import embark, random_search
-from planner_cases import Question, questions, tables_of
-from planner_greedy import per_byte
-from planner_report import (
-    EMBARK,
-    OURS,
-    OURS_SOON,
-    PER_BYTE,
-    PLANNERS,
-    RANDOM,
-    RESTRICTED,
-    THEIRS,
-    UNIFORM,
-    Row,
-    compared,
-    into_readme,
-    summary,
-    text,
-)
-from planner_worker import Worker
+from planner_baselines import plan_embark, plan_per_byte, search_at_random
 
 from calibrate.providers import describe
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import Loads
-from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan import torchrec
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.searching.search import Search
+from perfmodel.schema.workload import Table, TableSet
 
-_TO_MS, _TO_GB = 1e3, 1e-9
-_SHORT = {Exchange.TWO_LEVEL: "2-level"}
+MACHINE, MEMORY = "h100-sxm-ib", 0.85
+"""The machine, and the share of a GPU's memory for tables."""
+_MODELS = ("mlperf-dlrm-dcnv2", "embark-t180", "embark-t200", "embark-t510", "embark-t7")
+"""MLPerf's tables are EMBark's DLRM-DCNv2 as well: embark-dcnv2 has the same."""
+_GPUS = (8, 64, 128)
+_DRAWN = "distinct-"
+_MANY = (
+    *((f"{_DRAWN}{count}", 128) for count in (100, 400, 700, 1000)),
+    ("distemb-colossal", 512),
+    *(("torchrec-production", gpus) for gpus in (96, 256, 512)),
+)
+"""Sets of many tables, each with its GPUs."""
+_SAMPLES, _MANY_SAMPLES = 65_536, 131_072  # of all ranks together
+
+SOON, OURS, OTHERS = "soon ms", "ours ms", ("TorchRec", "EMBark", "per byte", "random")
+_README, _WIDTH = Path(__file__).with_name("README.md"), 120
+_BLOCK = re.compile(r"(?<=<!-- table planners -->\n```text\n).*?(?=```\n<!-- end -->)", re.DOTALL)
+_EQUAL = 0.9995  # of a time: as it is printed, less is faster
+_START_S = 60  # of TorchRec's process, to import and to enumerate
+
+Row = dict[str, float | None]
+"""Of a case: times of plans by planner [ms], CPU time of our first search, and our gap; None: no plan."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Which tables on how many GPUs, a forward pass or a step of training, samples of all ranks."""
+
+    model: str
+    gpus: int
+    training: bool
+    samples: int
+
+    @property
+    def name(self) -> str:
+        """As it is printed, and chosen by ``--case``."""
+        return f"{self.model} x {self.gpus} {'training' if self.training else 'forward'}"
+
+    def build_evaluator(self) -> Evaluator:
+        """What costs plans of this case."""
+        tables, batch = load_tables(self.model), max(self.samples // self.gpus, 1)
+        optimizer = "rowwise-adagrad" if self.training else "none"
+        return Evaluator.on(MACHINE, tables, batch, self.gpus, training=self.training, optimizer=optimizer)
+
+
+def load_tables(model: str) -> PlanTables:
+    """Shipped tables, or so many drawn ones: rows log-uniform, columns, pooling uniform."""
+    if not model.startswith(_DRAWN):
+        return PlanTables.load(model)
+    count = int(model.removeprefix(_DRAWN))
+    random = np.random.default_rng(17 + count)
+    rows = np.rint(10 ** random.uniform(3.0, 7.3, count)).astype(int)
+    dims, pooling = random.choice((16, 32, 64, 128, 256), count), np.round(random.uniform(1, 50, count), 2)
+    shapes = zip(rows.tolist(), dims.tolist(), pooling.tolist(), strict=True)
+    return PlanTables.of(
+        TableSet(model, tuple(Table(f"t{number}", *shape) for number, shape in enumerate(shapes)))
+    )
+
+
+def list_cases(wanted: Sequence[str]) -> list[Case]:
+    """Cases whose names have all words of one of the wanted; ``distinct-400`` is two words, and one."""
+    sets = [(model, gpus, _SAMPLES) for model in _MODELS for gpus in _GPUS]
+    sets += [(model, gpus, _MANY_SAMPLES) for model, gpus in _MANY]
+    cases = [
+        Case(model, gpus, training, samples) for model, gpus, samples in sets for training in (False, True)
+    ]
+    words_of = {case: {*case.name.split(), *re.split(r"[ -]", case.name)} for case in cases}
+    return [case for case in cases if any(set(words.split()) <= words_of[case] for words in wanted)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,150 +130,82 @@ class Loose(Plan):
         """Nothing is checked."""
 
 
-class Better:
-    """When a search had a better plan [s of the CPU], and its time [s]."""
-
-    def __init__(self) -> None:
-        self.began = process_time()
-        self.found: list[tuple[float, float]] = []
-
-    def watch(self, best_s: float) -> None:
-        """The search calls it with every plan that it keeps."""
-        if not self.found or best_s < self.found[-1][1]:
-            self.found.append((self.took_s, best_s))
-
-    @property
-    def took_s(self) -> float:
-        """Since it began [s]."""
-        return process_time() - self.began
-
-
-class Case:
-    """One table set on some GPUs."""
-
-    def __init__(self, question: Question, asked: argparse.Namespace) -> None:
-        self.question, self.asked = question, asked
-        training = question.training
-        self.evaluator = Evaluator.on(
-            asked.machine,
-            tables_of(question.model),
-            question.batch,
-            question.gpus,
-            training=training,
-            optimizer="rowwise-adagrad" if training else "none",
-        )
-        self.in_torchrec = self.evaluator.exchange_by(ExchangeSets())
-        self.limit = asked.memory * self.evaluator.setting.machine.value("hbm_bytes")
-        self.plans: dict[str, Plan] = {}
-        self.rows: list[Row] = []
-
-    def run(self) -> list[Row]:
-        """All planners; random search gets as much of the CPU as our longer search took."""
-        for name, effort_s in ((OURS_SOON, self.asked.soon), (OURS, self.asked.ours_s)):
-            began = process_time()
-            self._tried(name, lambda name=name, effort_s=effort_s: self._search(name, effort_s))
-            seconds = process_time() - began
-        if not self.asked.ours:
-            self._others(seconds)
-        return sorted(self.rows, key=lambda row: PLANNERS.index(row.planner))
-
-    def _others(self, seconds: float) -> None:
-        """What our plan is compared with."""
-        if not self.question.many:
-            self._tried(RESTRICTED, partial(self._search, RESTRICTED, self.asked.ours_s))
-        self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
-        self._planned(PER_BYTE, lambda: per_byte(self.evaluator, self.limit))
-        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
-        for name in UNIFORM:
-            self._planned(name, lambda name=name: self._uniform(name))
-        if describe("torchrec").usable and not self.asked.without_torchrec:
-            training = self.question.training
-            with Worker(self.evaluator, self._uniform("row-wise"), self.limit, training) as worker:
-                self._torchrec(worker)
-
-    def _tried(self, name: str, run: Callable[[], Any]) -> None:
-        """A row that says why, where there is no plan."""
-        try:
-            run()
-        except BadInputError as error:
-            self.rows.append(Row(name, why=error.message))
-
-    def _search(self, name: str, effort_s: float) -> None:
-        better, evaluator, restricted = Better(), self._model(name), name == RESTRICTED
-
-        def list_allowed(more: Sequence[set[Scheme]]) -> Options:
-            options = list_options(evaluator, self.limit, more)
-            return torchrec.restrict_to_torchrec(options, evaluator) if restricted else options
-
-        keywords = {"effort_s": effort_s, "options": list_allowed, "ruled": restricted, "watch": better.watch}
-        result = Search(evaluator, self.limit, **keywords).run()
-        self._add(Row(name, better.took_s, tuple(better.found), gap=result.gap), result.plan)
-
-    def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:
-        began = process_time()
-        plan = make()
-        if plan is None:
-            self.rows.append(Row(name, why="no plan fits"))
-        else:
-            self._add(Row(name, process_time() - began), plan)
-
-    def _uniform(self, name: str) -> Plan:
-        return uniform_plan(self.evaluator.tables, name, self.evaluator.gpus, self.evaluator.domain)
-
-    def _add(self, row: Row, plan: Plan) -> None:
-        self._scored(row, plan)
-        if row.memory_gb is not None and row.memory_gb > self.limit * _TO_GB * 1.01:
-            row.step_ms, row.why = None, f"does not fit: {row.memory_gb:.0f} GB on a rank"
-        else:
-            self.plans[row.planner] = plan
-        self.rows.append(row)
-
-    def _model(self, name: str) -> Evaluator:
-        """What costs a planner's plans."""
-        return self.in_torchrec if name == RESTRICTED else self.evaluator
-
-    def _scored(self, row: Row, plan: Plan, types: tuple[str, ...] | None = None) -> Row:
-        """With the time and memory of our model; ``types`` that TorchRec's planner chose for its tables."""
-        model = self.in_torchrec.exchange_by(ExchangeSets(types)) if types else self._model(row.planner)
-        rows = np.maximum(plan.tables.rows, plan.schemes[1])  # 3 rows in 8 parts count as 8
-        tables = replace(plan.tables, rows=rows)
-        loads: Loads = replace(model.model, tables=tables).sum_shards(plan)
-        held = replace(model.memories, tables=tables).count_held(plan)
-        memory = GpuMemory(*held, model.times.count_buffers(loads.values))
-        row.step_ms = model.step(loads).time_s * _TO_MS
-        row.memory_gb = float(memory.total_bytes.max()) * _TO_GB
-        counts = {_SHORT.get(kind, kind.name.lower()): int(np.sum(plan.kinds == kind)) for kind in Exchange}
-        row.shardings = " ".join(f"{name} {count}" for name, count in counts.items() if count)
+def run_case(case: Case, options: argparse.Namespace) -> Row:
+    """All planners; random search gets as much of the CPU as our longer search took."""
+    evaluator = case.build_evaluator()
+    limit_bytes = MEMORY * evaluator.setting.machine.value("hbm_bytes")
+    soon_s, ours_s = options.effort
+    row: Row = {}
+    row[SOON], row["CPU s"], _ = search(evaluator, limit_bytes, soon_s)
+    row[OURS], seconds, row["gap %"] = search(evaluator, limit_bytes, ours_s)
+    if options.ours:
         return row
-
-    def _torchrec(self, worker: Worker) -> None:
-        """TorchRec's plan, and its score of all plans that it could run."""
-        worker.score(self._uniform("row-wise"))  # it has imported TorchRec
-        self._theirs(worker.planned(self.asked.limit))
-        for name, plan in self.plans.items():
-            with contextlib.suppress(BadInputError):  # it has no such sharding: "-"
-                self._row(name).torchrec_ms = worker.score(plan)["ms"]
-
-    def _theirs(self, planned: dict[str, Any] | None) -> None:
-        """TorchRec's plan in our terms."""
-        row = Row(THEIRS)
-        self.rows.append(row)
-        if planned is None or "failed" in planned:
-            row.why = f"no plan: {planned['failed']}" if planned else f"no plan in {self.asked.limit:g} s"
-            row.plan_s = planned and planned["seconds"]
-            return
-        row.plan_s, row.torchrec_ms = planned["seconds"], planned["ms"]
-        gpus, domain = self.evaluator.gpus, self.evaluator.domain
-        names = self.evaluator.tables.names
-        placements = tuple(placement_of(planned["tables"][name], gpus, domain) for name in names)
-        types = [planned["tables"][name]["type"] for name in names]
-        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain), tuple(types))
-
-    def _row(self, name: str) -> Row:
-        return next(row for row in self.rows if row.planner == name)
+    if options.torchrec:
+        in_torchrec = evaluator.exchange_by(ExchangeSets())
+        row["TorchRec"] = time_torchrec(in_torchrec, limit_bytes, case.training, options.limit)
+        row["for TorchRec"], _, _ = search(in_torchrec, limit_bytes, ours_s, for_torchrec=True)
+    baselines: dict[str, Callable[[Evaluator, float], Plan | None]] = {
+        "EMBark": plan_embark,
+        "per byte": plan_per_byte,
+        "random": partial(search_at_random, seconds=seconds),
+    }
+    for name, make in baselines.items():
+        plan = make(evaluator, limit_bytes)
+        row[name] = None if plan is None else evaluator.cost(plan).time_s * 1e3
+    return row
 
 
-def placement_of(chosen: dict[str, Any], gpus: int, domain: int) -> Placement:
+def search(
+    evaluator: Evaluator, limit_bytes: float, effort_s: float, *, for_torchrec: bool = False
+) -> tuple[float | None, float, float | None]:
+    """Our search: time of its plan [ms], its CPU time [s], its gap [%]. Limits: no plan -> None"""
+
+    def list_allowed(more: Sequence[set[Scheme]]) -> Options:
+        options = list_options(evaluator, limit_bytes, more)
+        return torchrec.restrict_to_torchrec(options, evaluator) if for_torchrec else options
+
+    began = process_time()
+    keywords = {"effort_s": effort_s, "options": list_allowed, "ruled": for_torchrec}
+    try:
+        result = Search(evaluator, limit_bytes, **keywords).run()
+    except BadInputError:
+        return None, process_time() - began, None
+    return result.cost.time_s * 1e3, process_time() - began, 100 * result.gap
+
+
+def time_torchrec(evaluator: Evaluator, limit_bytes: float, training: bool, seconds: float) -> float | None:
+    """Time of the plan of TorchRec's planner by our model [ms]. Limits: none in time -> None"""
+    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tables.json"
+        torchrec.write_for_torchrec(
+            evaluator, uniform_plan(tables, "row-wise", gpus, domain), path, limit_bytes
+        )
+        answer = ask_torchrec(path, seconds, training)
+    if "tables" not in answer:
+        print(f"TorchRec: {answer['why']}", file=sys.stderr)
+        return None
+    chosen = [answer["tables"][name] for name in tables.names]
+    placements = tuple(find_placement(entry, gpus, domain) for entry in chosen)
+    plan = Loose(tables, placements, gpus, domain)
+    model = evaluator.exchange_by(ExchangeSets(tuple(entry["type"] for entry in chosen)))
+    rows = np.maximum(tables.rows, plan.schemes[1])  # 3 rows in 8 parts count as 8
+    loads: Loads = replace(model.model, tables=replace(tables, rows=rows)).sum_shards(plan)
+    return model.step(loads).time_s * 1e3
+
+
+def ask_torchrec(path: Path, seconds: float, training: bool) -> dict[str, Any]:
+    """What ``planner_torchrec.find_plan`` says in a process of its own."""
+    program = Path(__file__).with_name("planner_torchrec.py")
+    words = [sys.executable, str(program), str(path), str(seconds), *["--training"][:training]]
+    try:
+        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=seconds + _START_S, check=True)
+    except subprocess.TimeoutExpired:
+        return {"why": f"no plan in {seconds:g} s"}
+    return dict(json.loads(done.stdout))
+
+
+def find_placement(chosen: dict[str, Any], gpus: int, domain: int) -> Placement:
     """What TorchRec decided for a table; its shards go column part by column part."""
     kind, ranks = chosen["type"], chosen["ranks"]
     if kind == "data_parallel":
@@ -239,71 +219,90 @@ def placement_of(chosen: dict[str, Any], gpus: int, domain: int) -> Placement:
     return Placement.of(Scheme(Exchange.RB, 1, len(ranks)), ranks)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def format_table(rows: dict[str, Row]) -> Iterator[str]:
+    """Lines of the table of all cases. lead: the best other plan over ours soon"""
+    columns = list(next(iter(rows.values())))
+    others = any(name in OTHERS for name in columns)
+    cells = [["case", *columns, *["lead"][:others]]]
+    for name, row in rows.items():
+        values = [format_cell(column, row[column]) for column in columns]
+        best, soon = find_best(row), row[SOON]
+        cells.append([name, *values, *["-" if not best or not soon else f"{best / soon:.2f}"][:others]])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *values in cells:
+        yield f" {first:<{widths[0]}}  " + "  ".join(map(str.rjust, values, widths[1:]))
+
+
+def format_cell(column: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if column in ("CPU s", "gap %") else f"{value:#.4g}".rstrip(".")
+
+
+def find_best(row: Row) -> float | None:
+    """Time of the best plan of another planner [ms]."""
+    return min((time for name in OTHERS if (time := row.get(name))), default=None)
+
+
+def sum_up(rows: dict[str, Row], soon_s: float, ours_s: float) -> Iterator[str]:
+    """What the columns are, the cases that another planner wins, and those without a plan."""
+    words = (
+        f"soon: our plan with an effort of {soon_s:g} counted seconds, and CPU s what it took; ours: with "
+        f"{ours_s:g}; gap %: what a plan of the listed schemes can save of its time at most; lead: the best "
+        "other plan over soon."
     )
-    parser.add_argument("--models", nargs="+", help="table sets, or files of tables")
-    parser.add_argument("--gpus", nargs="+", type=int)
-    parser.add_argument(
-        "--case", nargs="+", default=[""], help="only cases whose names have all words of one"
-    )
-    parser.add_argument("--machine", default="h100-sxm-ib")
-    parser.add_argument("--batch", type=int, help="samples of all ranks together")
-    parser.add_argument("--objective", choices=("throughput", "latency"))
-    parser.add_argument("--memory", type=float, default=0.85, help="share of a GPU's memory for tables")
-    parser.add_argument(
-        "--effort",
-        nargs=2,
-        type=float,
-        default=(2.0, 10.0),
-        metavar=("SOON", "OURS"),
-        help="counted seconds of our two searches",
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="cases side by side")
-    parser.add_argument("--ours", action="store_true", help="our two searches alone")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
-    parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
-    parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
-    parser.add_argument("--write", action="store_true", help="put the last table into benchmarks/README.md")
-    options = parse_options(parser)
-    if not describe("torchrec").usable:
-        print(f"TorchRec is not compared: {describe('torchrec').why_not}.\n")
-    cases = {}
-    pending = list(questions(options.models, options.gpus, options.objective, options.batch, options.case))
-    with ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:
-        map_cases = pool.map if options.jobs > 1 else map
-        for question, rows in zip(pending, map_cases(partial(_run, asked=options), pending), strict=True):
-            print(f"{question.name}, on {options.machine}\n{text(rows)}\n", flush=True)
-            cases[question.name] = rows
-    print(f"{summary(list(cases.values()))}\n")
-    said = compared(cases, options.soon, options.ours_s)
-    print(said)
-    if options.write:
-        command = shlex.join(["python", "benchmarks/planner.py", *sys.argv[1:]])
-        into_readme(f"$ {command}\n{said}")
-    return 0
+    yield from textwrap.wrap(words, _WIDTH, break_on_hyphens=False)
+    lost = [
+        name
+        for name, row in rows.items()
+        if (best := find_best(row)) and best < (row[SOON] or math.inf) * _EQUAL
+    ]
+    none = [name for name, row in rows.items() if not row[SOON] and name not in lost]
+    yield f"Lost, as another plan is faster than ours soon: {name_cases(lost, len(rows) - len(none))}."
+    if none:
+        yield f"No plan fits in {name_cases(none, len(rows))}."
 
 
-def _run(question: Question, asked: argparse.Namespace) -> list[Row]:
-    return Case(question, asked).run()
+def name_cases(names: Sequence[str], count: int) -> str:
+    return f"{len(names)} of {count} cases" + (f": {', '.join(names)}" if names else "")
 
 
-def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options; ``soon`` and ``ours_s``: counted seconds of our searches."""
+def parse_options() -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    add = parser.add_argument
+    add("--case", nargs="+", default=[""], help="only cases whose names have all words of one")
+    add("--effort", nargs=2, type=float, default=(2, 10), help="counted seconds of our two searches")
+    add("--jobs", type=int, default=1, help="cases side by side")
+    add("--ours", action="store_true", help="our two searches alone")
+    add("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
+    add("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
+    add("--quick", action="store_true", help="one table set on 8 GPUs")
+    add("--write", action="store_true", help="put the table into benchmarks/README.md")
     options = parser.parse_args()
     if options.quick:
-        options.models, options.gpus, options.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
-        options.effort, options.limit = (0.2, 0.5), 10.0
-    options.soon, options.ours_s = options.effort
-    if not 0 < options.soon <= options.ours_s:
-        parser.error("--effort is two numbers above 0, the smaller one first")
-    if options.jobs < 1:
-        parser.error("--jobs is 1 or more")
-    if options.write and options.ours:
-        parser.error("--write is of all planners, and --ours runs no other")
+        options.case, options.effort, options.limit = ["mlperf 8 training"], (0.2, 0.5), 10.0
+    options.torchrec = describe("torchrec").usable and not options.without_torchrec
     return options
 
 
+def main() -> None:
+    options, rows = parse_options(), dict[str, Row]()
+    if not options.torchrec and not options.ours:
+        print(f"TorchRec is not compared: {describe('torchrec').why_not or '--without-torchrec'}.\n")
+    cases = list_cases(options.case)
+    with ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:
+        map_cases = pool.map if options.jobs > 1 else map
+        for case, row in zip(cases, map_cases(partial(run_case, options=options), cases), strict=True):
+            rows[case.name] = row
+            print(f"{case.name}: {row[SOON]} ms", file=sys.stderr, flush=True)
+    text = "\n".join([*format_table(rows), *sum_up(rows, *options.effort)])
+    print(text)
+    if options.write:
+        command = shlex.join(["python", "benchmarks/planner.py", *sys.argv[1:]])
+        page = _README.read_text(encoding="utf-8")
+        _README.write_text(_BLOCK.sub(lambda _: f"$ {command}\n{text}\n", page), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -16,16 +16,14 @@ from time import process_time
 
 import numpy as np
 from numpy.typing import NDArray
-from planner_cases import Question, questions, tables_of
+from planner import MEMORY, Case, list_cases
 from scipy.optimize import nnls
 
 from perfmodel import effort
 from perfmodel.effort import Work
-from perfmodel.engine.cost import Evaluator
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.terminal import table
 
-MACHINE, _MEMORY = "h100-sxm-ib", 0.85
 CASES = [f"{name} 128 training" for name in ("t180", "t200", "t510", "t7", "distinct-100", "distinct-1000")]
 CASES += [f"{name} 64 training" for name in ("mlperf", "t180", "t510")]
 CASES += [f"distinct-{count} forward" for count in (400, 700, 1000)]
@@ -45,12 +43,11 @@ class Recorded(Work):
         super().add(float(unit_ns.sum()), count)
 
 
-def searched(question: Question, effort_s: float) -> tuple[Recorded, float]:
+def run_search(case: Case, effort_s: float) -> tuple[Recorded, float]:
     """What a search counted, and its CPU time [s]."""
-    how = {"training": question.training, "optimizer": "rowwise-adagrad" if question.training else "none"}
-    evaluator = Evaluator.on(MACHINE, tables_of(question.model), question.batch, question.gpus, **how)
+    evaluator = case.build_evaluator()
     evaluator.work = Recorded()
-    limit_bytes = _MEMORY * evaluator.setting.machine.value("hbm_bytes")
+    limit_bytes = MEMORY * evaluator.setting.machine.value("hbm_bytes")
     began = process_time()
     Search(evaluator, limit_bytes, effort_s=effort_s).run()
     return evaluator.work, process_time() - began
@@ -65,9 +62,9 @@ def main() -> None:
     now = np.array(list(UNITS.values()))
     for name, vector in zip(UNITS, np.diag(now), strict=True):
         setattr(effort, name, vector)
-    cases = questions(None, None, None, None, options.case)
-    searched(cases[0], min(options.effort))  # imports what searches need
-    ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in cases for e in options.effort]
+    cases = list_cases(options.case)
+    run_search(cases[0], min(options.effort))  # imports what searches need
+    ran = [(f"{q.name}, {e:g}", *run_search(q, e)) for q in cases for e in options.effort]
     cpu_s = np.array([seconds for _, _, seconds in ran])
     share = np.array([work.of for _, work, _ in ran]) * 1e-9 / cpu_s[:, np.newaxis]
     fitted, _ = nnls(share, np.ones(len(ran)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import faults
 import pytest
-from fault_inputs import Reader
+from fault_files import Reader
 from oracles import environment
 
 from calibrate.running.journal import Journal, PointState

@@ -217,7 +217,7 @@ def test_shards_of_alike_tables_add_up_to_the_pass(kind: str, name: str) -> None
 
 def test_its_planner_plans_with_our_times() -> None:
     """Its plan, rated by us, is what it says: our cost of the plan with its sharding types."""
-    from planner import Loose, placement_of
+    from planner import Loose, find_placement
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.planner import EmbeddingShardingPlanner
     from torchrec.distributed.planner.types import ParameterConstraints
@@ -245,7 +245,7 @@ def test_its_planner_plans_with_our_times() -> None:
     found = planner.plan(module, [EmbeddingBagCollectionSharder()]).plan[""]
     tables = PlanTables.of(TableSet("x", tuple(Table(name, 200_000, 64, 4.0) for name in names)))
     chosen = [found[name] for name in names]
-    placements = [placement_of({"type": e.sharding_type, "ranks": e.ranks}, gpus, 8) for e in chosen]
+    placements = [find_placement({"type": e.sharding_type, "ranks": e.ranks}, gpus, 8) for e in chosen]
     evaluator = Evaluator.on(
         *("h100-sxm-ib", tables, batch, gpus),
         **{"training": True, "optimizer": "rowwise-adagrad"},

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cli_calls import planned
 from oracles.plans import exact
-from planner_greedy import per_byte
+from planner_baselines import plan_per_byte
 from searches import draw_tables, equal_tables, tables_of
 
 from perfmodel import effort
@@ -104,7 +104,7 @@ def test_a_search_without_time_is_no_worse_than_what_people_write(model: str, tr
     for gpus in GPUS[training]:
         samples = MORE_SAMPLES.get((model, gpus), 1024)
         evaluator = Evaluator.on(MACHINE, tables, samples, gpus, training=training)
-        opponent = per_byte(evaluator, LIMIT)
+        opponent = plan_per_byte(evaluator, LIMIT)
         if opponent is None:  # memory is nearly full
             continue
         compared = True

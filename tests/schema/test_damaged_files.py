@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_calls import called
-from fault_damages import damaged, failures, limited, tried
-from fault_inputs import Reader, all_readers
+from fault_files import Reader, all_readers, damaged, failures, limited, tried
 
 READERS = all_readers()
 TRIES = 500

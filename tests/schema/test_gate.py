@@ -15,8 +15,7 @@ from types import FrameType
 
 import pytest
 from cli_calls import called
-from fault_damages import limited
-from fault_inputs import all_readers
+from fault_files import all_readers, limited
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema import gate
@@ -166,7 +165,7 @@ def test_every_reader_is_in_the_registry(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     left = {function for path, function in asking - ran if function not in SHIPPED}
-    assert not left, f"readers that benchmarks/fault_inputs.py does not try: {sorted(left)}"
+    assert not left, f"readers that benchmarks/fault_files.py does not try: {sorted(left)}"
     assert len(READERS) == len(all_readers()), "two readers of one name"
 
 
