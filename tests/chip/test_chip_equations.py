@@ -16,17 +16,14 @@ def test_gathered_rows_wait_for_the_first_and_then_come_in_waves() -> None:
     """1 µs a row, two under way: 0.5 µs each; 100 GB/s: a row of 500 bytes in 5 ns."""
     time_s = eq.gm_time(array(0, 1, 2, 1000), 500, array(1e-6), 1e-6, 2, 100e9, 0)
     assert time_s == pytest.approx([0, 1e-6, 1.005e-6, 500e-6])
-    one_by_one = eq.gm_time(array(1000), 500, array(1e-6), 1e-6, 1, 100e9, 0)
-    assert one_by_one == pytest.approx([1000e-6])
-    many = eq.gm_time(array(1001), 500, array(1e-6), 1e-6, 1e9, 100e9, 0)
-    assert many == pytest.approx([6e-6])
-    requested = eq.gm_time(array(1001), 500, array(1e-6), 1e-6, 1e9, 100e9, 20e-9)
-    assert requested == pytest.approx([21e-6])
-
-
-def test_rows_in_the_local_buffer_take_their_bytes_or_their_requests() -> None:
-    assert eq.l1_time(array(0, 1000), 500, 50e9, 0) == pytest.approx([0, 10e-6])
-    assert eq.l1_time(array(1000), 500, 50e9, 20e-9) == pytest.approx([20e-6])
+    for rows, waves, request_s, want in (
+        (1000, 1, 0, 1000e-6),
+        (1001, 1e9, 0, 6e-6),
+        (1001, 1e9, 20e-9, 21e-6),
+    ):
+        assert eq.gm_time(array(rows), 500, array(1e-6), 1e-6, waves, 100e9, request_s) == pytest.approx(
+            [want]
+        )
 
 
 def test_a_streamed_table_is_copied_and_looked_up_in_turn() -> None:
@@ -44,6 +41,8 @@ def test_a_streamed_table_is_copied_and_looked_up_in_turn() -> None:
 
 
 def test_a_resident_table_streams_inside_the_core_or_is_read_in_place() -> None:
+    assert eq.l1_time(array(0, 1000), 500, 50e9, 0) == pytest.approx([0, 10e-6])
+    assert eq.l1_time(array(1000), 500, 50e9, 20e-9) == pytest.approx([20e-6]), "requests, not bytes"
     arguments = array(1e6), array(1000), 400, array(10)
     inside = eq.l1_ub_time(*arguments, array(0), 200e9, 100e9)
     assert inside == pytest.approx([5e-6 + 0.4e-6])

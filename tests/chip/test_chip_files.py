@@ -27,20 +27,11 @@ def test_shipped_chips_have_every_value_with_a_source(name: str) -> None:
 
 
 def test_gpus_are_those_of_the_machines() -> None:
-    for chip, machine in (
-        ("h100-sxm", "h100-sxm-ib"),
-        ("h200-sxm", "h200-sxm-ib"),
-        ("a100-sxm", "a100-sxm-ib"),
-    ):
-        for key, other in (
-            ("cores", "sm_count"),
-            ("gm_bytes_per_s", "hbm_bytes_per_s"),
-            ("gm_size_bytes", "hbm_bytes"),
-            ("cache_bytes", "l2_bytes"),
-            ("cache_bytes_per_s", "l2_bytes_per_s"),
-            ("access_bytes", "sector_bytes"),
-        ):
-            assert load_chip(chip).value(key) == load_machine(machine).value(other)
+    keys = {"cores": "sm_count", "gm_bytes_per_s": "hbm_bytes_per_s", "gm_size_bytes": "hbm_bytes"}
+    keys |= {"cache_bytes": "l2_bytes", "cache_bytes_per_s": "l2_bytes_per_s", "access_bytes": "sector_bytes"}
+    for chip in ("h100-sxm", "h200-sxm", "a100-sxm"):
+        for key, other in keys.items():
+            assert load_chip(chip).value(key) == load_machine(f"{chip}-ib").value(other)
 
 
 def test_chips_are_listed_and_shown(cli: Any, tmp_path: Path) -> None:
@@ -53,19 +44,9 @@ def test_chips_are_listed_and_shown(cli: Any, tmp_path: Path) -> None:
     mine.write_text(cli("show", "chips", "h100-sxm", "--toml").out, encoding="utf-8")
     assert load_chip(mine) == load_chip("h100-sxm")
     mine.write_text('name = "mine"\n', encoding="utf-8")
-    assert "perfmodel show chips ascend-910 --toml" in cli("show", "chips", str(mine)).err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["ascend"], "did you mean ascend-910"),
-        (["--toml"], "perfmodel show chips ascend-910 --toml"),
-    ],
-)
-def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
-    outcome = cli("show", "chips", *words)
-    assert outcome.code == 2 and said in outcome.err
+    for word in (str(mine), "--toml"):
+        refused = cli("show", "chips", word)
+        assert refused.code == 2 and "perfmodel show chips ascend-910 --toml" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -74,7 +55,6 @@ def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
         ({"cores": 0}, "must be more than 0"),
         ({"cores": 1e5}, "must be from 1 to 4 096, not 100 000"),
         ({"cores": 2.5}, "must be a whole number"),
-        ({"kores": 4}, "did you mean cores"),
         ({"cache_latency_s": 1e-6}, "answers no later than what it spares"),
         ({"core_bytes_per_s": 1e-300}, "must be from 1 kB/s to 1 EB/s"),
         ({"local_bytes": -1}, "must be from 1 B to 1 EB, not -1 B"),
@@ -95,7 +75,6 @@ def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -
         ("[buffers]", "[bufers]", "buffers: is missing"),
         ("persist = true", "persist = 1", "buffers.persist"),
         ("value = 32\n", "", "values.cores.value: is missing"),
-        ("name = ", 'overrides = ["cores"]\nname = ', "overrides: is not a field"),
     ],
 )
 def test_wrong_files_are_refused_with_their_field(tmp_path: Path, old: str, new: str, said: str) -> None:

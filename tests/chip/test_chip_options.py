@@ -14,7 +14,7 @@ from perfmodel.chip.plan import place_tables
 from perfmodel.engine.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.machine import load_chip
-from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
+from perfmodel.schema.workload import Table, TableSet, parse_distribution
 
 
 def table(chip: str = "ascend-910", ids: str = "uniform", batch: int = 1024, **shape: Any) -> TableOnChip:
@@ -25,27 +25,16 @@ def table(chip: str = "ascend-910", ids: str = "uniform", batch: int = 1024, **s
 
 def cut(of: TableOnChip, way: int, slices: int = 1, parts: int = 1, kept: float = 0) -> LookUpOptions:
     """The option of a table that is cut so."""
-    none = np.zeros(1)
-    cuts = LookUpOptions(
-        np.array([way]), np.array([slices]), np.array([parts]), np.array([float(kept)]), *[none] * 4
-    )
-    return of.price(cuts)
+    cuts = (np.array([value]) for value in (way, slices, parts, float(kept)))
+    return of.price(LookUpOptions(*cuts, *[np.zeros(1)] * 4))
 
 
-# ---- ids that are replayed --------------------------------------------------------------------------------
-
-
-def draws(law: Distribution, rows: int, number: int, seed: int) -> np.ndarray:
-    """Rows that look-ups ask for, numbered from the hottest one."""
-    p = np.arange(1, rows + 1) ** -law.skew
-    return np.random.default_rng(seed).choice(rows, number, p=p / p.sum())
-
-
-def misses_of(ids: np.ndarray, held: int) -> int:
+def replay(skew: float, rows: int, number: int, held: int, seed: int) -> int:
     """Misses of a buffer that keeps the ``held`` rows that were asked for last."""
+    p = np.arange(1, rows + 1) ** -skew
     buffer: OrderedDict[int, None] = OrderedDict()
     misses = 0
-    for row in ids.tolist():
+    for row in np.random.default_rng(seed).choice(rows, number, p=p / p.sum()).tolist():
         misses += row not in buffer
         buffer[row] = None
         buffer.move_to_end(row)
@@ -63,24 +52,19 @@ def test_rows_past_a_cache_of_a_core_are_those_of_a_replay(ids: str, rows: int, 
     number = 4096 // slices * 8
     share, _ = asked.count_past_core(np.array([float(number)]))
     held = int(asked.chip.value("core_cache_bytes") / asked.row)
-    law = parse_distribution(ids)
-    replayed = [misses_of(draws(law, rows, number, seed), held) / number for seed in range(3)]
+    skew = parse_distribution(ids).skew
+    replayed = [replay(skew, rows, number, held, seed) / number for seed in range(3)]
     assert share[0] == pytest.approx(np.mean(replayed), rel=0.03)
 
 
-# ---- one H200 ---------------------------------------------------------------------------------------------
-
-MEASURED = [
-    json.loads(line)
-    for line in data_path("measurements", "kernels/h200-one_core.jsonl").read_text().splitlines()
-]
+ONE_CORE = data_path("measurements", "kernels/h200-one_core.jsonl").read_text().splitlines()
 
 
 @pytest.mark.parametrize("ids", ["uniform", "one row"])
 @pytest.mark.parametrize(("way", "name"), [(GM, "GM"), (L1, "L1"), (GM_UB, "GM-UB")])
 def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None:
     """26 tables, every core has 31 of 4096 bags of each; in L1 tables that do not fit are gathered."""
-    run = next(line for line in MEASURED if (line["ids"], line["plan"]) == (ids, name))
+    run = next(line for line in map(json.loads, ONE_CORE) if (line["ids"], line["plan"]) == (ids, name))
     rows = enumerate(run["tables"])
     tables = [Table(name=f"t{k}", rows=int(m), dim=int(d), pooling=pool) for k, (m, d, pool) in rows]
     laws = parse_distribution("one-row" if ids == "one row" else ids)
@@ -92,9 +76,6 @@ def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None
         used = way if ways[number] == way else GM
         time_s += float(cut(asked, used, 132, kept=asked.rows * (used == L1)).piece_ps[0]) * 1e-12
     assert time_s == pytest.approx(run["time_s"], rel=0.25)
-
-
-# ---- what options may not do ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", [GM_UB, L1_UB, L1])
