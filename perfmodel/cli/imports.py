@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,7 +24,7 @@ from perfmodel.cli.output import (
 )
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.question.measured import ImportOptions
+from perfmodel.question.measured import ImportOptions, LogOptions
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
@@ -50,14 +51,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
             raise refuse_ending(out, "a calibration")
         check_target(out, force=options.force)
         check_target(samples_path, force=options.force)
-    result = import_logs(
-        options.logs,
-        gpus_per_node=options.gpus_per_node,
-        op=options.op,
-        clock=options.clock,
-        gpus=options.gpus,
-        library_version=options.library_version,
-    )
+    result = read_logs(options.logs, options)
     machine = _find_machine(options.machine, result.stack.gpu)
     result.samples["machine"] = machine.name
     warn_all([*list_unread(result.unread), *result.warnings])
@@ -80,6 +74,13 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
         },
         lambda: f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}",
     )
+
+
+def read_logs(paths: list[Path], options: LogOptions, *, overruled: bool = False) -> ImportResult:
+    """The samples of logs, with what was typed for logs that do not say it. overruled  of ``import_logs``"""
+    names = "gpus_per_node", "op", "clock", "gpus", "library_version"
+    typed = {name: getattr(options, name) for name in names}
+    return import_logs(paths, **typed, overruled=overruled)
 
 
 def _find_machine(name: str | None, gpu: str) -> Machine:

@@ -13,46 +13,47 @@ def rank_version(version: str) -> tuple[int, ...]:
     return tuple(int(piece) if piece.isdigit() else 0 for piece in version.replace("-", ".").split("."))
 
 
-def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> Calibration:
+def choose_calibration(
+    machine: Machine, backend: Backend, clock: Clock | None, near_version: str | None = None
+) -> Calibration:
     """The calibration of the machine itself, else of the machine that its file is ``like``.
 
     The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
+    near_version  of a log, "" where it names none: the machine's own calibration of the nearest version
+                  comes first, and one of another clock will do
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
     matching, seen, like = list_matching(machine.name, backend, clock), {machine.name}, machine.links.like
+    if near_version is not None and not matching:
+        matching, clock = list_matching(machine.name, backend), None
     while not matching and like not in seen and like in list_machines():
         seen.add(like)
         lender = load_machine(like)
         library = lender.ring_backend if backend is machine.ring_backend else backend
         matching, like = list_matching(lender.name, library, clock), lender.links.like
+    if matching and near_version and matching[0].machine == machine.name:
+        place = _number_version(near_version)
+        return min(matching, key=lambda item: abs(place - _number_version(item.library_version)))
     if matching:
         return matching[0]
+    advice = "measure it (perfmodel calibrate) and use --calibration latest."
+    if near_version is not None:
+        advice = "give another --machine, or a --calibration."
+    elif backend in LAW_BACKENDS:
+        advice = f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
+        advice += "perfmodel import LOG…"
     request = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
         f"nothing of any evidence class for {request} on {machine.name}; "
         f"calibrations: {', '.join(list_calibrations(machine.name)) or 'none'}.",
-        f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
-        "perfmodel import LOG…"
-        if backend in LAW_BACKENDS
-        else "measure it (perfmodel calibrate) and use --calibration latest.",
+        advice,
     )
 
 
-def choose_nearest(machine: Machine, backend: Backend, clock: Clock, version: str) -> Calibration:
-    """The calibration of this clock, if there is one, and of the version nearest to ``version``.
-
-    Limits: version "" or a machine without its own -> ``choose_calibration``
-    """
-    matching = list_matching(machine.name, backend, clock) or list_matching(machine.name, backend)
-    if not matching or not version:
-        usable = clock if matching and matching[0].clock is clock else None
-        return choose_calibration(machine, backend, usable)
-
-    def place(version: str) -> int:  # near versions are near numbers: 2.29.2 is 229 02, 2.9 is 209 00
-        major, minor, patch = (*rank_version(version), 0, 0)[:3]
-        return (major * 100 + minor) * 100 + patch
-
-    return min(matching, key=lambda item: abs(place(item.library_version) - place(version)))
+def _number_version(version: str) -> int:
+    """A version as a number to which near versions are near: 2.29.2 is 229 02, 2.9 is 209 00."""
+    major, minor, patch = (*rank_version(version), 0, 0)[:3]
+    return (major * 100 + minor) * 100 + patch
 
 
 def list_matching(machine: str, backend: Backend, clock: Clock | None = None) -> list[Calibration]:

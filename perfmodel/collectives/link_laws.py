@@ -112,14 +112,15 @@ def compute_law_time(
     collective: str,
     group: Group,
     payload_bytes: Floats = GRID_BYTES,
+    algorithm: str = "",
 ) -> Floats:
     """Time of a collective by a fitted law on a machine's links [s], at each size.
 
-    measured_on  the machine that the law was fitted on
+    measured_on  the machine that the law was fitted on;  algorithm  as of ``LinkLaw.time_at``
     Limits: small messages -> other links change the steps alone;  large -> the rates alone
     """
     unknowns, steps = scale_unknowns(law, machine, measured_on), step_constants(machine, load_priors())
-    return LINK_LAWS[law.law].time_at(unknowns, steps, collective, group, payload_bytes)
+    return LINK_LAWS[law.law].time_at(unknowns, steps, collective, group, payload_bytes, algorithm)
 
 
 def find_rate_shares(law: Law, machine: Machine, collective: str, group: Group) -> dict[str, Floats]:

@@ -5,6 +5,7 @@ Both are made of equations that explain themselves (``recording``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -271,21 +272,19 @@ def list_candidates(
 ) -> tuple[Candidate, ...]:
     """The candidates of a group of ranks, one per (algorithm, protocol), in the order of NCCL's table.
 
-    algorithm  "ring" or "tree": the only algorithm that NCCL_ALGO allows;  "" allows all
+    algorithm  pattern of the names that are allowed: "ring" as by NCCL_ALGO, " LL$" as by NCCL_PROTO; "": all
     Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank per node)
     Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees, and
             NVLS where the switch has it
     """
     arguments = (u, nccl, collective, group)
-    rings = [build_ring(*arguments, protocol) for protocol in PROTOCOLS]
-    if algorithm == "ring":
-        return tuple(rings)
+    candidates = [build_ring(*arguments, protocol) for protocol in PROTOCOLS]
     if collective == "all_reduce":
-        trees = [build_tree(*arguments, protocol) for protocol in PROTOCOLS]
-        switch = [build_nvls(*arguments)] if nccl.has_nvls else []
-        return tuple(trees) if algorithm == "tree" else (*rings, *trees, *switch)
-    alone = group.domains == group.gpus and group.gpus > 1
-    return (*rings, build_pat(*arguments)) if alone and collective != "broadcast" else tuple(rings)
+        candidates += [build_tree(*arguments, protocol) for protocol in PROTOCOLS]
+        candidates += [build_nvls(*arguments)] if nccl.has_nvls else []
+    elif collective != "broadcast" and 1 < group.gpus == group.domains:
+        candidates.append(build_pat(*arguments))
+    return tuple(candidate for candidate in candidates if re.search(algorithm, candidate.name))
 
 
 def choose_candidates(
@@ -379,7 +378,7 @@ class LinkLaw:
         """Time as a function of the unknowns' logarithms, which keep unknowns positive and errors relative.
 
         logs       one set of unknowns, or one set per row; then the times have one row per set [s]
-        algorithm  "ring" or "tree": the only algorithm that the ring and tree law may choose; "" any
+        algorithm  pattern of what the ring and tree law may choose (``list_candidates``); "": all
         """
         only = (algorithm,) if algorithm else ()
         values: Unknowns

@@ -2,78 +2,61 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.derivation import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_BYTES, scale_unknowns, step_constants
+from perfmodel.collectives.library import Timing
+from perfmodel.collectives.link_laws import GRID_BYTES, compute_law_time
 from perfmodel.collectives.time_tables import compute_least_times
-from perfmodel.model.collectives import compute_bus_factor
-from perfmodel.model.laws import LINK_LAWS, choose_candidates, compute_ring_tree_time
+from perfmodel.fit.build import select_usable
 from perfmodel.model.unknowns import Group
-from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Evidence
-from perfmodel.schema.priors import load_priors
+from perfmodel.schema.evidence import PER_PEER, Evidence
+from perfmodel.schema.machine import Machine
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
 
 Z95 = 1.96
 LATENCY_SHARE = 0.5
 """Share of latency in an expected time above which a size says nothing about the rate of its links."""
+_WRONG, _ALONE = ("wrong", "unread-check"), "single-process"
+"""Flags of rows whose #wrong is not 0, or no number, and of a process that launched all ranks."""
+_NO_NVLS = "^(?!NVLS$)"
 _ROUNDING = 1e-3  # by which a time at the end of a band may leave it, as where the speed of light cuts it
-_KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
+_KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype"]
 
 
-class Stretch(NamedTuple):
-    """Consecutive sizes outside the band on one side; ``ratios`` are measured over expected times."""
-
-    slow: bool
-    from_bytes: float
-    to_bytes: float
-    ratios: tuple[float, ...]
-
-    @property
-    def ratio(self) -> float:
-        """Median of the ratios."""
-        return float(np.median(self.ratios))
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Series:
     """A collective on a group of ranks at several sizes, ascending, with the times that are expected.
 
-    log       name of the log;  said  lines of NCCL in it;  model  gives the expected times
-    time_s    measured medians;  expected_s, low_s, high_s  of a normal cluster, with its 95 % band
-    latency   share of the expected time that no faster link shortens [-]
-    evidence  for the expected time at the median size;  judged  sizes whose times can be compared
-    datatype  as in the log;  in_place  whether send and receive buffer are one
+    log, said  name of the log, lines of NCCL in it;  datatype  as in the log;  time_s  measured medians
+    model      gives the times of a normal cluster (``normal``);  judged  sizes whose times can be compared
+    wrong_bytes  sizes at which received data were wrong, or nobody can say [bytes]
     """
 
     log: str
-    said: str
     collective: str
     gpus: int
     gpus_per_node: int
     datatype: str
-    in_place: bool
-    model: CollectiveModel
+    said: str
     payload_bytes: Floats
     time_s: Floats
-    expected_s: Floats
-    low_s: Floats
-    high_s: Floats
-    latency: Floats
-    evidence: str
+    model: CollectiveModel
+    normal: Timing
     judged: Bools
+    wrong_bytes: Floats
 
     @property
     def nodes(self) -> int:
@@ -85,107 +68,87 @@ class Series:
         """How its ranks are distributed over scale-up domains."""
         return Group.of(self.gpus, self.model.machine.domain_gpus_of(self.gpus_per_node))
 
+    @property
+    def evidence(self) -> str:
+        """Evidence for the expected time at the median size."""
+        return str(Evidence.from_rank(int(np.median(self.normal.evidence))))
+
+    @property
+    def ratios(self) -> Floats:
+        """Measured over expected time of each size [-]."""
+        return np.asarray(self.time_s / self.normal.time_s)
+
     def deviations(self, expected_s: Floats, least_log_sd: float = 0.0) -> Floats:
         """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0.
 
         least_log_sd  of a hypothesis, which a law predicts where nothing like it was measured
         """
-        off = np.log(self.time_s / expected_s)
-        widths = np.log(np.where(off > 0, self.high_s / self.expected_s, self.expected_s / self.low_s))
+        off, normal = np.log(self.time_s / expected_s), self.normal
+        widths = np.log(np.where(off > 0, normal.high_s / normal.time_s, normal.time_s / normal.low_s))
         return np.asarray(off / np.maximum((widths + _ROUNDING) / Z95, least_log_sd))
 
     @cached_property
-    def side(self) -> npt.NDArray[np.int64]:
+    def side(self) -> Places:
         """For each size 1 if it is above the band, -1 below, 0 inside or not judged."""
-        z = self.deviations(self.expected_s)
+        z = self.deviations(self.normal.time_s)
         return np.where(self.judged & (np.abs(z) > Z95), np.sign(z), 0).astype(np.int64)
 
     @cached_property
-    def stretches(self) -> tuple[Stretch, ...]:
-        """Ranges of sizes whose times are outside the band on one side, at two sizes at least.
+    def stretches(self) -> list[Places]:
+        """Places of consecutive sizes outside the band on one side: two sizes at least.
 
-        A single size inside the band does not end a range. A single size outside may be a first call or
+        A single size inside the band does not end a stretch. A single size outside may be a first call or
         noise, so it is none; only the largest size is one by itself, if it is off by twice the band's width.
         """
-        sizes, ratios, places = self.payload_bytes, self.time_s / self.expected_s, np.flatnonzero(self.side)
-        far = abs(float(self.deviations(self.expected_s)[-1])) > 2 * Z95
+        places, last = np.flatnonzero(self.side), self.side.size - 1
+        far = abs(float(self.deviations(self.normal.time_s)[-1])) > 2 * Z95
         ends = np.flatnonzero((np.diff(self.side[places]) != 0) | (np.diff(places) > 2)) + 1
-        return tuple(
-            Stretch(bool(ratios[run[0]] > 1), sizes[run[0]], sizes[run[-1]], tuple(ratios[run].tolist()))
-            for run in np.split(places, ends)
-            if run.size > 1 or (run.size and sizes[run[0]] == sizes[-1] and far)
-        )
+        runs = np.split(places, ends)
+        return [run for run in runs if run.size > 1 or (run.size and run[0] == last and far)]
+
+    def find_outside(self, *sides: int) -> Bools:
+        """Mask of the sizes in its stretches, above (1) or below the band (-1)."""
+        within = np.isin(np.arange(self.side.size), np.concatenate([np.empty(0), *self.stretches]))
+        return np.asarray(within & np.isin(self.side, sides))
 
     @property
-    def outside(self) -> Bools:
-        """Mask of the sizes that are outside the band within its stretches."""
-        mask, sizes = np.zeros(self.side.size, bool), self.payload_bytes
-        for stretch in self.stretches:
-            mask |= (stretch.from_bytes <= sizes) & (sizes <= stretch.to_bytes)
-        return np.asarray(mask & (self.side != 0))
+    def slow(self) -> bool:
+        """Whether a stretch of its sizes is above the band."""
+        return bool(self.find_outside(1).any())
 
     @cached_property
     def impossible(self) -> bool:
         """Whether sizes below the band are faster than the datasheet's rates of the links allow."""
         light_s = compute_least_times(self.model.machine, self.collective, self.group)
         least_s = self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / light_s)
-        return bool(np.any((self.time_s < least_s)[self.outside]))
+        return bool(np.any((self.time_s < least_s)[self.find_outside(1, -1)]))
 
     @property
     def verdict(self) -> str:
-        """The verdict in words: normal, slow, fast, slow and fast, impossible, or not judged."""
-        sides = {stretch.slow for stretch in self.stretches}
-        words = [word for word, slow in (("slow", True), ("fast", False)) if slow in sides]
+        """In words: wrong results, impossible, slow, fast, slow and fast, normal, or not judged."""
+        if self.wrong_bytes.size:
+            return "wrong results"
+        words = [word for word, side in (("slow", 1), ("fast", -1)) if self.find_outside(side).any()]
         inside = "normal" if self.judged.any() else "not judged"
         return "impossible" if self.impossible else " and ".join(words) or inside
 
     @property
     def abnormal(self) -> bool:
-        """Whether it is slow, or impossible: a cluster that is faster than its peers is not abnormal."""
-        return self.impossible or any(stretch.slow for stretch in self.stretches)
+        """Whether it is slow, impossible or wrong: faster than its peers is not abnormal."""
+        return self.verdict not in ("normal", "fast", "not judged")
 
-    def compute_busbw(self, time_s: Floats) -> Floats:
-        """Bus bandwidth, as nccl-tests prints it, if its sizes take these times [bytes/s]."""
-        return np.asarray(self.payload_bytes / time_s * compute_bus_factor(self.collective, self.gpus))
+    def predict_ratio(self, machine: Machine, algorithm: str = "") -> Floats | None:
+        """The law's times on a machine, or with the algorithms of a pattern, over those without [-].
 
-    def compare_algorithms(self, allowed: str) -> Floats | None:
-        """Times with the algorithms and protocols of a pattern, over times with all of them [-].
-
-        Limits: a collective without such a choice, no name allowed, or all -> None
+        Limits: no law, a pattern where there is no choice or that changes no time -> None
         """
-        machine, law = self.model.machine, self.model.calibration.law(self.collective)
-        if law is None or LINK_LAWS[law.law].time is not compute_ring_tree_time:
+        law, here = self.model.calibration.law(self.collective), self.model.machine
+        if law is None or (algorithm and law.law != "ring_tree"):
             return None
-        logs = scale_unknowns(law, machine, Calibrated.of(machine, self.model.calibration).machine)
-        unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
-        question = step_constants(machine, load_priors()), self.collective, self.group, self.payload_bytes
-        choice = choose_candidates(unknowns, *question)
-        names = [bool(re.search(allowed, candidate.name)) for candidate in choice.candidates]
-        if all(names) or not any(names):
-            return None
-        times = np.array([time for time, use in zip(choice.times_s, names, strict=True) if use])
-        return np.asarray(np.min(times, axis=0) / choice.time_s)
-
-
-class WrongResults(NamedTuple):
-    """Sizes of a collective whose received data were wrong, or whose ``#wrong`` is no number (flag)."""
-
-    flag: str
-    log: str
-    collective: str
-    gpus: int
-    payload_bytes: list[int]
-
-
-def find_wrong_results(samples: pd.DataFrame) -> list[WrongResults]:
-    """The wrong results of a log, by collective and number of ranks. Limits: none -> []"""
-    rows = samples[samples["flag"].isin(["wrong", "unread-check"])]
-    wrong = []
-    for key, group in rows.groupby(["flag", "source_id", "collective", "gpus"], sort=False):
-        flag, log, collective, gpus = map(str, key)
-        sizes = sorted(set(group["payload_bytes"].astype(int).tolist()))
-        wrong.append(WrongResults(flag, log, collective, int(gpus), sizes))
-    return wrong
+        measured_on = Calibrated.of(here, self.model.calibration).machine
+        question = measured_on, self.collective, self.group, self.payload_bytes
+        ratio = compute_law_time(law, machine, *question, algorithm) / compute_law_time(law, here, *question)
+        return None if algorithm and (ratio == 1).all() else np.asarray(ratio)
 
 
 def build_series(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:
@@ -195,38 +158,24 @@ def build_series(samples: pd.DataFrame, model: CollectiveModel, said: str, same_
     same_clock  whether the expected times were measured in the same way; if not, sizes whose time is mostly
                 latency are not judged
     A sum of integers takes longer, because the switch (NVLS) does not add them.
-    Limits: an operation that no law knows, wrong results, less than a byte for each peer -> left out
+    Limits: samples that no fit would use (``select_usable``), less than a byte for each peer -> left out
     """
-    usable = samples["collective"].isin(COLLECTIVES) & (samples["flag"] == "ok")
-    usable &= (samples["payload_bytes"] >= samples["gpus"]) | ~samples["collective"].isin(PER_PEER)
-    curves = []
-    for key, rows in samples[usable].groupby(_KEY, sort=False):
-        log, collective, _, gpus, per_node, datatype, in_place = map(str, key)
+    bad, curves = samples[samples["flag"].isin(_WRONG)].groupby(["source_id", "collective", "gpus"]), []
+    wrong = {key: np.unique(rows["payload_bytes"]) for key, rows in bad}
+    usable = select_usable(samples.replace({"flag": dict.fromkeys([*_WRONG, _ALONE], "ok")}))
+    usable = usable[(usable["payload_bytes"] >= usable["gpus"]) | ~usable["collective"].isin(PER_PEER)]
+    for key, rows in usable.groupby(_KEY, sort=False):
+        log, collective, _, gpus, per_node, datatype = map(str, key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
-        sizes = medians.index.to_numpy(float)
-        timing = model.estimate(collective, sizes, int(gpus), int(per_node))
-        latency = timing.floor_s / timing.time_s
-        series = Series(
-            log=log,
-            said=said,
-            collective=collective,
-            gpus=int(gpus),
-            gpus_per_node=int(per_node),
-            datatype=datatype,
-            in_place=in_place == "True",
-            model=model,
-            payload_bytes=sizes,
-            time_s=medians.to_numpy(float),
-            expected_s=timing.time_s,
-            low_s=timing.low_s,
-            high_s=timing.high_s,
-            latency=latency,
-            evidence=str(Evidence.from_rank(int(np.median(timing.evidence)))),
-            judged=(latency < LATENCY_SHARE) | same_clock,
-        )
-        slower = series.compare_algorithms("^(?!NVLS$)") if "int" in datatype else None
+        sizes, times = medians.index.to_numpy(float), medians.to_numpy(float)
+        normal = model.estimate(collective, sizes, int(gpus), int(per_node))
+        judged = (normal.floor_s / normal.time_s < LATENCY_SHARE) | same_clock
+        whose = log, collective, int(gpus), int(per_node), datatype, said
+        damaged = wrong.get((log, collective, int(gpus)), np.empty(0))
+        series = Series(*whose, sizes, times, model, normal, judged, damaged)
+        slower = series.predict_ratio(model.machine, _NO_NVLS) if "int" in datatype else None
         if slower is not None:
-            longer = np.maximum(slower, 1)
-            series = replace(series, expected_s=series.expected_s * longer, high_s=series.high_s * longer)
+            longer = {name: getattr(normal, name) * np.maximum(slower, 1) for name in ("time_s", "high_s")}
+            series = replace(series, normal=replace(normal, **longer))
         curves.append(series)
     return curves
