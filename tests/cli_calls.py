@@ -35,7 +35,7 @@ def called(*words: str) -> Outcome:
     """Exit code, stdout and stderr of a command."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([word for word in words if word != "-v"], verbose="-v" in words)
+        code = run([*words])
     return Outcome(code, out.getvalue(), err.getvalue())
 
 

@@ -235,7 +235,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs a command in this process."""
 
     def call(*words: str) -> Outcome:
-        code = run([word for word in words if word != "-v"], verbose="-v" in words)
+        code = run([*words])
         return Outcome(code, *capsys.readouterr())
 
     return call

@@ -25,7 +25,7 @@ import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 import perfmodel
-from perfmodel.cli import measuring, run, waiting_line
+from perfmodel.cli import calibrate, run, waiting_line
 from perfmodel.plan.in_python import TablePlan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ def test_command_succeeds(
     columns = 80 + 20 * (len(command) % 2)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(waiting_line, "_FIRST_S", 1e6)  # a slow machine says that it works
-    monkeypatch.setattr(measuring, "open_team", lambda _: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
+    monkeypatch.setattr(calibrate, "open_team", lambda *_: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
     shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
     words = shlex.split(command)
     code = run(words[1:])

@@ -27,9 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         listen(words)
         gc.set_threshold(_NEW_OBJECTS)
         atexit.register(gc.freeze)  # the process ends, so Python need not free what is left
-        from perfmodel.cli.running import run_words
-
-        code = run_words(words)
+        code = run(words)
     except KeyboardInterrupt:  # Ctrl-C while this program was being loaded or was exiting
         if sys.stderr is not None:
             sys.stderr.write("\nstopped.\n")
@@ -37,11 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Run a command and return its exit code; print every error on stderr.
-
-    arguments  its words without ``perfmodel``;  verbose  whether errors of the program have tracebacks
-    """
+def run(words: list[str]) -> int:
+    """Run a command and return its exit code; print every error on stderr. words  without ``perfmodel``"""
     from perfmodel.cli.running import run as run_command
 
-    return run_command(arguments, verbose=verbose)
+    return run_command(words)

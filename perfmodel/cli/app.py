@@ -28,15 +28,7 @@ stdout, warnings and progress to stderr. -v, anywhere on the line, shows all of 
 import's constants, and an error's traceback.
 """
 
-ON_CHIP = """One chip of many cores: which way to look up which table, and on which core?
-
-\b
-Examples
-  perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-
-perfmodel show chips lists the chips that are shipped.
-"""
-
+ON_CHIP = "One chip of many cores: which way to look up which table, and on which core?"
 
 COMMANDS = {
     "project": ("passes", "How much slower is it, and why?"),
@@ -60,6 +52,11 @@ _PLACES = {
     "chip plan": "cli.chip.plan",
     "explore": "explore.serve.explore",
     "import": "cli.imports.import_logs_of",
+}
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
 }
 
 
@@ -92,9 +89,10 @@ class LoadedCommand(TyperCommand):
         for option in self.asks.declared():
             if option.by_set:
                 sections["Values of --set"].append((option.name, option.words.help))
+            elif isinstance(option.words, Arg):
+                sections["Arguments"].append((option.flag, option.words.help))
             else:
-                title = "Arguments" if isinstance(option.words, Arg) else TURNS[option.turn]
-                sections[title].append(rows.get(option.name))
+                sections[TURNS[option.turn]].append(rows.get(option.name))
         if help_option := self.get_help_option(ctx):  # its name differs among versions of typer
             sections["Output"].append(help_option.get_help_record(ctx))
         for title, records in sections.items():
@@ -132,11 +130,11 @@ def build_command(path: str) -> TyperCommand:
             print_reply(path, answer, as_json=values["as_json"])
         return answer
 
-    options = [build_parameter(option) for option in question.declared() if not option.by_set]
     of_context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    run.__signature__ = inspect.Signature([of_context, *options])  # type: ignore[attr-defined]
-    run.__annotations__ = {option.name: option.annotation for option in (of_context, *options)}
-    program = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    options = [of_context, *(build_parameter(option) for option in question.declared() if not option.by_set)]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    program = typer.Typer(**_PLAIN)
     program.command(path.split()[-1], cls=LoadedCommand, help=inspect.getdoc(question))(run)
     loaded = typer.main.get_command(program)
     assert isinstance(loaded, LoadedCommand)
@@ -145,23 +143,20 @@ def build_command(path: str) -> TyperCommand:
 
 
 def build_parameter(option: Declared) -> inspect.Parameter:
-    """A declared option or argument, as a parameter of the function that typer reads."""
-    words = option.words
+    """A declared option or argument as a parameter that typer reads: a switch, a text or several texts."""
+    words, kind = option.words, str(option.kind)
     shown: Any
     if isinstance(words, Arg):
-        shown = typer.Argument(help=words.help, callback=option.check)
+        shown = typer.Argument(help=words.help, metavar=option.flag, callback=option.check)
     else:
-        limits = {} if words.read else {"min": words.end(words.minimum), "max": words.end(words.maximum)}
         name = words.flag or option.flag
-        shown = typer.Option(
-            name, help=words.help, metavar=words.metavar, callback=option.check, **limits  # type: ignore[arg-type]
-        )  # fmt: skip
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if option.required else option.default,
-        annotation=Annotated[option.kind, shown],
-    )
+        shown = typer.Option(name, help=words.help, metavar=words.metavar, callback=option.check)
+    text = bool if option.kind is bool else list[str] if "list" in kind else str
+    default = inspect.Parameter.empty if option.required else option.default
+    if type(default) is int:
+        default = str(default)  # as it would be typed
+    read = Annotated[text if option.required or text is bool else text | None, shown]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=read)
 
 
 def _print_version(wanted: bool) -> None:
@@ -176,7 +171,7 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and commit."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version (and commit)."),
     ] = False,
 ) -> None:
     """Options of the program itself; ``perfmodel.cli.running`` takes ``-v`` out of the words before."""
@@ -184,20 +179,13 @@ def _options(
 
 def build_program() -> TyperGroup:
     """The program, with the commands of ``COMMANDS`` and their groups."""
+    wide = {"max_content_width": 100}
     root = typer.Typer(
-        cls=CommandGroup,
-        callback=_options,
-        help=HELP,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        no_args_is_help=True,
-        context_settings={"max_content_width": 100},
+        cls=CommandGroup, callback=_options, help=HELP, no_args_is_help=True, context_settings=wide, **_PLAIN
     )
     program = typer.main.get_command(root)
     assert isinstance(program, TyperGroup)
     chip = CommandGroup(name="chip", help=ON_CHIP, no_args_is_help=True, rich_markup_mode=None)
-    chip.short_help = ON_CHIP.partition("\n")[0]
     for path in COMMANDS:
         group, _, name = path.partition(" ")
         program.add_command(chip if name else Unloaded(path), group)

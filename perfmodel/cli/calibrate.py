@@ -1,47 +1,107 @@
-"""``perfmodel calibrate``: reads the options; ``perfmodel.cli.measuring`` measures."""
+"""``perfmodel calibrate``: starts ranks, shows progress, writes the files, chooses the exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
 import typer
 
-from calibrate.planning.measurement_plan import Request
+from calibrate.machine.identity import Host, describe_host
+from calibrate.planning.durations import estimate_points_s
+from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.providers import CLOCKS
-from perfmodel.cli import measuring
+from calibrate.ranks.launch import LeaderMissingError, detect_launcher
+from calibrate.ranks.team import TeamRequest, open_team
+from calibrate.running.interfaces import RunOptions, RunOutcome, Team
+from calibrate.running.journal import Journal
+from calibrate.running.session import calibrate as measure
+from calibrate.running.session import list_open, name_folder
+from calibrate.running.stack import make_header
+from calibrate.running.stopping import Summary
 from perfmodel.cli.options import check_name, count_values, size_values, split_values
-from perfmodel.cli.output import CommandReply
+from perfmodel.cli.output import CommandReply, SaidError, emit, note, warn
+from perfmodel.cli.signals import STOPPED
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError
+from perfmodel.effort import tell
+from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.question.measured import CalibrateOptions
+from perfmodel.report.run import head_text, progress_text
+from perfmodel.report.run_result import list_warnings, outcome_text, state_words
+from perfmodel.report.terminal import terminal_columns
+from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock
-from perfmodel.units import parse_ratio, parse_time
+from perfmodel.schema.files import (
+    MACHINE_NAME,
+    invalid_fields,
+    runs_folder,
+    write_whole_bytes,
+    write_whole_text,
+)
+from perfmodel.schema.gate import read_bounded
+from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.runs import Point, RunHeader, Status
 
 DEVICES = ("auto", "cpu", "cuda")
-LEAST_LIMIT_S = 1.0
-LEAST_NOISE = 1e-4
-"""Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
+SPEAKS_FIRST_S = 2.0
+"""Seconds that other ranks wait with their error: a launcher ends all ranks when one of them fails."""
+_NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
+_OF_ONE_START = ("fresh", "plan_only")  # a resumed run does not start again
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> CommandReply | None:
-    """Measure this machine, and fit a calibration; or show only the plan of the run."""
-    with measuring.let_rank_zero_speak():
-        check_name("--device", options.device, DEVICES)
-        run = measuring.Measurement(
-            options, _read_request(options), _read_limit(options.time_limit), TypedLine.of(context)
-        )
-    return run.measure()
+    """Measure this machine, fit and write; or show only the plan of the run.
+
+    Ranks other than 0 measure until rank 0 ends, and have no answer.
+    """
+    with let_rank_zero_speak():
+        run = Measurement(options, read_request(options), TypedLine.of(context))
+        host = describe_host(options.machine, device=options.device)
+        ranks, backends = max(run.request.ranks or (), default=None), tuple(run.request.list_backends())
+        wanted = TeamRequest(ranks, options.device, backends, run.request.oversubscribe)
+        team = open_team(wanted, os.environ)
+    if team is None:
+        return None
+    with contextlib.closing(team):
+        cores = team.world().cores_per_node or host.cores
+        host = replace(host, cores=cores)  # a launcher binds this rank to cores of its own
+        if options.plan_only:
+            return run.show_plan(host, team)
+        outcome = run.measure(host, team)
+    return run.conclude(host, outcome)
 
 
-def _read_request(options: CalibrateOptions) -> Request:
+@contextlib.contextmanager
+def let_rank_zero_speak() -> Iterator[None]:
+    """Context in which only rank 0 of a launcher's ranks prints an error; the others exit with its code.
+
+    If rank 0 is missing, rank 1 prints its error.
+    """
+    try:
+        yield
+    except PerfmodelError as error:
+        launcher = detect_launcher(os.environ)
+        speaker = 1 if isinstance(error, LeaderMissingError) else 0
+        if launcher is not None and launcher.rank > speaker:
+            time.sleep(SPEAKS_FIRST_S)
+            raise SaidError(error.exit_code) from None
+        raise
+
+
+def read_request(options: CalibrateOptions) -> Request:
     """The measurements that the options ask for."""
-    noise = None if options.noise is None else parse_ratio(options.noise, "--noise")
-    if noise is not None and not LEAST_NOISE <= noise < 1:
-        raise BadInputError(
-            f"--noise {options.noise}: half of the 95 % interval is a share of the time.",
-            f"from {100 * LEAST_NOISE:g}% to 99%, for example --noise 2%.",
-        )
+    check_name("--device", options.device, DEVICES)
     clocks = split_values(options.clock, "--clock") if options.clock else []
     for clock in clocks:
         check_name("--clock", clock, [*map(str, CLOCKS)])
+    values = options.values(vars(options))
     return Request(
         preset="quick" if options.quick else "standard",
         only=split_values(options.only, "--only") if options.only else (),
@@ -50,23 +110,206 @@ def _read_request(options: CalibrateOptions) -> Request:
         clocks=[Clock(clock) for clock in dict.fromkeys(clocks)] or None,
         backends=split_values(options.backend, "--backend") if options.backend else None,
         oversubscribe=options.oversubscribe,
-        noise=noise,
+        noise=values["noise"],
         grid="" if options.grid is None else check_name("--grid", options.grid, ["paper"]),
     )
 
 
-def _read_limit(text: str | None) -> float | None:
-    """The text of ``--time-limit`` in seconds; None without the option.
+@dataclass
+class RunPrinter:
+    """Prints the events of a run. quiet  only its progress (``--json``);  outcome  once the run has ended"""
 
-    Limits: no unit, less than LEAST_LIMIT_S -> BadInputError
-    """
-    if text is None:
-        return None
-    step = f"at least {LEAST_LIMIT_S:g}s, for example 90s, 10min or 2h."
-    try:
-        limit_s = parse_time(text, "--time-limit")
-    except BadInputError as error:
-        raise BadInputError(error.message, step) from None
-    if limit_s < LEAST_LIMIT_S:
-        raise BadInputError(f"--time-limit {text.strip()} is too short to measure anything.", step)
-    return limit_s
+    host: Host
+    quiet: bool
+    outcome: RunOutcome | None = None
+
+    def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
+        """Print machine, libraries and plan, of which ``done`` points are measured already."""
+        if not self.quiet:
+            emit(head_text(self.host, header, plan, left_s, done))
+
+    def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+        """Tell of the point that was just measured."""
+        tell(progress_text(done, total, point, summary, left_s, terminal_columns(sys.stderr)))
+
+    def warning(self, text: str) -> None:
+        """Print a warning; the summary repeats it."""
+        warn(text)
+
+    def finished(self, outcome: RunOutcome) -> None:
+        """Keep the outcome for messages of errors."""
+        self.outcome = outcome
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A run of ``perfmodel calibrate``."""
+
+    options: CalibrateOptions
+    request: Request
+    typed: TypedLine
+
+    @property
+    def folder(self) -> Path:
+        """The folder of runs, with a subfolder for each machine and stack of libraries."""
+        return runs_folder() if self.options.out is None else Path(self.options.out)
+
+    @property
+    def resuming(self) -> str:
+        """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
+        line, launcher = self.typed.text(_OF_ONE_START), detect_launcher(os.environ)
+        return line if launcher is None else f"{launcher.name} … {line}"
+
+    def measure(self, host: Host, team: Team) -> RunOutcome:
+        """Measure with progress on the terminal. An error says what is kept, and how to resume."""
+        printer = RunPrinter(host, quiet=self.options.as_json)
+        limit_s = self.options.values(vars(self.options))["time_limit"]
+        fresh = self.options.fresh
+        options = RunOptions(self.request, host.machine, self.folder, time_limit_s=limit_s, fresh=fresh)
+        try:
+            return measure(options, team, printer)
+        except PerfmodelError as error:
+            if (outcome := printer.outcome) is not None:
+                state = f"kept: {outcome.samples} ({state_words(outcome)})\nto resume:\n  {self.resuming}"
+                error.next_step = f"{error.next_step}\n{state}".lstrip("\n")
+            raise
+
+    def conclude(self, host: Host, outcome: RunOutcome) -> CommandReply:
+        """Fit what was measured, write it, and say how the run ended."""
+        if outcome.interrupted:
+            kept = f"Every time that was measured is kept in {outcome.samples}: {state_words(outcome)}."
+            note(f"stopped. {kept}")
+            note(f"to resume:\n  {self.resuming}")
+        calibrations, written = ([], []) if outcome.interrupted else self._fit(host, outcome)
+        resume = self.resuming if outcome.stopped == "time limit" else ""
+        files = [str(path) for path in written]
+        return CommandReply(
+            lambda: _build_record(outcome, calibrations, files),
+            lambda: "" if outcome.interrupted else outcome_text(outcome, calibrations, files, resume),
+            error=self._find_error(outcome),
+        )
+
+    def show_plan(self, host: Host, team: Team) -> CommandReply:
+        """The plan of the run, how much of it is measured already, and how long the rest takes."""
+        world = team.world()
+        plan, header = make_plan(self.request, world), make_header(world, machine=host.machine, seed=0)
+        folder = name_folder(self.folder, header)
+        left = list_open(plan, Journal.peek(folder, header).states, fresh=self.options.fresh)
+        left_s, done = estimate_points_s(left, plan), len(plan.points) - len(left)
+        record = {
+            "plan_only": True,
+            "machine": host.machine,
+            "folder": str(folder),
+            "functional_only": header.functional_only,
+            "stack": dict(header.stack),
+            "done": done,
+            "remaining": len(left),
+            "points": [point.model_dump(mode="json") for point in plan.points],
+            "left_out": [vars(omission) for omission in plan.left_out],
+            "noise": plan.target.relative,
+            "estimate_s": left_s,
+        }
+        return CommandReply(lambda: record, lambda: head_text(host, header, plan, left_s, done))
+
+    def _fit(self, host: Host, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
+        """(calibrations fitted to all samples of a run, the files that were written beside the samples).
+
+        Limits: a run that only checks results -> nothing
+        """
+        from pydantic import ValidationError
+
+        from perfmodel.fit.runs import calibration_file_name, fit_run
+
+        if outcome.header.functional_only:
+            return [], []
+        run = read_run(outcome.samples)
+        machine, written = self._find_machine(host, outcome, run)
+        try:
+            fits = fit_run(run, machine, outcome.plan.points)
+        except NoCalibrationError:
+            return [], written
+        except ValidationError as error:
+            raise BadInputError(
+                f"no curve or law fits this run: {invalid_fields(error, 'fit', 'of it').message}",
+                f"the samples are kept: {outcome.samples}; look for impossible times.",
+            ) from None
+        calibrations = []
+        for calibration in fits:
+            path = outcome.folder / calibration_file_name(calibration)
+            calibrations.append(_keep_partial(calibration, path, outcome.plan))
+            save_calibration(calibrations[-1], path)
+            written.append(path)
+        return calibrations, written
+
+    def _find_machine(self, host: Host, outcome: RunOutcome, run: Run) -> tuple[Machine, list[Path]]:
+        """(the shipped or the user's machine, else one made from the run; the files written for it)."""
+        from perfmodel.fit.host import machine_text
+
+        path, name = outcome.folder / MACHINE_NAME, self.options.machine
+        if host.shipped:
+            machine = load_machine(name or host.machine)
+            if machine.name in list_machines():
+                return machine, []
+            write_whole_bytes(path, read_bounded(Path(name or ""), "machine file"), "machine file")
+            return machine, [path]
+        write_whole_text(path, machine_text(run, outcome.plan.world.memory_bytes), "machine file")
+        return read_machine(path), [path]
+
+    def _find_error(self, outcome: RunOutcome) -> Exception | None:
+        """The error of the exit code: 130 stopped, 4 nothing measured, 5 noisy points with ``--strict``."""
+        failed = outcome.with_status(Status.FAILED)
+        if outcome.interrupted:
+            return SaidError(STOPPED)
+        if failed and len(failed) == outcome.done == outcome.total:
+            return NoHardwareError(
+                f"no point could be measured: {failed[0][1].reason}.",
+                "perfmodel calibrate --plan-only says what can be.",
+            )
+        counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
+        counts["not reached"] = outcome.total - outcome.done
+        words = [f"{word} {count}" for word, count in counts.items() if count]
+        if not (self.options.strict and words):
+            return None
+        steps = [f"to resume:\n  {self.resuming}"] if counts.pop("not reached") else []
+        if any(counts.values()):
+            steps.append(f"stop other work on the machine and measure them again:\n  {self.resuming} --fresh")
+        return TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))
+
+
+def _keep_partial(calibration: Calibration, path: Path, plan: MeasurementPlan) -> Calibration:
+    """The calibration, marked as partial if its file at ``path`` is, and this run planned nothing for it."""
+    planned = {(point.backend, point.clock) for point in plan.points}
+    if (str(calibration.backend), calibration.clock) in planned:
+        return calibration
+    with contextlib.suppress(BadInputError):  # no calibration yet, or a truncated file
+        if not read_calibration(path).complete:
+            return calibration.model_copy(update={"complete": False})
+    return calibration
+
+
+def _build_record(
+    outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[str]
+) -> dict[str, Any]:
+    """The run for JSON: machine, stack, folder, counts, points, calibrations, warnings."""
+    header, world = outcome.header, outcome.plan.world
+    counts = ("stopped", "complete", "done", "total", "seconds", "calls", "checked", "wrong")
+    return {
+        "machine": header.machine,
+        "fingerprint": header.fingerprint,
+        "stack": dict(header.stack),
+        "environment": dict(header.environment),
+        "functional_only": header.functional_only,
+        "ranks": world.ranks,
+        "nodes": world.nodes,
+        "folder": str(outcome.folder),
+        "samples": str(outcome.samples),
+        "written": list(written),
+        **{name: getattr(outcome, name) for name in counts},
+        "points": [
+            {**point.model_dump(mode="json"), **finish.model_dump(mode="json", exclude={"type", "key"})}
+            for point, finish in outcome.finishes
+        ],
+        "calibrations": [calibration.model_dump(mode="json") for calibration in calibrations],
+        "left_out": [vars(omission) for omission in outcome.plan.left_out],
+        "warnings": list_warnings(outcome),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,7 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
     if backend == BEST:
         raise BadInputError("--backend best compares the steps of a pass.", "give --backend nccl or nvshmem.")
     node = options.gpus_per_node or machine.gpus_per_node
-    if not 1 <= node <= machine.gpus_per_node:
+    if node > machine.gpus_per_node:
         where = f"{machine.name} has 1 to {machine.gpus_per_node} in a node."
         raise BadInputError(f"--set gpus_per_node={node} cannot be used.", where)
     frame = list_collectives(options, node)
@@ -43,19 +44,18 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
     with advise(machine):
         model = CollectiveModel.load(machine, backend, options.clock, calibration)
         check_alignment(frame, str(model.calibration.backend))
+        rows = list(frame.itertuples(index=False, name=None))
         if options.explain:
             from perfmodel.engine.explained import explain_collective
 
-            if len(frame) != 1:
-                raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
-            name, size, gpus, node = frame.iloc[0]
-            return CommandReply.explain(explain_collective(model, name, float(size), int(gpus), int(node)))
+            if len(rows) != 1:
+                raise BadInputError(f"these are {len(rows)} collectives.", "explain one of them.")
+            return CommandReply.explain(explain_collective(model, *rows[0]))
         if options.gates:
-            rows = frame.itertuples(index=False, name=None)
             gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
             records = [gate._asdict() for gate in gates]
             return CommandReply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
-        answers, missing = _predict(frame, model, leave_out=split_values(options.op, "--op") == [_ALL])
+        answers, missing = _predict(frame, model, leave_out=options.op == [_ALL])
     if missing:
         warn(f"{backend} has no {', '.join(missing)} on {machine.name}: left out")
     if (answers["gpus"] == 1).any():
@@ -82,14 +82,13 @@ def list_collectives(options: CollectiveOptions, per_node: int) -> pd.DataFrame:
     """
     import pandas as pd
 
-    names = split_values(options.op, "--op")
-    names = list(COLLECTIVES) if names == [_ALL] else [read_collective(name) for name in names]
-    rows = [
-        (name, payload, gpus, min(gpus, per_node))
-        for name in dict.fromkeys(names)
-        for gpus in count_values(options.gpus, "--gpus")
-        for payload in size_values(options.size)
-    ]
+    names = [read_collective(name) for name in split_values(options.op, "--op") if options.op != [_ALL]]
+    axes = (
+        dict.fromkeys(names or COLLECTIVES),
+        count_values(options.gpus, "--gpus"),
+        size_values(options.size),
+    )
+    rows = [(name, size, gpus, min(gpus, per_node)) for name, gpus, size in product(*axes)]
     return pd.DataFrame(rows, columns=["collective", "payload_bytes", "gpus", "gpus_per_node"])
 
 
@@ -103,14 +102,12 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least_bytes * split["gpus"]]
     if len(short):
-        worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]
-        size, ranks, largest = int(worst["payload_bytes"]), int(worst["gpus"]), int(split["gpus"].max())
+        size, ranks, largest = short["payload_bytes"].min(), short["gpus"].max(), split["gpus"].max()
         limit = f"{library.upper()}'s {least_bytes} B alignment" if ring else "one byte"
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",
-            f"the smallest size here is {least_bytes * largest} B"
-            f"{f', for {largest} ranks' if largest > ranks else ''}. A number without a unit is bytes.",
+            f"the smallest size here is {least_bytes * largest} B. A number without a unit is bytes.",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
-from calibrate.importers.logged_rows import OK
+from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
 from calibrate.machine.identity import list_machines_with
-from perfmodel.cli.output import (
-    CommandReply,
-    check_target,
-    is_verbose,
-    note,
-    refuse_ending,
-    strip_numbers,
-    warn,
-    warn_all,
-)
+from perfmodel.cli.output import RUNNING, CommandReply, check_target, note, warn, warn_all
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.measured import ImportOptions, LogOptions
@@ -30,16 +21,12 @@ from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.fields import find_doubts
-from perfmodel.schema.files import SAMPLES_SUFFIX, invalid_fields
+from perfmodel.schema.files import SAMPLES_SUFFIX, invalid_fields, write_whole
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SHOWN_UNREAD = 5
-_GPU_MODEL = re.compile(r"\b[a-z]+\d{2,}x?\b")
-"""A model of a GPU in the title of a machine, as h100 or mi355x."""
 
 
 def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandReply:
@@ -47,9 +34,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
     out = options.out
     samples_path = None if out is None else out.with_name(out.name.removesuffix(".json") + SAMPLES_SUFFIX)
     if out is not None and samples_path is not None:
-        if out.suffix != ".json":
-            raise refuse_ending(out, "a calibration")
-        check_target(out, force=options.force)
+        check_target(out, ".json", what="a calibration", force=options.force)
         check_target(samples_path, force=options.force)
     result = read_logs(options.logs, options)
     machine = _find_machine(options.machine, result.stack.gpu)
@@ -60,11 +45,13 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
     calibration = _fit(result, machine, "own" if out is None else out.stem)
     warn_all(doubts)
     if out is not None and samples_path is not None:
-        write_samples(result.samples.drop_duplicates(), samples_path)
-        save_calibration(calibration, out)
+        _write_both(result, calibration, out, samples_path)
         note(f"wrote {out} and {samples_path}")
         note(f"all constants:\n  perfmodel show {shlex.quote(str(out))}")
-    head = f"{len(result.samples)} samples of {result.stack}: {_count_fitted(result.samples, calibration)}"
+    fitted = {"fitted": calibration.sample_count, **_count_unfitted(result.samples)}
+    fitted["of another variant or type"] = len(result.samples) - sum(fitted.values())
+    counts = ", ".join(f"{count} {words}" for words, count in fitted.items() if count)
+    head = f"{len(result.samples)} samples of {result.stack}: {counts}"
     return CommandReply(
         lambda: {
             "calibration": calibration.model_dump(mode="json"),
@@ -72,7 +59,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
             "unread": [line._asdict() for line in result.unread],
             "warnings": [*result.warnings, *doubts],
         },
-        lambda: f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}",
+        lambda: f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not RUNNING.verbose)}",
     )
 
 
@@ -81,6 +68,16 @@ def read_logs(paths: list[Path], options: LogOptions, *, overruled: bool = False
     names = "gpus_per_node", "op", "clock", "gpus", "library_version"
     typed = {name: getattr(options, name) for name in names}
     return import_logs(paths, **typed, overruled=overruled)
+
+
+def _write_both(result: ImportResult, calibration: Calibration, out: Path, samples_path: Path) -> None:
+    """Write the calibration and its samples; if one cannot be written, neither replaces a file."""
+
+    def write(draft: Path) -> None:
+        write_samples(result.samples.drop_duplicates(), draft)
+        save_calibration(calibration, out)
+
+    write_whole(samples_path, write, "samples")
 
 
 def _find_machine(name: str | None, gpu: str) -> Machine:
@@ -102,20 +99,19 @@ def _find_machine(name: str | None, gpu: str) -> Machine:
 
 
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
-    """A warning if the logs may be from another GPU than the machine's.
+    """A warning if the logs may be from another GPU than a shipped machine's.
 
     gpu  as the logs name it;  force  whether ``--force`` was typed
-    Limits: the machine's GPU -> none; another GPU with a shipped machine -> BadInputError; a warning with
-            ``force``, and for a machine file of one's own that names another GPU
+    Limits: the machine's GPU, or a machine of one's own -> none; another GPU -> BadInputError, with
+            ``force`` a warning
     """
     if not gpu:
         return [f"the logs do not name their GPU: assuming {machine.name}"]
-    fitting, is_own = list_machines_with(gpu), machine.name not in list_machines()
-    in_title, in_logs = (set(_GPU_MODEL.findall(text.lower())) for text in (machine.title, gpu))
-    if machine.name in fitting or (is_own and (not in_title or in_title & in_logs)):
+    fitting = list_machines_with(gpu)
+    if machine.name in fitting or machine.name not in list_machines():
         return []
     text = f"the logs are of {gpu}, and {machine.name} is another machine ({machine.title})"
-    if not force and not is_own:
+    if not force:
         instead = " or ".join(fitting) or "FILE.toml for a machine with that GPU"
         raise BadInputError(f"{text}.", f"--machine {instead}; or --force to use them anyway.")
     return [text]
@@ -132,19 +128,7 @@ def _doubt_samples(result: ImportResult) -> list[str]:
 
 def list_unread(unread: list[LogLine]) -> list[str]:
     """Warnings for lines of logs that were not used, one for each reason."""
-    groups: dict[str, list[LogLine]] = {}
-    for line in unread:
-        groups.setdefault(strip_numbers(line.reason), []).append(line)
-    texts = []
-    for lines in groups.values():
-        places = ", ".join(line.place for line in lines[:_SHOWN_UNREAD])
-        places += f" and {len(lines) - _SHOWN_UNREAD} more" if lines[_SHOWN_UNREAD:] else ""
-        if lines[0].line_no == 0:
-            texts.append(f"not used: {places}: {lines[0].reason}")
-        else:
-            count = f"{len(lines)} line{'s' if len(lines) > 1 else ''} not used"
-            texts.append(f"{count}: {lines[0].reason}\n{places}\n{lines[0].text}")
-    return texts
+    return [f"not used: {reason.strip()}" for reason in reasons_of(unread)]
 
 
 def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
@@ -167,15 +151,13 @@ def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
         Clock(stack.clock),
         checked=not (points["note"].str.contains("not checked") & ~points["in_place"]).any(),
         note=f"imported from {', '.join(sorted(set(points['source_id'])))}",
-        complete=not result.cut,
+        complete=not (result.cut or any(line.line_no for line in result.unread)),
     )
-    shipped = None
+    like = None
     if machine.name in list_machines():
-        try:
+        with contextlib.suppress(NoCalibrationError):
             shipped = choose_calibration(machine, identity.backend, None)
-        except NoCalibrationError:
-            shipped = None
-    like = shipped if shipped is not None and shipped.machine == machine.name else None
+            like = shipped if shipped.machine == machine.name else None
     try:
         fitted = fit_calibration(points, machine, identity, like=like)
     except ValidationError as error:
@@ -188,20 +170,24 @@ def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
 
 def _require_fittable(result: ImportResult) -> None:
     """Raise BadInputError, with reasons, unless a sample is without a flag, out of place and modelled."""
-    points = result.samples
-    modelled, good = points["collective"].isin(COLLECTIVES), points["flag"] == OK
-    if not (modelled & good & ~points["in_place"]).any():
-        counts = {"of no modelled collective": (~modelled).sum(), "in place": points["in_place"].sum()}
-        counts |= {f"marked '{flag}'": count for flag, count in _count_flags(points).items()}
-        reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items() if count]
+    counts = _count_unfitted(result.samples)
+    if sum(counts.values()) == len(result.samples):
+        reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items()]
         lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread), *reasons]
-        raise BadInputError("\n".join(lines), "name other logs.")
+        step = "name other logs."
+        if (result.samples["flag"] == SINGLE_PROCESS).any():
+            step = "run the tests with a process for each GPU (mpirun -np 8 … -g 1), or name other logs."
+        raise BadInputError("\n".join(lines), step)
 
 
-def _count_flags(points: pd.DataFrame) -> dict[str, int]:
-    """How many samples have each flag of doubt."""
-    counts = points.loc[points["flag"] != OK, "flag"].value_counts()
-    return {str(flag): int(count) for flag, count in counts.sort_index().items()}
+def _count_unfitted(samples: pd.DataFrame) -> dict[str, int]:
+    """How many samples are not fitted, by reason: each counts once, for its flag or else the first reason."""
+    why = samples["flag"].map("marked '{}'".format)
+    good, modelled = samples["flag"] == OK, samples["collective"].isin(COLLECTIVES)
+    why[good & samples["in_place"]] = "in place"
+    why[good & ~modelled] = "of no modelled collective"
+    counts = why[~good | samples["in_place"] | ~modelled].value_counts().sort_index()
+    return {str(words): int(count) for words, count in counts.items()}
 
 
 def _select_variant(points: pd.DataFrame) -> pd.DataFrame:
@@ -210,18 +196,7 @@ def _select_variant(points: pd.DataFrame) -> pd.DataFrame:
     NVSHMEM kernels by a thread or a warp stop at small messages.
     """
     reach = points.groupby("variant")["payload_bytes"].max().sort_index()
-    if len(reach) == 1:
-        return points
     chosen = str(reach.idxmax())
-    left = ", ".join(name for name in reach.index if name != chosen)
-    warn(f"curves are of {chosen}, which reaches the largest messages; kept as samples only: {left}")
+    if left := ", ".join(name for name in reach.index if name != chosen):
+        warn(f"curves are of {chosen}, which reaches the largest messages; kept as samples only: {left}")
     return points[points["variant"] == chosen]
-
-
-def _count_fitted(samples: pd.DataFrame, calibration: Calibration) -> str:
-    """How many samples were fitted, and how many were not, by reason: ``21 fitted, 21 in place``."""
-    counts = {"fitted": calibration.sample_count}
-    counts |= {"in place": int(((samples["flag"] == OK) & samples["in_place"]).sum())}
-    counts |= _count_flags(samples)
-    counts["of another variant, type or collective"] = len(samples) - sum(counts.values())
-    return ", ".join(f"{count} {words}" for words, count in counts.items() if count or words == "fitted")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
+from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
 
+N = TypeVar("N", int, float)
 _MOST_VALUES = 4096
 LEAVE_ONE = "leave one of them out."
 
@@ -37,14 +39,10 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
     advice  what to do; {other} in it is the other option
     A value of None, False or an empty list: not typed.
     """
-    for name, value in others.items() if _is_typed(typed) else ():
-        if _is_typed(value):
-            flag = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
-            raise BadInputError(f"{option} and {flag} cannot be combined.", advice.format(other=flag))
-
-
-def _is_typed(value: object) -> bool:
-    return value is not None and value is not False and value != []
+    empty = (None, False, [])
+    for name in (name for name, value in others.items() if value not in empty and typed not in empty):
+        flag = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
+        raise BadInputError(f"{option} and {flag} cannot be combined.", advice.format(other=flag))
 
 
 def check_explained(explain: object, **others: object) -> None:
@@ -79,37 +77,31 @@ def size_values(texts: Sequence[str], option: str = "--size") -> list[int]:
 
     ``1MiB..1GiB`` is 1, 2, 4 … 1024 MiB.
     """
-
-    def read(text: str) -> int:
-        size = parse_bytes(text, option)
-        if abs(size - round(size)) > 1e-9 * size:
-            raise BadInputError(f"{option} {text} is not a whole number of bytes ({size:.3f}).")
-        return round(size)
-
-    return _read_ranges(texts, option, read)
+    return list_values(texts, option, lambda text, name: round(parse_bytes(text, name)))
 
 
 def count_values(texts: Sequence[str], option: str) -> list[int]:
     """Whole numbers in an option's texts: lists, ``8,16``, and ranges by powers of two, ``8..1024``."""
-    return _read_ranges(texts, option, lambda text: parse_count(text, option))
+    return list_values(texts, option, parse_count)
 
 
-def _read_ranges(texts: Sequence[str], option: str, read: Callable[[str], int]) -> list[int]:
-    values: set[int] = set()
+def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]) -> list[N]:
+    """The sorted values in an option's texts, each read by ``read``: lists, and ranges by powers of two."""
+    values: set[N] = set()
     for text in split_values(texts, option):
-        low, *high = (end.strip() for end in re.split(r"\.{2,}", text))
-        example = "1MiB..1GiB" if "size" in option else "8..128"
+        low, *high = (end.strip() for end in text.split(".."))
         units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in (low, *high)}
         if len(high) > 1 or not all((low, *high)) or len(units) > 1 or "..." in text:
-            step = f"the first and the last value have their units, and two dots between: {option} {example}"
-            raise BadInputError(f"{option} {text} is no range.", step)
-        value, largest = read(low), read(high[0] if high else low)
+            step = "the first and the last value have their units, and two dots between"
+            example = "1MiB..1GiB" if "size" in option else "8..128"
+            raise BadInputError(f"{option} {text} is no range.", f"{step}: {option} {example}")
+        value, largest = read(low, option), read(high[0] if high else low, option)
         if largest < value:
             raise BadInputError(f"{option} {text} runs downwards.", f"{option} {high[0]}..{low}")
         values.add(largest)
         while value < largest:
             values.add(value)
-            value *= 2
+            value = 2 * value
     if len(values) > _MOST_VALUES:
         raise BadInputError(f"{option}: {len(values)} values; at most {_MOST_VALUES}.")
     return sorted(values)
@@ -121,10 +113,5 @@ def read_collective(text: str) -> str:
     Limits: it is not predicted -> BadInputError
     """
     plain = re.sub(r"[^a-z]", "", text.lower())
-    if plain in SAMPLES_ONLY:
-        raise BadInputError(
-            f"--op {text} has no curve: logs of it are kept as samples, and not fitted.",
-            f"with a curve: {', '.join(COLLECTIVES)}.",
-        )
     names = {name.replace("_", ""): name for name in COLLECTIVES}
     return names.get(plain) or check_name("--op collective", text, COLLECTIVES)

@@ -19,7 +19,6 @@ from perfmodel.cli.output import (
     emit_json,
     note,
     print_reply,
-    refuse_ending,
     warn,
     warn_stopped,
 )
@@ -94,9 +93,7 @@ def check_out(out: Path | None, file_format: str) -> None:
     if out is None and file_format != FORMATS[0]:
         raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
     if out is not None:
-        if out.suffix.lower() != ".json" and (out.suffix != ".html" or file_format != FORMATS[0]):
-            raise refuse_ending(out, "a plan")
-        check_target(out)
+        check_target(out, ".json", *([".html"] if file_format == FORMATS[0] else []), what="a plan")
 
 
 def _print_plan(

@@ -30,7 +30,7 @@ from perfmodel.answer.ranking import (
 from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.cli.options import LEAVE_ONE, apart
-from perfmodel.cli.output import CommandReply, is_verbose
+from perfmodel.cli.output import RUNNING, CommandReply
 from perfmodel.cli.question import advised, calibration_file, check_size, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
@@ -71,7 +71,9 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
     file = calibration_file(question.calibration)
     return CommandReply(
         lambda: _build_record(ranking, planned, file) | {"changes": [vars(change) for change in changes]},
-        lambda: project_text(ranking, changes, file, typed, planned=planned, whole=is_verbose(), first=line),
+        lambda: project_text(
+            ranking, changes, file, typed, planned=planned, whole=RUNNING.verbose, first=line
+        ),
         answer.notes,
     )
 

@@ -27,7 +27,6 @@ from perfmodel.schema.table_files import list_models, load_tables
 _OWN_NAME = "# A start for your own: write a name of its own below, and where you read each number.\n"
 _OF_TABLES = ".csv", ".yaml", ".yml"
 """Suffixes of table sets that no calibration has."""
-_MOST_NEAR = 8
 
 
 class Kind(NamedTuple):
@@ -37,18 +36,18 @@ class Kind(NamedTuple):
     load: Callable[[str], Any]
     list_text: Callable[[Sequence[Any]], str]
     text: Callable[[Any], str]
-    record: Callable[[Any], dict[str, Any]]
-    list_record: Callable[[Any], dict[str, Any]]
-
-
-def _dump(entry: Any) -> dict[str, Any]:
-    record: dict[str, Any] = entry.model_dump(mode="json")
-    return record
+    record: Callable[[Any], dict[str, Any]] = lambda entry: dict(entry.model_dump(mode="json"))
+    list_record: Callable[[Any], dict[str, Any]] = lambda entry: dict(entry.model_dump(mode="json"))
+    file: Callable[[str], str] | None = None
 
 
 KINDS = {
     "machines": Kind(
-        list_machines, load_machine, catalogue_text.machines_text, catalogue_text.machine_text, _dump, _dump
+        list_machines,
+        load_machine,
+        catalogue_text.machines_text,
+        catalogue_text.machine_text,
+        file=lambda name: _OWN_NAME + machine_file(name),
     ),
     "models": Kind(
         list_models,
@@ -58,7 +57,7 @@ KINDS = {
         catalogue_text.full_model_record,
         catalogue_text.model_record,
     ),
-    "chips": Kind(list_chips, load_chip, chip_text.chips_text, chip_text.chip_text, _dump, _dump),
+    "chips": Kind(list_chips, load_chip, chip_text.chips_text, chip_text.chip_text, file=chip_file),
 }
 
 
@@ -70,53 +69,32 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
         raise BadInputError("nothing is named.", step)
     if name is None and list_name.lower().endswith(_OF_TABLES):
         list_name, name = "models", list_name
+    for kind, entries in KINDS.items():  # of what is shipped the name alone will do
+        if name is None and list_name in entries.names():
+            list_name, name = kind, list_name
+    kind = KINDS.get(list_name)
     if options.as_toml:
-        return _show_file(list_name, options)
-    if list_name == "calibrations":
+        if kind is None or kind.file is None or name is None or options.as_json:
+            step = "perfmodel show machines h100-sxm-ib --toml"
+            raise BadInputError("--toml prints the file of a machine or a chip.", step)
+        text = kind.file(name)
+        return CommandReply(dict, lambda: text)
+    if kind is not None:
+        items = [kind.load(entry) for entry in ([name] if name else kind.names())]
+        record, write = (kind.record, kind.text) if name else (kind.list_record, kind.list_text)
+        return CommandReply(
+            lambda: {list_name: [record(entry) for entry in items]},
+            lambda: write(items[0] if name else items),
+        )
+    if list_name == LISTS[-1]:
         if name is not None:
             load_machine(name)
         calibrations = [shipped_calibration(entry) for entry in list_calibrations(name)]
         records = [calibration_record(entry) for entry in calibrations]
         return CommandReply(lambda: {list_name: records}, lambda: calibrations_text(calibrations))
-    if list_name in KINDS:
-        kind = KINDS[list_name]
-        if name is None:
-            items = [kind.load(entry) for entry in kind.names()]
-            return CommandReply(
-                lambda: {list_name: [kind.list_record(entry) for entry in items]},
-                lambda: kind.list_text(items),
-            )
-        entry = kind.load(name)
-        return CommandReply(lambda: {list_name: [kind.record(entry)]}, lambda: kind.text(entry))
     if name is not None:
         raise BadInputError(f"{list_name} is no list.", f"give {', '.join(LISTS)}.")
-    return _show_calibration(list_name)
-
-
-def _show_file(list_name: str, options: ShowOptions) -> CommandReply:
-    """The file of a machine or a chip."""
-    files = {"machines": ("h100-sxm-ib", machine_file), "chips": ("ascend-910", chip_file)}
-    if list_name not in files or options.name is None or options.as_json:
-        example = list_name if list_name in files else "machines"
-        step = f"perfmodel show {example} {files[example][0]} --toml"
-        raise BadInputError("--toml prints the file of a machine or a chip.", step)
-    text = files[list_name][1](options.name)
-    return CommandReply(dict, lambda: text if list_name == "chips" else _OWN_NAME + text)
-
-
-def _show_calibration(name: str) -> CommandReply:
-    """What a calibration holds. Limits: another name -> BadInputError that says what is like it"""
-    try:
-        calibration = load_calibration(find_calibration(name))
-    except BadInputError as error:
-        shipped = {f"{kind} {entry}": entry for kind, how in KINDS.items() for entry in how.names()}
-        shipped |= {entry: entry for entry in list_calibrations()}
-        near = [words for words, entry in shipped.items() if entry.startswith(name)][:_MOST_NEAR]
-        if not (error.allowed and near):
-            raise
-        lines = "\n".join(f"  perfmodel show {words}" for words in near)
-        message = f"{name} is no list, and no calibration."
-        raise BadInputError(message, f"what begins so:\n{lines}", allowed=error.allowed) from None
+    calibration = load_calibration(find_calibration(list_name))
     return CommandReply(
         lambda: {"calibration": calibration.model_dump(mode="json")},
         lambda: calibration_text(calibration),

@@ -11,13 +11,14 @@ from types import FrameType
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C stopped."""
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _COMMANDS = ("calibrate", "explore")
 """Commands that another program may end, and that start no process by forking."""
-
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+_IGNORED = (signal.SIG_IGN, None)
 
-_seen: list[int] = []
+seen: list[int] = []
+"""Signals that have come: an error after that may be their consequence."""
 
 
 def listen(words: Sequence[str]) -> None:
@@ -26,21 +27,14 @@ def listen(words: Sequence[str]) -> None:
     Limits: ranks other than 0, commands not in _COMMANDS, ignored signals (``nohup``) -> no change
     """
     a_rank = any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS)
-    if a_rank or not set(words[:1]) & set(_COMMANDS):
-        return
-    for name in _NAMES:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-            signal.signal(number, _stop)
-
-
-def was_asked_to_end() -> bool:
-    """Whether a signal has come: an error after that may be its consequence."""
-    return bool(_seen)
+    if not a_rank and set(words[:1]) & set(_COMMANDS):
+        for number in _SIGNALS:
+            if signal.getsignal(number) not in _IGNORED:
+                signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    _seen.append(number)
+    seen.append(number)
     raise KeyboardInterrupt
 
 
@@ -53,22 +47,21 @@ def ctrl_c() -> Iterator[Callable[[], bool]]:
     """
     from perfmodel.cli.output import note
 
-    presses = 0
+    presses: list[int] = []
 
     def press(number: int, frame: FrameType | None) -> None:
-        nonlocal presses
-        presses += 1
-        if presses == 1:
+        presses.append(number)
+        if len(presses) == 1:
             with suppress(RuntimeError):  # raised while another line is written
                 note("\nstopping…")
         raise KeyboardInterrupt
 
-    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
-    if ignored or threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if before in _IGNORED or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, press)
+    signal.signal(signal.SIGINT, press)
     try:
-        yield lambda: presses > 0
+        yield lambda: bool(presses)
     finally:
         signal.signal(signal.SIGINT, before)

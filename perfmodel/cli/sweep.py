@@ -15,21 +15,9 @@ import typer
 from numpy.typing import NDArray
 
 from perfmodel.answer import Question
+from perfmodel.answer import sweep as grids
 from perfmodel.answer.inputs import DEFAULTS, share_equally
-from perfmodel.answer.sweep import (
-    CRITERIA,
-    GRIDS,
-    MOST_COMPARED,
-    SPREADS,
-    Columns,
-    combine_axes,
-    find_feasible,
-    is_compared,
-    rank_machines,
-    sweep_columns,
-    sweep_samples,
-)
-from perfmodel.cli.options import LEAVE_ONE, apart, check_name, count_values, size_values, split_values
+from perfmodel.cli.options import LEAVE_ONE, apart, check_name, list_values, split_values
 from perfmodel.cli.output import CommandReply, check_target, note, warn
 from perfmodel.cli.question import (
     advised,
@@ -40,18 +28,19 @@ from perfmodel.cli.question import (
     question_of,
     split_names,
 )
-from perfmodel.cli.waiting_line import Progress
+from perfmodel.effort import tell
 from perfmodel.engine.schemes import ALL, ROW_WISE
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model.capacity import gpus_needed
 from perfmodel.question.groups import choose_optimizer, is_training
 from perfmodel.question.passes import SweepOptions
+from perfmodel.question.spec import Opt
 from perfmodel.report.sweep_text import machines_text, sweep_text
 from perfmodel.schema.files import cell, write_whole
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import UNIFORM, TableSet
-from perfmodel.units import counted, format_count, parse_count, parse_number, parse_price
+from perfmodel.units import counted, format_count, parse_count, parse_price
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +49,12 @@ _MOST = 5_000_000
 _MOST_PRINTED = 100_000
 _MOST_PRICE = 1e4  # of a GPU for an hour
 _COUNTS = ("gpus", "gpus_needed", "gpus_paid", "batch", "samples", "table_count", "dim", "id_bytes")
-_LISTED = ("table_size", "gpus", "batch", "tables", "pooling", "dim", "dtype", "model", "global_batch")
-"""Options that the points of the grid have, not its question."""
+_AXES = {
+    option.name: (option.keyword, option.flag, option.words.read)
+    for option in SweepOptions.declared()
+    if isinstance(option.words, Opt) and option.words.several and option.words.read
+}
+"""Options of numbers that the points of the grid have: the column, the flag, and how a value is read."""
 
 Tables = str | TableSet
 """An element type of equal tables, or a set of tables."""
@@ -73,10 +66,7 @@ def sweep(context: typer.Context | None, options: SweepOptions) -> CommandReply 
     """Project a grid of configurations: write it as CSV or Parquet, or print its range."""
     apart("--json", options.as_json, LEAVE_ONE, out=options.out)
     if options.out is not None:
-        if options.out.suffix.lower() not in (".csv", ".parquet"):
-            step = "end the name in .csv or .parquet"
-            raise BadInputError(f"--out {options.out}: what kind of file?", step)
-        check_target(options.out)
+        check_target(options.out, ".csv", ".parquet", what="a sweep")
     frame, write = compute_rows(options)
     if options.out is not None:
         write_whole(options.out, partial(_write_file, frame, kind=options.out.suffix.lower()))
@@ -97,34 +87,34 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
     tables: list[Tables] = list(split_values([options.dtype or "fp32"], "--set dtype"))
     if options.model:
         tables = [load_tables(name) for name in dict.fromkeys(split_names(options.model, "--model"))]
-    unlisted = typed | dict.fromkeys(_LISTED)
+    unlisted = typed | dict.fromkeys([*_AXES, "dtype", "model", "global_batch"])
     questions = [question_of(unlisted, choice) for choice in choose(typed)]
     for question in questions:
         check_size(question, *axes.get("table_bytes", []))
-    _check_count(axes, len(tables) * len(questions), len(tables) * sum(map(is_compared, questions)))
+    _check_count(axes, len(tables) * len(questions), len(tables) * sum(map(grids.is_compared, questions)))
     sharding = questions[0].sharding
-    how = "each with every sharding that it allows" if sharding == ALL else f"sharded {sharding}"
-    how = "each with the fastest sharding of TorchRec's that fits" if sharding is None else how
-    several = len(tables) > 1 or sharding == ALL or any(len(values) > 1 for values in axes.values())
-    alone = not (options.out or options.grid or options.gpus or several)
+    how = {
+        ALL: "each with every sharding that it allows",
+        None: "each with the fastest sharding of TorchRec's that fits",
+    }.get(sharding, f"sharded {sharding}")
+    free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
+    free += ["tables, types or shardings"] if len(tables) > 1 or sharding == ALL else []
+    alone = not (options.out or options.grid or options.gpus or free)
     if options.by is not None or options.price or (len(questions) > 1 and alone):
         apart("--by", True, LEAVE_ONE, grid=options.grid)
-        free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
-        if free or len(tables) > 1 or sharding == ALL:
-            varying = ", ".join(free) or "tables, types or shardings"
-            words = f"--by compares machines for one question: several {varying}."
+        if free:
+            words = f"--by compares machines for one question: several {', '.join(free)}."
             raise BadInputError(words, "give one value.")
         return _compare_machines(options, questions, tables, axes, how)
-    columns = combine_axes(**axes)
+    columns = grids.combine_axes(**axes)
     if options.global_batch is not None:
-        apart("--batch", options.batch, LEAVE_ONE, **{"set global_batch": options.global_batch})
-        apart("--grid", options.grid, LEAVE_ONE, **{"set global_batch": options.global_batch})
+        apart("--set global_batch", True, LEAVE_ONE, batch=options.batch, grid=options.grid)
         if "gpus" not in columns:
             step = "give --gpus, e.g. --gpus 16..128; or --by time, which compares machines."
             raise BadInputError("--set global_batch: on which GPUs?", step)
         total = parse_count(options.global_batch, "--set global_batch")
         columns["batch"] = np.array([float(share_equally(total, int(gpus))) for gpus in columns["gpus"]])
-    return _run(columns, tables, questions, sweep_columns), lambda frame: sweep_text(frame, how)
+    return _run(columns, tables, questions, grids.sweep_columns), lambda frame: sweep_text(frame, how)
 
 
 def _compare_machines(
@@ -135,17 +125,19 @@ def _compare_machines(
     how: str,
 ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], str]]:
     """Machines side by side, each on the typed GPUs, else on those that are best by the criterion."""
-    columns = combine_axes(**{"batch": [DEFAULTS["batch"]], **axes})
-    by = check_name("--by", options.by or ("cost" if options.price else "time"), [*CRITERIA])
+    columns = grids.combine_axes(**{"batch": [DEFAULTS["batch"]], **axes})
+    by = check_name("--by", options.by or ("cost" if options.price else "time"), [*grids.CRITERIA])
     apart("--set global_batch", options.global_batch, LEAVE_ONE, batch=options.batch)
     nodes = {question.machine.name: question.machine.gpus_per_node for question in questions}
     prices, currency = _read_prices(options.price or [], by, list(nodes))
     samples = parse_count(options.global_batch) if options.global_batch else None
     if not (samples or options.batch):  # those of all GPUs of the first machine
-        few = columns if "gpus" in columns else _run(columns, tables, questions[:1], sweep_samples)
+        few = columns if "gpus" in columns else _run(columns, tables, questions[:1], grids.sweep_samples)
         samples = int(DEFAULTS["batch"] * few["gpus"].min())
-    rows = _run(columns, tables, questions, partial(sweep_samples, samples=samples, spreads=SPREADS))
-    ranked = rank_machines(rows, by, samples, nodes, prices, every="gpus" in columns)
+    rows = _run(
+        columns, tables, questions, partial(grids.sweep_samples, samples=samples, spreads=grids.SPREADS)
+    )
+    ranked = grids.rank_machines(rows, by, samples, nodes, prices, every="gpus" in columns)
     return ranked, lambda frame: machines_text(frame, by, currency, how)
 
 
@@ -156,22 +148,20 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
     """
     prices: dict[str, float] = {}
     currencies: set[str] = set()
+    step = f"one price for each of {', '.join(machines)}, e.g. --price {machines[0]}=2.5USD/GPU/h"
     for text in texts:
-        name, equals, price = (piece.strip() for piece in text.partition("="))
-        if not equals:
-            raise BadInputError(f"--price {text} names no machine.", f"give {machines[0]}=2.5USD/GPU/h.")
-        amount, currency = parse_price(price, f"--price {name}")
-        if name not in machines or name in prices or amount > _MOST_PRICE:
-            step = f"one price for each of {', '.join(machines)}, at most {_MOST_PRICE:.0f} an hour."
-            raise BadInputError(f"--price {text} is of no machine here, its second, or too high.", step)
-        prices[name] = amount
+        name, _, price = (piece.strip() for piece in text.partition("="))
+        if name not in machines or name in prices:
+            raise BadInputError(f"--price {text} is of no machine here, or its second.", step)
+        prices[name], currency = parse_price(price, f"--price {name}")
         currencies.add(currency)
+        if prices[name] > _MOST_PRICE:
+            raise BadInputError(f"--price {text} is too high.", f"at most {_MOST_PRICE:.0f} an hour.")
     if len(currencies) > 1:
         raise BadInputError(f"--price in {' and '.join(sorted(currencies))}.", "give all in one currency.")
-    missing = [name for name in machines if name not in prices]
-    if by == "cost" and missing:
-        step = f"give --price {missing[0]}=2.5USD/GPU/h."
-        raise BadInputError(f"--by cost: no price of {missing[0]}.", step)
+    if by == "cost" and len(prices) < len(machines):
+        missing = ", ".join(name for name in machines if name not in prices)
+        raise BadInputError(f"--by cost: no price of {missing}.", step)
     return prices, "".join(currencies)
 
 
@@ -180,20 +170,11 @@ def _read_axes(options: SweepOptions) -> dict[str, list[float]]:
     axes = dict[str, list[float]]()
     if options.grid is not None:
         apart("--grid", options.grid, LEAVE_ONE, table_size=options.table_size)
-        preset = GRIDS[check_name("--grid", options.grid, [*GRIDS])]()
+        preset = grids.GRIDS[check_name("--grid", options.grid, [*grids.GRIDS])]()
         axes = {name: [float(v) for v in dict.fromkeys(column.tolist())] for name, column in preset.items()}
-    if options.table_size:
-        axes["table_bytes"] = [float(size) for size in size_values(options.table_size, "--table-size")]
-    counts = {"gpus": options.gpus, "batch": options.batch, "tables": options.tables, "dim": options.dim}
-    for name, texts in counts.items():
-        if texts:
-            key = "table_count" if name == "tables" else name
-            axes[key] = [float(count) for count in count_values(texts, f"--{name}")]
-    if options.pooling:
-        texts = split_values(options.pooling, "--pooling")
-        axes["pooling"] = [parse_number(text, "--pooling") for text in texts if ".." not in text]
-        for text in (text for text in texts if ".." in text):
-            axes["pooling"] += [float(count) for count in count_values([text], "--pooling")]
+    for name, (keyword, flag, read) in _AXES.items():
+        if texts := getattr(options, name):
+            axes[keyword] = [float(value) for value in list_values(texts, flag, read)]
     if options.model:
         return axes or {"batch": [DEFAULTS["batch"]]}
     if "gpus" not in axes and "table_bytes" not in axes:
@@ -211,16 +192,16 @@ def _check_count(axes: Mapping[str, list[float]], times: int, compared: int) -> 
     if points * times > _MOST:
         total_text = counted(points * times, "configuration")
         raise BadInputError(f"{total_text} are too many at once (at most {_MOST}).", "split the grid.")
-    if points * compared > MOST_COMPARED:
+    if points * compared > grids.MOST_COMPARED:
         raise BadInputError(
-            f"shardings are compared for at most {format_count(MOST_COMPARED)} configurations, "
+            f"shardings are compared for at most {format_count(grids.MOST_COMPARED)} configurations, "
             f"and these are {format_count(points * compared)}.",
             f"split the grid, or give --sharding {ROW_WISE}, which takes {format_count(_MOST)} at once.",
         )
 
 
 def _run(
-    columns: Columns, tables: Sequence[Tables], questions: Sequence[Question], answer: Sweep
+    columns: grids.Columns, tables: Sequence[Tables], questions: Sequence[Question], answer: Sweep
 ) -> pd.DataFrame:
     """Project all configurations: a row for each. answer  computes the rows, as ``sweep_columns``
 
@@ -228,20 +209,25 @@ def _run(
     """
     import pandas as pd
 
-    points = len(next(iter(columns.values())))
-    total = points * len(tables) * len(questions)
-    progress, answered = Progress(total, "configurations"), 0
+    total = len(next(iter(columns.values()))) * len(tables) * len(questions)
+    done = answered = 0
     frames: list[pd.DataFrame] = []
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        tell(f"{done} of {total} configurations")
+
     for question, entry in itertools.product(questions, tables):
         with advised(question):
             changed: dict[str, Any] = {"dtype": entry}
             if isinstance(entry, TableSet):
                 changed = {"tables": entry, "table_set": entry}
             possible = _find_possible(columns, question, entry)
-            progress.advance(int(possible.size - possible.sum()))
+            advance(int(possible.size - possible.sum()))
             if possible.any():
                 point = {name: column[possible] for name, column in columns.items()}
-                frame = answer(replace(question, **changed), point, progress.advance)
+                frame = answer(replace(question, **changed), point, advance)
                 answered += frame.index.nunique()
                 frames += [_label(frame, question, entry)] if len(frame) else []
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
@@ -257,11 +243,11 @@ def _run(
     return rows.fillna(dict.fromkeys(steps, 0.0))  # some libraries have further steps
 
 
-def _find_possible(chunk: Columns, question: Question, tables: Tables) -> NDArray[np.bool_]:
+def _find_possible(chunk: grids.Columns, question: Question, tables: Tables) -> NDArray[np.bool_]:
     """For each point of ``chunk`` whether the tables fit the GPUs, and have enough rows."""
     training, machine = is_training(question.objective), question.machine_of_rows
     if isinstance(tables, str):
-        return find_feasible(chunk, machine, question.reserve, training=training, dtype=tables)
+        return grids.find_feasible(chunk, machine, question.reserve, training=training, dtype=tables)
     if "gpus" not in chunk:
         return np.ones(len(next(iter(chunk.values()))), dtype=bool)
     held_bytes = float(PlanTables.of(tables).count_bytes(training=training).sum())

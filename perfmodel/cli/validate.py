@@ -21,6 +21,7 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
     """Compare predictions with measurements or published claims."""
     apart("--run", options.run, LEAVE_ONE, paper=options.paper, held_out=options.held_out)
     apart("--paper", options.paper, LEAVE_ONE, held_out=options.held_out)
+    record: dict[str, Any] = {"paper": options.paper}
     if options.run is not None:
         from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
@@ -30,14 +31,11 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
             raise BadInputError(f"--run {options.run} is not a folder.", step)
         passes = compare_run(folder)
         steps, verdicts = compare_steps(passes), judge_run(passes)
-        records = {"passes": passes.drop(columns="key"), "steps": steps}
-        record: dict[str, Any] = {"run": str(folder)} | {
-            k: frame.to_dict(orient="records") for k, frame in records.items()
-        }
+        record = {"run": str(folder), "passes": passes.drop(columns="key").to_dict(orient="records")}
+        record |= {"steps": steps.to_dict(orient="records")}
         text = own_run_text(passes, steps, verdicts)
     else:
         verdicts = judge(paper=options.paper, held_out=options.held_out)
-        record = {"paper": options.paper}
         text = verdicts_text(verdicts, "claims of papers" if options.paper else "bands")
     outside = [verdict.identifier for verdict in verdicts if verdict.regression]
     words = f"{counted(len(outside), 'band')} left: {', '.join(outside)}."

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from perfmodel.question.groups import Clock, OutputOptions
 from perfmodel.question.spec import Arg, Opt
-from perfmodel.units import parse_count
+from perfmodel.units import parse_count, parse_ratio, parse_time
 
 Texts = list[str] | None
 
@@ -58,8 +58,16 @@ class CalibrateOptions(OutputOptions):
             "NAME",
         ),
     ] = None
-    noise: Annotated[str | None, Opt("Noise target: half of the 95 % interval, e.g. 2%.", "SHARE")] = None
-    time_limit: Annotated[str | None, Opt("Stop after this time, e.g. 90s, 10min or 2h.", "TIME")] = None
+    noise: Annotated[
+        str | None,
+        Opt("Noise target: half of the 95 % interval, e.g. 2%.", "SHARE", read=parse_ratio,
+            minimum="0.01%", maximum="99%"),
+    ] = None  # fmt: skip
+    time_limit: Annotated[
+        str | None,
+        Opt("Stop after this time, e.g. 90s, 10min or 2h.", "TIME", read=parse_time,
+            minimum="1s", maximum="1000h"),
+    ] = None  # fmt: skip
     out: Annotated[str | None, Opt("Folder of the runs (default: runs in $PERFMODEL_HOME).", "DIR")] = None
     fresh: Annotated[bool, Opt("Measure again what an earlier run has already measured.")] = False
     strict: Annotated[bool, Opt("Exit code 5 when a point failed, is noisy or was not reached.")] = False
@@ -72,7 +80,7 @@ class LogOptions(OutputOptions):
 
     turn = 1
     op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
-    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N", minimum=1)] = None
+    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N", read=parse_count)] = None
     settings: Annotated[Texts, Opt("Say what a log does not say, as below.", "KEY=VALUE", "--set")] = None
     gpus_per_node: Annotated[int | None, Opt("GPUs in each node.", read=parse_count, by_set=True)] = None
     library_version: Annotated[str | None, Opt("Version of the library.", by_set=True)] = None
@@ -162,6 +170,7 @@ class ShowOptions(OutputOptions):
     \b
     Examples
       perfmodel show machines
+      perfmodel show h100-sxm-ib
       perfmodel show machines h100-sxm-ib --toml > my-cluster.toml
       perfmodel show models mlperf-dlrm-dcnv2
       perfmodel show calibrations h200-sxm-ib
@@ -169,7 +178,7 @@ class ShowOptions(OutputOptions):
     """
 
     what: Annotated[
-        str | None, Arg("machines, models, chips, calibrations; or a calibration: its file, id, or latest.")
+        str | None, Arg("machines, models, chips, calibrations; or one by its name, its file, or latest.")
     ] = None
     name: Annotated[str | None, Arg("Show this one in full; without a name, list all.")] = None
     as_toml: Annotated[

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
 from perfmodel.question.groups import QuestionOptions
 from perfmodel.question.spec import CommandOptions, Opt
+from perfmodel.units import parse_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,5 +52,9 @@ class ExploreOptions(CommandOptions):
 
     model: groups.Model = None
     machine: groups.Machine = None
-    port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", minimum=0, maximum=65535)] = 8050
+    port: Annotated[
+        int,
+        Opt("Port to listen on; 0: any that is free.", "N", read=partial(parse_count, allow_zero=True),
+            maximum=65535),
+    ] = 8050  # fmt: skip
     browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True

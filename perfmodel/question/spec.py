@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from inspect import get_annotations
+from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from perfmodel.errors import BadInputError
@@ -110,12 +111,13 @@ class Declared:
         return value
 
     def check(self, typed: Any) -> Any:
-        """The typed text, after a check that imports nothing heavy.
+        """What the command gets for its text: a path or a whole number where its kind is that, else the text.
 
-        Limits: an empty text, a value that cannot be read or is out of range -> BadInputError;  a list where
-        a single value is expected -> not checked, because the command may give it another meaning
+        Imports nothing heavy.  Limits: an empty text, a value that cannot be read or is out of range ->
+        BadInputError;  a list where a single value is expected -> not checked, because the command may give
+        it another meaning
         """
-        words = self.words
+        words, kind = self.words, str(self.kind)
         for text in typed if isinstance(typed, (list, tuple)) else [typed]:
             if isinstance(text, str) and not text.strip():
                 raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
@@ -123,12 +125,16 @@ class Declared:
                 continue
             for piece in _SEPARATED.split(text) if words.several else [text]:
                 try:
-                    self.value(piece.strip())
+                    value = self.value(piece.strip())
                 except BadInputError as error:
                     if not error.allowed and (_SEPARATED.search(piece) or not piece.strip()):
                         continue
                     raise
-        return typed
+            if "int" in kind:
+                return value
+        if "Path" in kind and typed:
+            return [Path(text) for text in typed] if "list" in kind else Path(typed)
+        return list(typed) if isinstance(typed, tuple) else typed
 
     def _check(self, words: Opt, value: Any, typed: str) -> None:
         ends = (words.maximum, 1, "more", "most"), (words.minimum, -1, "less", "least")
@@ -194,8 +200,7 @@ class CommandOptions:
             elif name in values:
                 raise BadInputError(f"--set {name} is given twice.", "keep one of them.")
             else:
-                read = settable[name].value if settable[name].kind == int | None else settable[name].check
-                values[name] = read(value)
+                values[name] = settable[name].check(value)
         return values, remaining or None
 
 

@@ -97,7 +97,7 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
     [
         (lambda: perfmodel.collective(), "op is missing"),
         (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
-        (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 names no machine"),
+        (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 is of no machine here"),
     ],
 )
 def test_commands_for_programs_refuse_in_their_words(call: Callable[[], Any], message: str) -> None:

@@ -13,7 +13,7 @@ from oracles.simulated_team import SimulatedTeam, TrueCurve
 from calibrate.running import stack
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate as measure
-from perfmodel.cli import measuring
+from perfmodel.cli import calibrate
 
 ONLY = ("calibrate", "--only", "gloo:all_to_all", "--clock", "eager")
 SIZES = ("--sizes", "1KiB..1MiB")
@@ -35,14 +35,14 @@ class Ranks:
         self.fields: dict[str, Any] = {}
         self.seed = 0
         self.last: SimulatedTeam | None = None
-        monkeypatch.setattr(measuring, "open_team", self.open)
+        monkeypatch.setattr(calibrate, "open_team", self.open)
         monkeypatch.setattr(stack, "read_revision", lambda _: "")  # a checkout may change between two starts
         self._monkeypatch = monkeypatch
 
-    def open(self, request: object) -> SimulatedTeam:
+    def open(self, *_: object) -> SimulatedTeam:
         curve = TrueCurve(4e-6, 2e9)
         self.last = SimulatedTeam({"": curve}, **{"visit_noise": 0.002, **self.fields})
-        self._monkeypatch.setattr(measuring, "measure", self._measure)
+        self._monkeypatch.setattr(calibrate, "measure", self._measure)
         return self.last
 
     def _measure(self, options: RunOptions, *rest: Any) -> RunOutcome:

@@ -11,6 +11,7 @@ import pytest
 from cli_calls import is_an_error
 from oracles.made_logs import line, new_log, write
 
+from perfmodel.cli import imports
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import read_calibration
 
@@ -64,12 +65,10 @@ def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
     assert forced.code == 0 and "warning: the logs are of NVIDIA H200" in forced.err
     odd = cli("import", csv_log(tmp_path / "x.csv", gpu="NVIDIA X900"), "--machine", "h100-sxm-ib")
     assert odd.code == 2 and "the logs are of NVIDIA X900" in odd.err and "--force" in odd.err
-    shipped = data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8").partition("\nnotes")[2]
-    for title, warned in (("8x H100 of ours", True), ("8x H200 of ours", False), ("our cluster", False)):
-        head = f'name = "mine"\ntitle = "{title}"\nnotes'
-        (tmp_path / "mine.toml").write_text(head + shipped, encoding="utf-8")
-        typed = cli("import", log, "--machine", str(tmp_path / "mine.toml"))
-        assert typed.code == 0 and ("is another machine" in typed.err) == warned
+    shipped = data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(shipped.replace('"h100-sxm-ib"', '"mine"'), encoding="utf-8")
+    typed = cli("import", log, "--machine", str(tmp_path / "mine.toml"))
+    assert typed.code == 0 and "is another machine" not in typed.err
 
 
 def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:
@@ -155,6 +154,38 @@ def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
         cli("import", str(log), str(other), "--out", str(out)), 2, "nccl 2.29.7", "nccl 2.27.3", "one by one"
     )
     is_an_error(cli("import", str(log), "--out", "mine.txt"), 2, ".json")
-    is_an_error(cli("import"), 2, "logs")
+    is_an_error(cli("import"), 2, "LOGS")
     is_an_error(cli("import", str(log), "--gpus", "0"), 2, "--gpus", "at least 1")
     assert not out.exists()
+
+
+def test_a_row_that_cannot_be_used_leaves_the_calibration_partial(cli: Any, tmp_path: Path) -> None:
+    log = Path(csv_log(tmp_path / "ag.csv"))
+    whole = json.loads(cli("import", str(log), "--machine", "h200-sxm-ib", "--json").out)
+    log.write_text(log.read_text() + "nccl,2.29.7,NVIDIA H200,all_gather,2048,8,8,nan\n")
+    partial = json.loads(cli("import", str(log), "--machine", "h200-sxm-ib", "--json").out)
+    assert [x["calibration"]["complete"] for x in (whole, partial)] == [True, False]
+
+
+def test_each_row_of_a_refused_log_is_counted_once(cli: Any) -> None:
+    """Of one process for all GPUs: half of the rows are in place, and all are marked."""
+    log = Path(__file__).parents[1] / "calibrate" / "foreign_logs" / "one_process_alltoall.log"
+    refused = cli("import", str(log), "--machine", "h100-sxm-ib")
+    is_an_error(refused, 2, "42 rows marked 'single-process'", "a process for each GPU (mpirun -np 8 … -g 1)")
+    assert refused.err.count("rows") == 1
+
+
+@pytest.mark.parametrize("name", ["save_calibration", "write_samples"])
+def test_a_calibration_and_its_samples_are_replaced_together(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    log, files = csv_log(tmp_path / "ag.csv"), (tmp_path / "c.json", tmp_path / "c.samples.csv")
+    for path in files:
+        path.write_text("mine")
+    monkeypatch.setattr(imports, name, fail)
+    words = ("import", log, "--machine", "h200-sxm-ib", "--out", str(files[0]), "--force")
+    assert cli(*words).code == 2
+    assert [path.read_text() for path in files] == ["mine", "mine"] and len(list(tmp_path.iterdir())) == 3

@@ -256,7 +256,7 @@ print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'pandas', 
 """
 
 
-@pytest.mark.parametrize("command", ["", "chip", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_a_command_has_examples_in_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     from perfmodel.cli import run
 

@@ -44,7 +44,7 @@ def test_the_line_comes_after_two_seconds_and_twice_a_second(
     monkeypatch.setattr(waiting_line, "_FIRST_S", 2.0)
     monkeypatch.setattr(waiting_line, "_EVERY_S", 0.5)
     clock = itertools.chain([0.0, 1.9, 2.1, 2.5, 2.7]).__next__
-    with contextlib.redirect_stderr(terminal), WaitingLine("plan", clock):
+    with contextlib.redirect_stderr(terminal), WaitingLine("plan", clock=clock):
         for number in range(1, 5):
             effort.tell(f"{number} of 4")
     assert set(re.findall(r"plan   \d s   (\d) of 4", terminal.getvalue())) == {"2", "4"}
@@ -60,8 +60,15 @@ def test_what_is_printed_takes_its_place(terminal: io.StringIO) -> None:
     assert "2 of 2" in terminal.getvalue() and GONE in terminal.getvalue().rpartition("2 of 2")[2]
 
 
-def test_in_a_pipe_nothing_is_said(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_line, "is_on_terminal", lambda: False)
-    with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
-        effort.tell("1 of 2")
-    assert terminal.getvalue() == ""
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_where_no_line_can_be_rewritten_a_calibration_says_it_every_15_s(
+    monkeypatch: pytest.MonkeyPatch, plain: bool, term: str
+) -> None:
+    stream, clock = io.StringIO(), itertools.count(0.0, 1.0).__next__
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(stream, "isatty", lambda: term == "dumb")
+    with contextlib.redirect_stderr(stream), WaitingLine("calibrate", plain=plain, clock=clock):
+        for second in range(1, 61):
+            effort.tell(f"[ {second} %]")
+    assert stream.getvalue().split("\n")[:-1] == ([f"[ {s} %]" for s in (2, 17, 32, 47)] if plain else [])

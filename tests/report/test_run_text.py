@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from calibrate.machine.identity import Host
 from calibrate.running.stopping import Summary
-from perfmodel.cli import waiting_line
-from perfmodel.cli.waiting_line import CalibrationProgress
 from perfmodel.report.run import (
     describe_rate,
     format_clock,
@@ -25,7 +20,6 @@ from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
-HOST = Host("cpu-acme-2", False, "ACME", 2, 2)
 A2A = Point(
     kind=PointKind.COLLECTIVE, operation="all_to_all", backend="nccl", clock=Clock.STREAM,
     payload_bytes=2**20, gpus=8, gpus_per_node=8,
@@ -113,65 +107,8 @@ def test_borrowed_curves_are_not_shown_as_measured() -> None:
     assert select_measured([ours], "another run")[0].curves == []
 
 
-class Terminal(io.StringIO):
-    """A stderr that somebody watches."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
-class Now:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, now = Terminal(), Now()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    listener = CalibrationProgress(HOST, quiet=False, clock=now)
-    for second in range(1, 4):
-        now.now_s = second
-        listener.progress(second, 9, A2A, SUMMARY, 60)
-    listener.clear()
-    written = screen.getvalue()
-    assert written.count("nccl all_to_all") >= 3 and "\n" not in written.rpartition("nccl")[0]
-    assert "\x1b[2K" in written.rpartition("nccl all_to_all")[2], "the line is taken away"
-
-
 @pytest.mark.parametrize("columns", [40, 72])
 def test_the_line_fits_the_terminal_that_shows_it(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", "100")  # of the page, which may go elsewhere
     line = progress_text(211, 876, A2A, SUMMARY, 666, columns)
     assert len(line) == columns - 1 and line.endswith("11:06 left")
-
-
-def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, now = Terminal(), Now()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "dumb")
-    listener = CalibrationProgress(HOST, quiet=False, clock=now)
-    now.now_s = 20
-    listener.progress(1, 9, A2A, SUMMARY, 60)
-    assert screen.getvalue().endswith("left\n") and not {"\r", "\x1b"} & set(screen.getvalue())
-
-
-def test_a_plain_line_now_and_then_in_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = Now()
-    listener = CalibrationProgress(HOST, quiet=False, clock=now)
-    for second in range(1, 61):
-        now.now_s = second
-        listener.progress(second, 99, A2A, SUMMARY, 60)
-    listener.clear()
-    seen = capsys.readouterr()
-    assert len(seen.err.splitlines()) == 60 / waiting_line._PLAIN_EVERY_S
-    assert "\r" not in seen.err and seen.out == ""
