@@ -16,7 +16,6 @@ DEFAULT_MACHINE = "h100-sxm-ib"
 """The machine that is used where the user names none: the paper's."""
 
 _PACKAGE = "perfmodel"
-_LIMITS = {"RLIMIT_AS": ("address space", "-v"), "RLIMIT_DATA": ("data", "-d")}
 _NO_ROOM = ("annot allocate memory", "an't allocate memory", "failed to map segment", "an't start new thread")
 """How libraries say that the system gave them no memory; errors about GPU memory are other errors."""
 
@@ -54,35 +53,24 @@ def _folder(name: str) -> Path:
 
 def address_space_bytes() -> float:
     """This process's limit on its address space (``ulimit -v``) [byte]. Limits: none, or no Unix -> inf"""
-    return dict(_limits()).get("RLIMIT_AS", float("inf"))
-
-
-def memory_limits() -> str:
-    """The memory limits that the shell set: ``address space 4 GiB (ulimit -v)``; "" if there are none."""
-    return ", ".join(
-        f"{_LIMITS[name][0]} {format_bytes(value)} (ulimit {_LIMITS[name][1]})" for name, value in _limits()
-    )
-
-
-def _limits() -> list[tuple[str, int]]:
     try:
         import resource
     except ImportError:  # not a Unix
-        return []
-    limits = [(name, resource.getrlimit(getattr(resource, name))[0]) for name in _LIMITS]
-    return [(name, value) for name, value in limits if value != resource.RLIM_INFINITY]
+        return float("inf")
+    limit_bytes = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return float("inf") if limit_bytes == resource.RLIM_INFINITY else float(limit_bytes)
 
 
 def out_of_memory(error: BaseException) -> NoHardwareError | None:
     """If ``error`` means that memory ran out, an error that names the reached limit; else None."""
-    text = " ".join(str(error).split())
+    text, limit_bytes = " ".join(str(error).split()), address_space_bytes()
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # C code that gets no memory, not even for an exception, where there is a limit to reach
-    no_room |= isinstance(error, SystemError) and address_space_bytes() < float("inf")
+    no_room |= isinstance(error, SystemError) and limit_bytes < float("inf")
     if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
         return None
     words, step = f"memory ran out{f' ({text})' if text else ''}", "end other programs"
-    if allowed := memory_limits():
-        words += f": this process is limited to {allowed}"
-        step = "allow it more (ulimit -v unlimited -d unlimited)"
+    if limit_bytes < float("inf"):
+        words += f": this process is limited to {format_bytes(limit_bytes)} of addresses (ulimit -v)"
+        step = "allow it more (ulimit -v unlimited)"
     return NoHardwareError(f"{words}.", f"{step}, or ask for less.")

@@ -24,8 +24,6 @@ _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
 _PRICE_UNIT = re.compile(r"([A-Z]{3})/GPU/h")
-_PLAIN_RATE_AT_LEAST = 1e6
-_PLAIN_TIME_AT_MOST = 1.0
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
@@ -83,17 +81,16 @@ def _read_amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> f
     match = _AMOUNT.fullmatch(text.unit)
     letter, mark, base, per = match.groups() if match else ("", "i", "", "")
     power = "KMGTPE".index(letter.upper()) + 1 if letter else 0
+    step = f"for example {example}."
     if mark and not power:
-        step = f"for example {example}."
         raise BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", step)
     if base == "b" or per == "ps" or letter in ("m", "g", "t", "p", "e"):
         word = f"{_WORDS[power][:2]}bi" if mark else _WORDS[power]
-        note = " and a rate, where a size is expected" if per and not rate else ""
         readings = f"{word}bits or {word}bytes" + (" per second" if per else "")
-        raise BadInputError(f"{text.subject} is ambiguous{note}: {readings}?", _spell_out(text, power, rate))
+        raise BadInputError(f"{text.subject} is ambiguous: {readings}?", _spell_out(text, power, rate))
     if bool(per) != rate and (per or base):
         typed = "a rate" if per else "a size"
-        raise BadInputError(f"{text.subject} is {typed}; expected {kind}.", f"for example {example}.")
+        raise BadInputError(f"{text.subject} is {typed}; expected {kind}.", step)
     if not base and (power or rate):
         powers = f"{_write_power(10, 3 * power)} or {_write_power(2, 10 * power)} bytes{'/s' if rate else ''}"
         problem = f"is ambiguous: {powers}?" if power else "has no unit."
@@ -101,7 +98,7 @@ def _read_amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> f
     scale = 2.0 ** (10 * power) if mark else 10.0 ** (3 * power)
     value = text.number * scale / (BITS_PER_BYTE if base.startswith("bit") else 1)
     if not math.isfinite(value):
-        raise BadInputError(f"{text.subject} is too large to be {kind}.", f"for example {example}.")
+        raise BadInputError(f"{text.subject} is too large to be {kind}.", step)
     return value
 
 
@@ -230,9 +227,9 @@ def parse_price(text: str, name: str = "") -> tuple[float, str]:
 def parse_quantity(text: str, unit: str, name: str = "") -> float:
     """SI value of ``text`` for a machine value of ``unit`` (one of ``QUANTITY_UNITS``).
 
-    A bare number is SI, because the value's own name says its unit (``nic_bytes_per_s=100e9``); a bare
-    number that cannot be meant so (a rate below 1e6, a time above 1 s) is refused. Zero is allowed: "none".
-    Limits: ("100GB/s", "byte/s") -> 1e11; ("20us", "s") -> 2e-5; ("100", "byte/s") -> BadInputError
+    A bare number is SI, because the value's own name says its unit (``nic_bytes_per_s=100e9``). Zero is
+    allowed: "none".
+    Limits: ("100GB/s", "byte/s") -> 1e11; ("20us", "s") -> 2e-5; ("100GB", "byte/s") -> BadInputError
     """
     if unit == "byte":
         return parse_bytes(text, name, allow_zero=True)
@@ -240,22 +237,12 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
         return float(parse_count(text, name, allow_zero=True))
     if unit in ("ratio", "fraction"):
         return parse_ratio(text, name, allow_zero=True)
-    bare = _bare(text)
-    if unit == "byte/s":
-        plausible = bare is not None and (bare == 0 or bare >= _PLAIN_RATE_AT_LEAST)
-        return bare if bare is not None and plausible else parse_rate(text, name, allow_zero=True)
-    if unit == "s":
-        plausible = bare is not None and 0 <= bare <= _PLAIN_TIME_AT_MOST
-        return bare if bare is not None and plausible else parse_time(text, name, allow_zero=True)
-    raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
-
-
-def _bare(text: str) -> float | None:
-    """The number that ``text`` consists of; None if it has a unit, is not a number, or is infinite."""
-    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
-    if match is None or match.group(2):
-        return None
-    return value if math.isfinite(value := float(match.group(1))) else None
+    if unit not in QUANTITY_UNITS:
+        step = f"one of {', '.join(QUANTITY_UNITS)}."
+        raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), step)
+    kind, parse = ("a rate", parse_rate) if unit == "byte/s" else ("a time", parse_time)
+    parts = _split(text, name, kind, "100GB/s" if unit == "byte/s" else "20us", zero=True)
+    return parse(text, name, allow_zero=True) if parts.unit else parts.number
 
 
 def _figures(value: float) -> str:

