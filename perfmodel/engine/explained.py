@@ -281,13 +281,17 @@ def _evaluate_law(
 
 
 def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
-    """The step of this name or label, or the only one whose name begins with it, or has it; else an error."""
+    """The step of this name or label, with its library or without, or the only one whose name begins with it,
+    or has it; else an error.
+    """
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    names = {f"{row.name}_{row.library}": row for row in rows} | {row.name: row for row in rows}
+    if wanted in names:
+        return names[wanted]
     begun = [row for row in rows if row.name.startswith(wanted)]
     meant = begun or [row for row in rows if wanted in row.name]
-    for row in meant:
-        if row.name == wanted or len(meant) == 1:
-            return row
+    if len(meant) == 1:
+        return meant[0]
     listed = [row.name.replace("_", "-") for row in meant or rows]
     if meant and wanted:
         raise BadInputError(

@@ -48,17 +48,17 @@ def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
 
 
 @equation
-def lengths_bytes(G: Number, bags: Number, length_bytes: Number) -> Number:
+def lengths_bytes(holders: Number, bags: Number, length_bytes: Number) -> Number:
     """Send buffer of the lengths all-to-all: one length per bag for every shard.
 
-        G bags length_bytes                                                   [bytes]
+        holders bags length_bytes                                             [bytes]
 
-    G             ranks that hold part of a table [-];  bags  B T, bags of one rank [-]
+    holders       ranks that hold part of a table [-];  bags  B T, bags of one rank [-]
     length_bytes  bytes of one length [bytes]: 8 in TorchRec (int64), 4 in the paper's own count
     Source: TorchRec logged on 128 fake ranks: 8 N B F
-    Limits: G = 1 -> B T length_bytes;  proportional to G
+    Limits: 1 holder -> B T length_bytes;  proportional to holders
     """
-    return G * bags * length_bytes
+    return holders * bags * length_bytes
 
 
 @equation
@@ -81,7 +81,7 @@ def shard_lookups(G: Number, B: Number, L: Number, r: Number) -> Number:
 
         G B L / r                                                             [rows]
 
-    G  ranks [-];  B  samples of one rank [-];  L  rows of a bag [-];  r  row parts [-]
+    G  ranks [-];  B  bags of one rank [-];  L  rows of a bag [-];  r  row parts [-]
     Source: every id goes to the one row part that holds it (and to each of its column parts)
     Limits: r = 1 -> all G B L;  r = G -> B L, as without sharding
     """
@@ -135,7 +135,7 @@ def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
 
         G B length_bytes                                                      [bytes]
 
-    G  ranks [-];  B  samples of one rank [-];  length_bytes  bytes of one length [bytes]: 8
+    G  ranks [-];  B  bags of one rank [-];  length_bytes  bytes of one length [bytes]: 8
     Source: TorchRec 1.8 (``lengths_bytes`` is what the senders send)
     Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
     """
@@ -156,34 +156,37 @@ def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
 
 
 @equation
-def bags_sent_bytes(G: Number, B: Number, q: Number, bag: Number) -> Number:
+def bags_sent_bytes(G: Number, B: Number, filled: Number, bag: Number) -> Number:
     """Bags that the holder of a shard sends (with its own share, as in every send buffer).
 
-        G B q bag                                                             [bytes]
+        G B filled bag                                                        [bytes]
 
-    G  ranks [-];  B  samples of one rank [-];  q  share of the bags that is sent [-]: 1, or ``filled_share``
+    G  ranks [-];  B  bags of one rank [-];  filled  share of them that is sent [-]: 1, or ``filled_share``
     bag  bytes of one bag that is sent [bytes]: ``bag_bytes`` of the holder's columns
-    Source: TorchRec 1.8, its all-to-all of pooled bags, with q = 1
-    Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> one part of each bag of all ranks
+    Source: TorchRec 1.8, its all-to-all of pooled bags, with filled = 1
+    Limits: filled = 1, one row part -> whole bags of the table;  G row parts -> one part of each bag of all
+    ranks
     """
-    return G * B * q * bag
+    return G * B * filled * bag
 
 
 @equation
 def bags_received_bytes(
-    B: Number, r: Number, q: Number, D: Number, v: Number, c: Number, index_bytes: Number
+    B: Number, senders: Number, filled: Number, D: Number, v: Number, c: Number, index_bytes: Number
 ) -> Number:
     """Bags that every rank receives for its own samples, from all shards of a table.
 
-        B r q (D v + c index_bytes)                                           [bytes]
+        B senders filled (D v + c index_bytes)                                [bytes]
 
-    B  samples of one rank [-];  r  row parts that send a bag, or domains with some [-];  c  column parts [-]
-    q  share of the bags that is sent, as in ``bags_sent_bytes`` [-];  D  elements of a row [-]
+    B  bags of one rank [-];  senders  row parts that send a bag, or domains with some [-]
+    c  column parts [-];  D  elements of a row [-]
+    filled  share of the bags that is sent, as in ``bags_sent_bytes`` [-]
     v  bytes of a sent element [bytes];  index_bytes  bytes of the index of a bag [bytes]
     All c column parts of a bag arrive, each with its index.
-    Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
+    Limits: 1 sender -> B D v;  G senders, filled = 1 -> G B D v, what a holder sends;  filled = 1 / senders
+    -> one bag per sample
     """
-    return B * r * q * (D * v + c * index_bytes)
+    return B * senders * filled * (D * v + c * index_bytes)
 
 
 @equation
@@ -192,7 +195,7 @@ def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
 
         received + B D w                                                      [bytes]
 
-    B  samples of one rank [-];  received  bytes of the bags that are added up [bytes]
+    B  bags of one rank [-];  received  bytes of the bags that are added up [bytes]
     D  elements of a row [-]
     w  bytes of a pooled element [bytes]
     Source: arXiv 2512.05831: NVSHMEM 2.9 has no reduce-scatter, so an all-to-all and a local sum stand for it
@@ -221,7 +224,7 @@ def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Num
 
         domains B elements v                                                  [bytes]
 
-    B  samples of one rank [-];  domains  N, scale-up domains [-]
+    B  bags of one rank [-];  domains  N, scale-up domains [-]
     elements  elements of the domain's columns [-];  v  bytes of each [bytes]
     Source: TorchRec 1.8, its all-to-all between nodes: 1/g of the G B elements v that the domain reduced
     Limits: N = 1 -> the rank's own bags, nothing to send

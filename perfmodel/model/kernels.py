@@ -42,20 +42,20 @@ def count_row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
 
 
 @equation
-def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number) -> Number:
+def gather_bytes(n: Number, missed: Number, id_bytes: Number, bags: Number, o: Number) -> Number:
     """Bytes that a gather-and-pool kernel moves.
 
-        n (r + id_bytes) + bags o                                             [bytes]
+        n (missed + id_bytes) + bags o                                        [bytes]
 
     n         rows that this GPU looks up, or whose gradients it reads [-]
-    r         bytes of one of them that miss the cache [bytes]: ``count_row_bytes`` times the share of misses
+    missed    bytes of one of them that miss the cache [bytes]: ``count_row_bytes`` times the share of misses
     id_bytes  bytes of one id, with its weight where it has one [bytes]
     bags      bags, parts of bags, or rows that are written [-]
     o         bytes of one of them, times the cost of writing over reading a byte [bytes]
     Source: FBGEMM's split table-batched embedding forward; bytes B T L (phi D w + 8) + bags (D w + 8)
-    Limits: n = 0 -> bags o;  bags = 0 -> n (r + id_bytes)
+    Limits: n = 0 -> bags o;  bags = 0 -> n (missed + id_bytes)
     """
-    return n * (r + id_bytes) + bags * o
+    return n * (missed + id_bytes) + bags * o
 
 
 class GatherTraffic(NamedTuple):
@@ -154,17 +154,17 @@ def stream_kernel_time(x: Number, t0: Number, rate: Number, launches: Number = 1
 
 
 @equation
-def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
+def sort_floor(begin: Number, pass_s: Number, digits: Number) -> Number:
     """Time of a radix sort of a few ids with their positions, and of the run-length encoding after it.
 
-        t0 + t1 digits                                                        [s]
+        begin + pass_s digits                                                 [s]
 
-    t0  counting the digits, and run lengths [s];  t1  per digit: a kernel that waits for its own blocks [s]
-    digits  of 8 bits that are sorted [-]
+    begin   counting the digits, and run lengths [s];  digits  digits of 8 bits of an id [-]
+    pass_s  per digit: a kernel that waits for its own blocks [s]
     Source: Onesweep, arXiv 2206.01784 (CUB's radix sort): a kernel for each digit
-    Limits: no digits -> t0
+    Limits: no digits -> begin
     """
-    return t0 + t1 * digits
+    return begin + pass_s * digits
 
 
 def compute_error_factor(e: float, z: float) -> float:

@@ -79,10 +79,14 @@ def by_hand(formula: str, letters: dict[str, float]) -> float:
 
 def check(explanation: Explanation) -> None:
     """The equations give their values, these the time and the bytes, and the parts of the band the band."""
-    step = explanation.step
+    step, meanings = explanation.step, dict[str, str]()
     for part in (*explanation.time, *explanation.load):
         letters = {name: to_float(value) for name, value in part.letters.items()}
-        value = by_hand(read_formula(part.function).text, letters)
+        formula = read_formula(part.function)
+        for letter in letters:
+            meaning = formula.letters[letter]["meaning"]
+            assert meanings.setdefault(letter, meaning) == meaning, (step.name, letter)
+        value = by_hand(formula.text, letters)
         assert value == pytest.approx(to_float(part.value), rel=1e-9), part.function
     times = [to_float(explanation.time[0].value) * explanation.factor]
     times += [time_s for _, time_s in explanation.stages[-1:]]
@@ -209,6 +213,26 @@ def test_one_collective_is_explained(cli: Cli) -> None:
     text = cli(*words, "--explain").out
     assert text.startswith("all-to-all of 1 GiB on 128 GPUs of h100-sxm-ib: 22.8 ms")
     assert "= alpha + r rho + moved" in text and "a law, on clusters of 13 operators" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        ("project --model mlperf-dlrm-dcnv2 --gpus 128", "all-to-all (ids, table-row-wise)"),
+        ("project --table-size 1TB --backend best --machine h200-sxm-ib", "all-to-all (ids, nccl)"),
+    ],
+)
+def test_a_label_of_the_screen_is_explained(cli: Cli, words: str, label: str) -> None:
+    assert f" {label} " in cli(*words.split()).out
+    assert cli(*words.split(), "--explain", label).out.startswith("all-to-all (ids")
+
+
+@pytest.mark.parametrize("sharding", ["row-wise", "table-wise"])
+def test_tables_of_a_set_are_named(cli: Cli, sharding: str, three: None) -> None:
+    """As in the file, in which b is not the second of the sorted kinds."""
+    words = ("project", "--model", "three.csv", "--gpus", "8", "--sharding", sharding)
+    tables = json.loads(cli(*words, "--explain", "gather", "--json").out)["tables"]
+    assert {part["table"] for part in tables} <= set("abc") and tables[0]["table"] == "c"
 
 
 @pytest.mark.parametrize(
