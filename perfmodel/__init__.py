@@ -11,7 +11,7 @@ _PUBLIC = {
     "collective": "perfmodel.cli.in_python",
     "plan_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
-    "project": "perfmodel.answer.sweep",
+    "project": "perfmodel.plan.in_python",
     "sweep": "perfmodel.cli.in_python",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -12,7 +12,7 @@ from perfmodel.answer.inputs import GpuCount, count_gpus, explain_too_much, shar
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.cost import Evaluator, compare_with_local
+from perfmodel.engine.cost import compare_with_local
 from perfmodel.engine.grid import Configs, CostedGrid, cost_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import Setting
@@ -37,7 +37,7 @@ class Answer:
 
     question  as it was asked;  basis, work  the pass, and the tables, batch and GPUs
     totals  the columns of ``project_grid``
-    sharding  a name of ``WAYS``;  plan  a plan of it, if all tables were placed; row-wise needs none
+    sharding  a name of ``WAYS``, or ``PLANNED``;  plan  of the tables; row-wise needs none
     steps  of the pass;  local  times of the same batch in local memory [s], by cause of error
     fullest_part  ids of the GPU with the hottest row of a table, over the mean GPU's [-]
     gpus, domain, table_count  GPUs that the tables are spread over, and of a scale-up domain; tables
@@ -187,8 +187,8 @@ def answer_at(question: Question, basis: PassBasis, many: Configs, costs: Costed
     )
 
 
-def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer:
-    """The answer of a plan with one sharding for all tables.
+def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
+    """The answer of a plan.
 
     base  the row-wise answer of the same question, with the local look-up that both are compared with
     """
@@ -223,15 +223,16 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         notes=(*base.setting.notes, *_note_replicated(plan)),
         sharding=plan.sharding,
         plan=plan,
-        fullest_part=_find_fullest_part(evaluator, plan),
+        fullest_part=_find_fullest_part(plan),
     )
 
 
-def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
+def _find_fullest_part(plan: UniformPlan) -> float:
     """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups.
 
     Limits: uniform ids -> 1
     """
+    evaluator = plan.evaluator
     if all(law.uniform for law in evaluator.tables.laws):
         return 1.0
     kinds = evaluator.tables.kinds[1].tolist()
@@ -262,7 +263,7 @@ def _find_fullest_row(work: Configs) -> float:
 def _note_replicated(plan: UniformPlan) -> Iterator[str]:
     """Tables that are replicated because they have fewer rows than row parts."""
     count = sum(placement.scheme.copied for placement in plan.plan.placements)
-    if count and not plan.scheme.copied:
+    if count and plan.scheme is not None and not plan.scheme.copied:
         tables, verb = ("1 table has", "is") if count == 1 else (f"{count} tables have", "are")
         yield f"{tables} fewer rows than {plan.scheme.row_parts} row parts and {verb} whole on every GPU"
 

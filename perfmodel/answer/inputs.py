@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -187,14 +186,16 @@ def _sum_bytes(tables: TableSet, training: bool) -> float:
 def _list_kinds(tables: TableSet, ids: Distribution) -> TableKinds:
     """The kinds of equal tables of a set. They are kept: a what-if asks of the same tables again."""
     laws, law = collect_laws([table.distribution or ids for table in tables.tables])
-    kinds = Counter(
-        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, t.features, t.buckets, place)
-        for t, place in zip(tables.tables, law.tolist(), strict=True)
-    )
-    columns = np.array([(count, *kind) for kind, count in sorted(kinds.items())], dtype=np.float64).T
+    names_of: dict[tuple[float, ...], list[str]] = {}
+    for t, place in zip(tables.tables, law.tolist(), strict=True):
+        kind = t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, t.features, t.buckets, place
+        names_of.setdefault(kind, []).append(t.name)
+    kinds = sorted(names_of)
+    columns = np.array([(len(names_of[kind]), *kind) for kind in kinds], dtype=np.float64).T
     names = "count", "rows", "dim", "pooling", "dtype", "weight_bytes", "features", "buckets"
     numbers = dict(zip(names, columns[:-1, :, np.newaxis], strict=True))
-    return TableKinds(**numbers, laws=laws, law=columns[-1].astype(np.int64))
+    of_tables = tuple(name for kind in kinds for name in names_of[kind])
+    return TableKinds(**numbers, laws=laws, law=columns[-1].astype(np.int64), names=of_tables)
 
 
 class TooFewGpusError(BadInputError):

@@ -37,9 +37,13 @@ from perfmodel.schema.workload import (
 )
 from perfmodel.units import format_count
 
+Planner = Callable[[Any], Any]
+"""Returns the answer of a plan that is faster than the best of a ``Ranking``, or None."""
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
 _INT32_BYTES, _INT32_ROWS = 4, 2**31
+_OF_COMMANDS, _LOADED = {"total", "max_latency_s", "planner"}, {"setting", "table_set"}
+"""Fields of ``Question`` that no argument sets, and those that are set only if they were loaded before."""
 
 
 def check_ids(rows: float, id_bytes: float | None) -> None:
@@ -63,6 +67,7 @@ class Question:
     sharding   a name of ``WAYS``, or ``all``; None: the fastest that TorchRec runs and that fits
     total      samples of all GPUs, ``batch`` of each;  max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
+    planner    searches a plan of different tables, which leads where it is faster than one sharding for all
     model      name or path of the set of tables; None: equal tables
     training   whether the pass is forward and backward
     """
@@ -94,6 +99,7 @@ class Question:
     total: int | None = None
     max_latency_s: float | None = None
     setting: Setting | None = None
+    planner: Planner | None = None
     model: str | None = field(init=False)
     training: bool = field(init=False)
 
@@ -234,9 +240,9 @@ def read_keywords(
         values["tables"] = workload
     else:
         values = _read_workload(workload) | values
-    names = {x.name for x in fields(Question) if x.init} - {"total", "max_latency_s"}
+    names = [x.name for x in fields(Question) if x.init and x.name not in _OF_COMMANDS]
     if unknown := next((name for name in values if name not in names), None):
-        raise unknown_name("argument", unknown, COLUMNS)
+        raise unknown_name("argument", unknown, [*(set(names) - _LOADED), "overrides"])
     columns = {name: values.pop(name) for name in COLUMNS if name in values}
     length = max((array.size for array in read_columns(columns).values()), default=1)
     readers: dict[str, Callable[[Any], Any]] = {

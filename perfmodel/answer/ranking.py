@@ -72,7 +72,7 @@ def answer_sharding(base: Answer, plans: UniformPlans, name: str) -> Answer | Im
     best = plans.find_best(name)
     if name == ROW_WISE:
         return replace(base, plan=best) if isinstance(best, UniformPlan) else base
-    return best if isinstance(best, Impossible) else answer_plan(base, plans.evaluator, best)
+    return best if isinstance(best, Impossible) else answer_plan(base, best)
 
 
 def find_fastest(answers: Iterable[Answer | Impossible]) -> Answer:
@@ -137,28 +137,42 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The answers of one question with the shardings that fit, fastest first, and the row-wise answer.
+    """The answers of one question: of a plan, with the shardings that fit, fastest first, and row-wise.
 
     base     the row-wise answer
-    best     answers that fit; empty if none fits; slower ones only if they may be the fastest
+    best     answers with one sharding for all tables that fit; empty if none fits; slower ones only if they
+             may be the fastest
     unknown  shardings that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
+    planned  the answer of a plan that is faster than ``best``
     """
 
     base: Answer
     best: tuple[Answer, ...]
     unknown: tuple[str, ...] = ()
     enough: str = ""
+    planned: Answer | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a plan or a sharding fits."""
+        return bool(self.best or self.planned)
 
     @property
     def answer(self) -> Answer:
-        """The fastest answer; row-wise if none fits."""
-        return self.best[0] if self.best else self.base
+        """What leads: the plan, or the fastest answer; row-wise if nothing fits."""
+        return self.planned or (self.best[0] if self.best else self.base)
+
+    @property
+    def uniform(self) -> Answer | None:
+        """The fastest answer with one sharding for all tables, where a plan leads."""
+        return self.best[0] if self.planned and self.best else None
 
     @property
     def as_good(self) -> tuple[Answer, ...]:
-        """Answers that are slower than the fastest by less than the uncertainty: they may be as fast."""
-        return tuple(answer for answer in self.best[1:] if not is_slower(answer, self.best[0]))
+        """Answers that are slower than the leading one by less than the uncertainty: they may be as fast."""
+        slower = [answer for answer in self.best if answer is not self.answer]
+        return tuple(answer for answer in slower if not is_slower(answer, self.answer))
 
     @cached_property
     def beside(self) -> Beside:
@@ -166,19 +180,19 @@ class Ranking:
 
         Limits: nothing or it does not fit, one GPU, too many tables to pack -> none
         """
-        if not self.best or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
+        if not self.fits or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
             return Beside()
         every = list(answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)))
         answers = [answer for answer in every if isinstance(answer, Answer)]
         unique = next((answer for answer in answers if answer.sharding == ROWS_ONCE), None)
-        least_s = min(answer.time_s for answer in (self.best[0], unique) if answer) * (1 - _SAME)
+        least_s = min(answer.time_s for answer in (self.answer, unique) if answer) * (1 - _SAME)
         faster = [answer for answer in answers if answer is not unique and answer.time_s < least_s]
         return Beside(unique, min(faster, key=lambda answer: answer.time_s, default=None))
 
     @cached_property
     def experiment(self) -> NextExperiment | None:
         """The measurement that would narrow the band of the answer most; None if nothing fits."""
-        return find_next_experiment(self.answer) if self.best else None
+        return find_next_experiment(self.answer) if self.fits else None
 
     @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
@@ -237,11 +251,17 @@ def place_row_wise(answer: Answer) -> Answer:
 
 
 def rank_on_fewest(base: Answer) -> Ranking:
-    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``)."""
-    ranking = rank_shardings(base)
+    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
+
+    Of different tables a plan on these GPUs leads, if it is faster.
+    """
+    ranking, planner = rank_shardings(base), base.question.planner
     if base.table_count > MOST_COMPARED:
         return ranking
-    return find_enough(base, ranking, rank_shardings, lambda ranking: bool(ranking.best))[1]
+    ranking = find_enough(base, ranking, rank_shardings, lambda ranking: bool(ranking.best))[1]
+    if planner is None or len(base.work.tables) == 1 or ranking.base.gpus == 1:
+        return ranking
+    return replace(ranking, planned=planner(ranking))
 
 
 def find_enough(
@@ -323,19 +343,20 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
     from perfmodel.engine.explained import ExplainedPass  # which an answer alone does not load
 
     if answer.sharding != ROW_WISE and answer.plan is not None:
-        return ExplainedPass.from_plan(plan_shardings(answer).evaluator, answer.plan.plan, answer.steps)
+        return ExplainedPass.from_plan(answer.plan.evaluator, answer.plan.plan, answer.steps)
     basis, work = answer.basis, answer.work
     kind, times = choose_exchanges(basis, work), build_times(basis, work)
     loads = count_loads(basis, work, kind)
 
     cuts = [cut_tables(basis, work, kind, slice(x, x + 1)) for x in range(len(work.tables))]
-    counts = work.tables.count[:, 0]
+    counts, names = work.tables.count[:, 0], work.tables.names
+    firsts = (np.cumsum(counts) - counts).astype(int).tolist()
     by_table = np.concatenate([sum_even_loads(table, count) for table, count in cuts])
     return ExplainedPass(
         times=times,
         rows=answer.steps,
         timing=lambda step: times.time_step(step, loads),
-        names=[f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts],
+        names=[names[begin] if names else f"table_{begin}" for begin in firsts],
         counts=counts,
         cut=lambda table: cut_tables(basis, work, kind, slice(table, table + 1))[0],
         on_rank=lambda _: (np.ones(counts.size), by_table),

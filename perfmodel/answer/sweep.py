@@ -18,8 +18,7 @@ from perfmodel.answer.question import Question, read_keywords
 from perfmodel.answer.ranking import answer_each, rank_on_fewest
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, cost_grid, project_grid
-from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
-from perfmodel.errors import BadInputError, naming_arguments
+from perfmodel.engine.schemes import ALL, PLANNED, ROW_WISE, WAYS
 from perfmodel.model import capacity
 from perfmodel.model.capacity import list_allowed_gpus, list_even_gpus, round_to_nodes
 from perfmodel.resources import DEFAULT_MACHINE
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, NDArray[Any]]
 Done = Callable[[int], None]
+_LARGER = 1.01  # of a batch: a smaller gain is not looked for by another search
 
 MOST_COMPARED = 2000
 """Configurations whose shardings are compared: each takes some 30 ms; row-wise alone is a grid."""
@@ -97,56 +97,6 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
-@naming_arguments(
-    {
-        "--tables": "table_count",
-        "--table-size": "table_bytes",
-        "--model": "tables",
-        "--set id_dtype": "id_bytes",
-    }
-)
-def project(
-    workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
-    machine: str | Machine = DEFAULT_MACHINE,
-    *,
-    sharding: str | None = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """How much slower is each configuration, and which step takes the time? The answers of ``sweep``.
-
-    workload     a TableSet, a mapping or data frame of arrays, or None with keywords only
-    machine      a shipped name, the path of a TOML file, or a Machine
-    sharding     of all tables, a name of ``perfmodel project --sharding``, or all; None: the fastest that
-                 TorchRec runs and that fits
-    table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
-    batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
-    dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
-    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
-    options      as of ``project_row_wise``
-
-    The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). The index is
-    the position of a configuration.
-
-    Columns: sharding, and the columns of ``project_row_wise``.
-    Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations whose
-            shardings are compared, a sharding that none allows -> BadInputError
-    """
-    question, columns = read_keywords(workload, machine, sharding=sharding, **options)
-    count = len(next(iter(columns.values()))) if columns else 1
-    if count > MOST_COMPARED and is_compared(question):
-        raise BadInputError(
-            f"shardings are compared for at most {MOST_COMPARED} configurations, and these are {count}.",
-            f"split them, or give sharding={ROW_WISE!r}.",
-        )
-    frame = sweep_columns(question, columns)
-    if frame.empty:
-        raise BadInputError(
-            f"none of {count} configurations allows sharding {sharding!r}.",
-            "use more GPUs, or another sharding.",
-        )
-    return frame
-
-
 def sweep_columns(question: Question, columns: Columns, done: Done = lambda count: None) -> pd.DataFrame:
     """The frame of ``project_row_wise``, with a further column ``sharding``.
 
@@ -169,13 +119,12 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
         words = [str(evidence) for evidence in Evidence]
         for name in ("evidence", "main_evidence"):
             frame[name] = pd.Categorical(frame[name], categories=words, ordered=True)
-        frame["sharding"] = pd.Categorical(frame["sharding"], categories=list(WAYS))
+        frame["sharding"] = pd.Categorical(frame["sharding"], categories=[*WAYS, PLANNED])
     else:
         frame = build_frame(*question.prepare(columns))
         code = np.full(len(frame), list(WAYS).index(ROW_WISE), dtype=np.int8)
-        frame.insert(
-            0, "sharding", pd.Series(pd.Categorical.from_codes(code, pd.Index(list(WAYS))), frame.index)
-        )
+        words = pd.Index([*WAYS, PLANNED])
+        frame.insert(0, "sharding", pd.Series(pd.Categorical.from_codes(code, words), frame.index))
         done(len(frame))
     return frame
 
@@ -304,30 +253,46 @@ def sweep_within(question: Question, columns: Columns, done: Done, limit_s: floa
     The end is that of the 95 % band.
 
     Without gpus: on those that the default batch needs
-    Source: the upper end of the band and the buffers grow with the batch, so intervals are halved
-    Limits: it does not fit, or one sample takes longer -> no row
+    Source: the upper end of the band and the buffers grow with the batch, so intervals are halved. A planner
+    starts from the batch of one sharding for all tables; its times grow less than the batch, so the batch
+    that is as much larger as the latency is longer meets it too.
+    Limits: it does not fit, or one sample takes longer -> no row;  a planner -> the largest to 1 %
     """
     import pandas as pd
 
+    uniform = replace(question, planner=None)
+
+    def answer(values: Columns, batch: int, asked: Question = uniform) -> pd.DataFrame:
+        row = sweep_columns(asked, {**values, "batch": np.array([batch])})
+        return row[row["fits"]] if len(row) else row
+
     def find_batch(point: Columns) -> pd.DataFrame:
         @cache
-        def answer(batch: int) -> pd.DataFrame:
-            row = sweep_columns(question, values | {"batch": np.array([batch])})
-            return row[row["fits"]] if len(row) else row
-
         def end_s(batch: int) -> float:
-            return float(answer(batch)["high_s"].iloc[0]) if len(answer(batch)) else np.inf
+            row = answer(values, batch)
+            return float(row["high_s"].iloc[0]) if len(row) else np.inf
 
-        values = dict(point)
-        start = answer(int(DEFAULTS["batch"]))
+        start = answer(point, int(DEFAULTS["batch"]), question)
         if start.empty:
             return start
-        values["gpus"] = start["gpus"].to_numpy()
+        values = {**point, "gpus": start["gpus"].to_numpy()}
         powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
-        if not powers:
-            return start.head(0)
-        larger = range(2 ** (powers - 1) + 1, min(2**powers, MOST_BATCH + 1))
-        return answer(larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s))
+        larger = range(2**powers // 2 + 1, min(2**powers, MOST_BATCH + 1))
+        batch = larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s)
+        if question.planner is None:
+            return answer(values, batch) if batch else start.head(0)
+        return grow_batch(values, max(batch, 1))
+
+    def grow_batch(values: Columns, batch: int) -> pd.DataFrame:
+        row = answer(values, batch, question)
+        best = row.head(0)
+        while len(row) and row["high_s"].iloc[0] <= limit_s and batch <= MOST_BATCH:
+            best, before = row, batch
+            batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
+            if batch < _LARGER * before:
+                break
+            row = answer(values, batch, question)
+        return best
 
     rows = []
     for place in range(len(next(iter(columns.values())))):

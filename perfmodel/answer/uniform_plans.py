@@ -76,16 +76,18 @@ def _list_powers(low: int, high: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class UniformPlan:
-    """The fastest plan in which all tables have one sharding, a name of ``schemes.WAYS``.
+    """A plan with its cost: the fastest in which all tables have one sharding, or one with a scheme for each.
 
-    scheme  of the tables; a table with fewer rows than row parts is replicated instead
+    sharding  a name of ``schemes.WAYS``, or ``PLANNED``;  evaluator  computed the cost
+    scheme  of the tables; None: each has its own. One with fewer rows than row parts is replicated instead
     """
 
     sharding: str
-    scheme: Scheme
+    scheme: Scheme | None
     plan: Plan
     cost: StepCost
     memory: GpuMemory
+    evaluator: Evaluator
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class UniformPlans:
             )
         counts = kinds.count[:, 0].astype(np.int64)
         columns = {name: np.repeat(column[:, 0], counts) for name, column in kinds.columns.items()}
-        names, law = tuple(f"table_{place}" for place in range(count)), np.repeat(kinds.law, counts)
+        law = np.repeat(kinds.law, counts)
+        names = kinds.names or tuple(f"table_{place}" for place in range(count))
         tables = PlanTables(**columns, laws=kinds.laws, law=law, model=model, names=names)
         id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
         evaluator = Evaluator(basis, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
@@ -290,7 +293,7 @@ class UniformPlans:
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
                 continue
-            yield UniformPlan(sharding, scheme, plan, evaluator.step(loads), memory)
+            yield UniformPlan(sharding, scheme, plan, evaluator.step(loads), memory, evaluator)
 
     def _explain_too_much(self, fullest_bytes: float, scheme: Scheme, shard_bytes: float) -> str:
         """Why a rank has more rows and state than it may. scheme  of the table with the largest shard"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from perfmodel.answer.answer import Answer
@@ -85,6 +85,7 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     Those after which all GPUs together do fewer samples per second stand last. Where nobody gave the number
     of GPUs, a node more is listed whatever it gives.
     ask  answers a changed question as ``answer`` was: with its sharding, or with the fastest
+    A planner searches only for what makes one sharding for all tables faster too.
     Limits: one GPU that holds all rows, or a batch that was chosen for a latency, which a change would change
     -> empty;  a change that has no answer -> left out
     """
@@ -94,12 +95,32 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     if answer.gpu_count.rule != GIVEN:  # the GPUs follow from the question, here too
         question = replace(question, gpus=None)
     answer = replace(answer, question=question)
+    uniform = _ask_uniform(answer, ask)
     effects = list[Sensitivity]()
     for change in _list_changes(answer):
-        effects += _ask_again(answer, change, ask)
-    helping = [effect for effect in effects if effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s]
-    helping += [*_ask_more_gpus(answer, ask), *_ask_larger_batch(answer, ask)]
+        if uniform is None or any(map(_helps, _ask_again(uniform, _drop_planner(change), ask))):
+            effects += _ask_again(answer, change, ask)
+    counts = None if uniform is None else [effect.gpus for effect in _ask_more_gpus(uniform, ask)]
+    helping = [effect for effect in effects if _helps(effect)]
+    helping += [*_ask_more_gpus(answer, ask, counts), *_ask_larger_batch(answer, ask)]
     return tuple(sorted(helping, key=lambda x: (x.loses_samples, GROUPS.index(x.group), x.after_s)))
+
+
+def _helps(effect: Sensitivity) -> bool:
+    return effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s
+
+
+def _ask_uniform(answer: Answer, ask: Ask) -> Answer | None:
+    """The answer with one sharding for all tables. Limits: no planner, or none that fits -> None"""
+    question = replace(answer.question, planner=None)
+    if answer.question.planner is None or len(answer.work.tables) == 1:
+        return None
+    uniform = ask(question)
+    return replace(uniform, question=question) if uniform.fits and uniform.gpus == answer.gpus else None
+
+
+def _drop_planner(change: Change) -> Change:
+    return replace(change, question=replace(change.question, planner=None))
 
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:
@@ -115,7 +136,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         label = f"{counted(after.gpus, 'GPU')}{domain}"
     elif change.group == SETTINGS and after.gpus != answer.gpus:
         label = f"{label}, {counted(after.gpus, 'GPU')}, {format_ratio(samples_ratio)} samples/s"
-    if after.sharding not in (answer.sharding, change.question.sharding):
+    if after.gpus > 1 and after.sharding not in (answer.sharding, change.question.sharding):
         label = f"{label}, {after.sharding}"
     yield Sensitivity(
         group=change.group,
@@ -168,29 +189,31 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
             yield Change(MACHINES, name, f"--machine {name}", there)
 
 
-def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
+def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None) -> Iterator[Sensitivity]:
     """What a node more gives, and the number of GPUs whose GPU-time for a sample is least, if it is another.
 
+    counts  numbers of GPUs that are tried; None: as below
     Tried are a node more, then more and more GPUs until GPU-time rises, and ``list_even_gpus``. It is the
     time of a batch, if each GPU has its own samples; GPUs x time, if the batch of all is given.
     Limits: GPUs were given -> a node more, if it is at least 2 % faster
     """
     question, node = answer.question, answer.gpu_count.gpus_per_node
     is_given, next_node = question.gpus is not None, node * (answer.gpus // node + 1)
-    counts = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
-    for_tables = [] if is_given else list_even_gpus(next_node + 1, counts[-1], answer.table_count, node)
+    spread = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
+    for_tables = [] if is_given else list_even_gpus(next_node + 1, spread[-1], answer.table_count, node)
+    alike = len(for_tables) if counts is None else len(counts)
+    if counts is None:
+        counts = [next_node, *for_tables, *(gpus for gpus in dict.fromkeys(spread) if gpus > next_node)]
 
     def cost(gpus: int, time_s: float) -> float:
         return time_s if question.total is None else gpus * time_s
 
     effects = list[Sensitivity]()
-    for place, gpus in enumerate([next_node, *for_tables, *counts]):
-        is_spread = place > len(for_tables)
-        if gpus > next_node or not is_spread:
-            change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
-            effects += _ask_again(answer, change, ask)
+    for place, gpus in enumerate(counts):
+        change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
+        effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
-        if is_spread and min(costs) < costs[-1]:
+        if place > alike and min(costs) < costs[-1]:
             break
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:

@@ -63,17 +63,13 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
         if options.explain is not None:
             explained = build_explained_pass(answer).explain(options.explain)
             return CommandReply.explain(explained, sharding=answer.sharding)
-        if ranking.best:
+        if ranking.fits:
             answer = note_idle(answer, answer_question)
-            ranking = replace(ranking, best=(answer, *ranking.best[1:]))
         changes = list_helping(answer, answer_question)
-        planned = _plan(ranking)
     file = calibration_file(question.calibration)
     return CommandReply(
-        lambda: _build_record(ranking, planned, file) | {"changes": [vars(change) for change in changes]},
-        lambda: project_text(
-            ranking, changes, file, typed, planned=planned, whole=RUNNING.verbose, first=line
-        ),
+        lambda: _build_record(ranking, answer, file) | {"changes": [vars(change) for change in changes]},
+        lambda: project_text(ranking, changes, file, typed, whole=RUNNING.verbose, first=line),
         answer.notes,
     )
 
@@ -131,7 +127,7 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
     """
     if question.sharding is None:
         ranking = rank(question)
-        if ranking.best:
+        if ranking.fits:
             return ranking
         filled = question.table_bytes is None and question.tables is None
         ranking = replace(ranking, enough="" if filled or question.gpus is None else name_enough(question))
@@ -145,15 +141,6 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
         line = typed.text(("sharding", "as_json"), ("--sharding", ALL))
         raise BadInputError(error.message, f"what is possible:\n  {line}") from None
     return Ranking(answer, (answer,) if answer.fits else ())
-
-
-def _plan(ranking: Ranking) -> Answer | None:
-    """The answer with a sharding of its own for each table, if it is faster than one for all."""
-    if ranking.base.question.sharding is not None or len(ranking.base.work.tables) < 2:
-        return None
-    from perfmodel.plan.question import plan_quickly  # the planner's modules are not loaded in vain
-
-    return plan_quickly(ranking)
 
 
 @contextlib.contextmanager
@@ -172,7 +159,7 @@ def name_enough(question: Question) -> str:
     Limits: no calibration covers so many GPUs -> ""
     """
     try:
-        ranking = rank(replace(question, gpus=None, sharding=None))
+        ranking = rank(replace(question, gpus=None, sharding=None, planner=None))
     except NoCalibrationError:
         return ""
     if ranking.best:
@@ -206,9 +193,9 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
     return CommandReply(lambda: record, lambda: shardings_text(base, answers, file, typed))
 
 
-def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) -> dict[str, Any]:
-    """The JSON answer but for its changes: the answer, next_experiment, kernels, its cut, others."""
-    answer, experiment = ranking.answer, find_next_experiment(ranking.answer)
+def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[str, Any]:
+    """The JSON answer but for its changes: what leads, next_experiment, kernels, its cut, others."""
+    experiment = find_next_experiment(answer)
     cut = columns_record(SHARDING, place_row_wise(answer))
     setting = answer.setting
     record = {
@@ -224,7 +211,7 @@ def _build_record(ranking: Ranking, planned: Answer | None, file: str | None) ->
     return record | {
         "as_good": [answer.sharding for answer in ranking.as_good],
         "leads_among": [name for name in RUN if name not in ranking.unknown],
-        "planned": _record_beside(planned),
+        "uniform": _record_beside(ranking.uniform),
         "unique_rows": _record_beside(ranking.beside.unique_rows),
         "left_out": _record_beside(ranking.beside.left_out),
         "row_wise": _record_times(ranking.base),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.answer.question import Question, read_sharding
 from perfmodel.cli.options import check_distinct, check_name, settings_of, split_values
@@ -33,6 +33,10 @@ from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
 from perfmodel.units import format_bytes, format_count, parse_count
+
+if TYPE_CHECKING:
+    from perfmodel.answer import Answer
+    from perfmodel.answer.ranking import Ranking
 
 _ACCEPTED = "accepted"
 _FAR = 100
@@ -199,12 +203,19 @@ def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -
         objective=OBJECTIVES[is_training(typed["objective"], "--objective")],
         optimizer=typed["optimizer"],
         sharding=read_sharding(typed["sharding"]),
+        planner=_search_plan,
     )
     if typed["global_batch"] is None:
         return question
     if typed["batch"] is not None:
         raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
     return replace(question, total=parse_count(typed["global_batch"], "--set global_batch")).share_total()
+
+
+def _search_plan(ranking: Ranking) -> Answer | None:
+    from perfmodel.plan.question import plan_quickly  # an answer about equal tables loads no planner
+
+    return plan_quickly(ranking)
 
 
 def check_model(typed: Mapping[str, Any]) -> None:

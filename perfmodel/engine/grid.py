@@ -41,6 +41,7 @@ class TableKinds:
 
     count  number of equal tables;  columns from rows to buckets  of each, as in ``TableShapes``
     laws, law  the different distributions of ids, and the index of each kind's among them [K]
+    names      of all tables, kind by kind; (): they have none
     """
 
     count: Array
@@ -53,6 +54,7 @@ class TableKinds:
     buckets: Array
     laws: tuple[Distribution, ...]
     law: Ints
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.rows.shape[0])

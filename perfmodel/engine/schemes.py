@@ -86,6 +86,8 @@ HOT = tuple(kind for kind in Exchange if kind.facts.hot)
 """Exchanges of tables whose hot rows may be replicated."""
 ALL = "all"
 """The name of all sharding options together."""
+PLANNED = "planned"
+"""The sharding of an answer in which each table has its own."""
 FLAT = Exchange.RS
 """Usual exchange for rows over all GPUs."""
 

@@ -95,12 +95,9 @@ def _write_view(subject: Subject, price: str | None, *, whole: bool = False) -> 
 
 
 def _write_commands(texts: QuestionTexts, subject: Subject) -> str:
-    """The command that gives the same answer; with a price also the one that gives its cost.
-
-    Limits: a plan -> no second command, because sweep has one sharding for all tables
-    """
+    """The command that gives the same answer; with a price also the one that gives its cost."""
     commands, said = [texts.to_words()], dict(texts.pairs)
-    if PRICE in said and not subject.planned:
+    if PRICE in said:
         machine, gpus = subject.base.question.machine.name, str(subject.answer.gpus)
         fixed = QuestionTexts((*(pair for pair in texts.pairs if pair[0] != "gpus"), ("gpus", gpus)))
         words = fixed.to_words("sweep", {option.name: option for option in SweepOptions.declared()})

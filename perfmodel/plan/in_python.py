@@ -1,22 +1,27 @@
-"""``perfmodel.plan_tables``: the planner for programs, with tables and answers as pandas frames."""
+"""``perfmodel.project`` and ``plan_tables``: answers for programs, as pandas frames."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer.question import Question
+from perfmodel.answer.question import Question, read_keywords
+from perfmodel.answer.sweep import MOST_COMPARED, is_compared, sweep_columns
 from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.engine.placement import Plan
+from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.question import PlanQuestion, plan_quickly
 from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.workload import TableSet
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 STOPPED = "stopped by Ctrl-C"
 _TYPED = ("batch", "optimizer", "payload", "kernels", "backend", "clock", "calibration")
 """Options of the question that a plan's file repeats as they are given."""
+_OPTIONS = (*_TYPED, "distribution", "id_bytes", "gpus_per_node", "overrides")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +109,68 @@ class TablePlan:
         return pd.DataFrame({**columns, "memory_bytes": memory.total_bytes})
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document of ``perfmodel plan --json`` for this plan, in SI units."""
-        return self.answer.to_dict()
+        """The JSON document of ``perfmodel plan --json`` for this plan, in SI units, without dense layers.
+
+        Its ``changes`` are empty: each is a search of its own, to be asked for by ``plan_tables``.
+        """
+        calibration = self.question.question.calibration
+        file = None if calibration in (None, *list_calibrations()) else calibration
+        return {**self.answer.to_dict(), "dense_step": None, "changes": [], "calibration_file": file}
 
     def write(self, path: str | Path) -> None:
         """Write the plan to a file that ``perfmodel plan --plan`` reads; an existing file is overwritten."""
         write_plan(self.plan, Path(path), self.answer.made_for)
+
+
+@naming_arguments(
+    {
+        "--tables": "table_count",
+        "--table-size": "table_bytes",
+        "--model": "tables",
+        "--set id_dtype": "id_bytes",
+    }
+)
+def project(
+    workload: TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    *,
+    sharding: str | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """How much slower is each configuration, and which step takes the time? The answers of ``sweep``.
+
+    workload     a TableSet, a mapping or data frame of arrays, or None with keywords only
+    machine      a shipped name, the path of a TOML file, or a Machine
+    sharding     of all tables, a name of ``perfmodel project --sharding``, or all; None: the fastest that
+                 TorchRec runs and that fits, of different tables a plan if it is faster (``planned``)
+    table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
+    batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
+    dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
+    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
+    options      as of ``project_row_wise``
+
+    The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). The index is
+    the position of a configuration.
+
+    Columns: sharding, and the columns of ``project_row_wise``.
+    Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations whose
+            shardings are compared, a sharding that none allows -> BadInputError
+    """
+    question, columns = read_keywords(workload, machine, sharding=sharding, **options)
+    question = replace(question, planner=plan_quickly)
+    count = len(next(iter(columns.values()))) if columns else 1
+    if count > MOST_COMPARED and is_compared(question):
+        raise BadInputError(
+            f"shardings are compared for at most {MOST_COMPARED} configurations, and these are {count}.",
+            f"split them, or give sharding={ROW_WISE!r}.",
+        )
+    frame = sweep_columns(question, columns)
+    if frame.empty:
+        raise BadInputError(
+            f"none of {count} configurations allows sharding {sharding!r}.",
+            "use more GPUs, or another sharding.",
+        )
+    return frame
 
 
 @naming_arguments({"--model": "tables", "--set max_hbm": "max_hbm_bytes"})
@@ -170,6 +232,9 @@ def build_question(
     **options: Any,
 ) -> PlanQuestion:
     """The question of ``plan_tables``, whose arguments these are; ``PlanQuestion.plan`` answers it."""
+    if unknown := next((name for name in options if name not in _OPTIONS), None):
+        names = inspect.signature(build_question).parameters
+        raise unknown_name("argument", unknown, [*list(names)[:-1], *_OPTIONS])
     if reserve is None:
         reserve = 0.15 if max_hbm_bytes is None else 0.0
     _check_number("reserve", reserve, 0.0, 0.999)

@@ -12,14 +12,15 @@ import numpy as np
 from perfmodel.answer.answer import Answer, answer_plan, answer_row_wise
 from perfmodel.answer.inputs import DEFAULTS, share_equally
 from perfmodel.answer.question import Question, check_ids
-from perfmodel.answer.ranking import Ranking
-from perfmodel.answer.uniform_plans import MOST_COMPARED, UniformPlan
+from perfmodel.answer.ranking import Ranking, answer_shardings
+from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.placement import COPY, Plan, Scheme
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -35,8 +36,6 @@ from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.schema.workload import ID_DTYPE_BYTES, UNIFORM
 from perfmodel.units import format_bytes, format_count
 
-PLANNED = "planned"
-"""The ``sharding`` of an answer in which each table has its own."""
 _ID_DTYPES = {size: name for name, size in ID_DTYPE_BYTES.items()}
 
 
@@ -91,6 +90,7 @@ class PlanQuestion:
                 f"give less, or change the machine: --set hbm_bytes={most.replace(' ', '')}",
             )
         rules, effort_s = parse_rules(only), EFFORTS[effort]
+        question = replace(question, planner=None)
         return PlanQuestion(
             question=question, rules=rules, effort_s=effort_s, most_bytes=most_bytes, **fields
         )
@@ -197,11 +197,11 @@ class PlanQuestion:
         outcome = price_plan(self.evaluator, plan, self.limit_bytes, self.constraints)
         return replace(outcome, made_for=self.made_for)
 
-    def build_answer(self, result: SearchResult) -> Answer:
-        """The answer of a plan, as ``project`` has answers, beside the local look-up."""
-        base = answer_row_wise(replace(self.question, batch=self.batch))
-        plan = UniformPlan(PLANNED, COPY, result.plan, result.cost, result.memory)
-        return answer_plan(base, self.evaluator, plan)
+    def build_answer(self, result: SearchResult, base: Answer | None = None) -> Answer:
+        """The answer of a plan, as ``project`` has answers. base  row-wise; None: not yet computed"""
+        base = base or answer_row_wise(replace(self.question, batch=self.batch))
+        plan = UniformPlan(PLANNED, None, result.plan, result.cost, result.memory, self.evaluator)
+        return answer_plan(base, plan)
 
     def list_changes(self, planned: Planned, file: str) -> tuple[Sensitivity, ...]:
         """What would make the pass faster, as ``project`` lists it.
@@ -249,12 +249,12 @@ def plan_quickly(ranking: Ranking) -> Answer | None:
     """The answer of a quick search, in which each of several tables may have its own sharding.
 
     The plan is one that TorchRec can run: ``perfmodel plan --format torchrec`` searches longer for it.
-    Limits: no plan is faster than the best of the ranking, equal tables, too many tables, nothing fits, rows
-    in host memory or unpooled rows, which plans do not have -> None;  Ctrl-C -> KeyboardInterrupt
+    Limits: no plan is faster than the best of the ranking, nothing fits, rows in host memory or unpooled
+    rows, which plans do not have -> None;  all tables are replicated -> the answer of that sharding;
+    Ctrl-C -> KeyboardInterrupt
     """
     base = ranking.base
-    unplanned = base.basis.rows or base.basis.unpooled or base.question.table_set is None
-    if unplanned or base.table_count > MOST_COMPARED or len(base.work.tables) < 2:
+    if base.basis.rows or base.basis.unpooled or base.question.table_set is None:
         return None
     simple = replace(base.question, gpus=base.gpus, batch=int(base.work.batch[0]))
     question = PlanQuestion.build(simple, effort="quick", for_torchrec=True)
@@ -266,4 +266,8 @@ def plan_quickly(ranking: Ranking) -> Answer | None:
         raise KeyboardInterrupt  # the search returns its best plan, but the user wants to stop
     if ranking.best and result.cost.time_s >= ranking.answer.time_s:
         return None
-    return replace(question.build_answer(result), question=base.question)
+    if all(placement.scheme.copied for placement in result.plan.placements):
+        (copies,) = answer_shardings(base, [DATA_PARALLEL])
+        if isinstance(copies, Answer):
+            return copies
+    return question.build_answer(result, base)

@@ -169,7 +169,7 @@ def join_quantities(first: str, word: str, second: str) -> str:
     return f"{number if second.endswith(f' {unit}') else first} {word} {second}"
 
 
-def change_table(changes: Sequence[Sensitivity], title: str = "What would help") -> str:
+def change_table(changes: Sequence[Sensitivity]) -> str:
     """A table of changes by group: the time after each with its band, its evidence and its option."""
     rows, group = [], ""
     order = list(dict.fromkeys(change.group for change in changes))
@@ -184,7 +184,7 @@ def change_table(changes: Sequence[Sensitivity], title: str = "What would help")
             rows += [["", *cells, ""], ["", f"  {option}", "", "", "", ""]]
         else:
             rows.append([name, *cells, option])
-    headers = ("", title, "time", "95 % band", "evidence", "")
+    headers = ("", "What would help", "time", "95 % band", "evidence", "")
     if narrow:  # the group, and below it each change and its option, in one column
         rows = [[row[0] or f" {row[1]}", *row[2:5]] for row in rows]
         return table(headers[1:5], rows, left=(0, 3), indent=0, drop=(3,))

@@ -11,7 +11,7 @@ from perfmodel.answer.inputs import GIVEN
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
-from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
+from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
     MOST_STEPS,
@@ -56,7 +56,6 @@ def project_text(
     calibration_file: str | None,
     line: Line,
     *,
-    planned: Answer | None = None,
     whole: bool = False,
     first: str = "",
 ) -> str:
@@ -64,50 +63,43 @@ def project_text(
 
     ranking  of one answer if the question names a sharding
     line     the command line, for commands to print;  first  a line above all
-    planned  the answer in which each table has its own sharding, if it leads
     whole    with all changes, the sources and the command of the longest step: ``-v``
     """
-    base, answer = ranking.base, planned or ranking.answer
-    lines = throughput_words(answer), beside_words(ranking, planned=planned), answer.uneven
-    head = [paragraph(words) for words in (first, headline(ranking, planned)) if words]
+    base, answer = ranking.base, ranking.answer
+    lines = throughput_words(answer), beside_words(ranking), answer.uneven
+    head = [paragraph(words) for words in (first, headline(ranking)) if words]
     head += [paragraph(words, _INDENT) for words in lines if words]
     next_node = next((x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s), None)
     pairs = [
         *question_facts(base),
-        ("memory", gpu_words(answer, None if planned else next_node)),
+        ("memory", gpu_words(answer, next_node)),
         ("times", source_words(answer, calibration_file)),
         ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
     ]
-    least_s = (1 - _WORTH_SAYING) * answer.time_s
-    helping = [change for change in changes if planned is None or change.after_s <= least_s]
-    helping = [change for change in helping if change.after_s < change.before_s or change.group != MORE_GPUS]
-    end = _write_end(ranking, answer, calibration_file, line, planned=planned is not None, whole=whole)
-    title = "What would help" if planned is None else "What would help (uniform)"
+    helping = [change for change in changes if change.after_s < change.before_s or change.group != MORE_GPUS]
+    end = _write_end(ranking, calibration_file, line, whole=whole)
     changes_most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
     for changes_count, steps_count in itertools.product(range(changes_most, -1, -1), _STEPS):
         parts = ["\n".join([*head, facts(pairs)]), step_table(answer, whole=whole, most=steps_count)]
         if changes_count:
-            parts.append(change_table(choose_changes(helping, changes_count), title))
+            parts.append(change_table(choose_changes(helping, changes_count)))
         text = "\n\n".join([*parts, end])
         if whole or page_width() < WIDTH or len(text.splitlines()) <= _MOST_LINES:
             break
     return text
 
 
-def _write_end(
-    ranking: Ranking, answer: Answer, file: str | None, line: Line, *, planned: bool, whole: bool
-) -> str:
+def _write_end(ranking: Ranking, file: str | None, line: Line, *, whole: bool) -> str:
     """What was not measured, the sources, and what else can be printed."""
+    answer = ranking.answer
     step, experiment = explain_words(answer), find_next_experiment(answer)
-    explain = line.text(("as_json",), step)
-    if planned:
-        gpus_words = () if answer.question.gpus else ("--gpus", str(answer.gpus))
-        explain = line.text(("as_json", "sharding", "rows", "max_latency"), gpus_words, "plan")
-    words = ["-v", explain if len(explain) < _LONGEST_COMMAND else "perfmodel plan"]
-    if not planned:
-        alone = ranking.base.basis.unpooled or answer.gpus == 1
-        shardings_flag = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
-        words = ["-v", *([] if alone else [shardings_flag]), " ".join(step)]
+    alone = ranking.base.basis.unpooled or answer.gpus == 1
+    shardings_flag = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
+    words = ["-v", *([] if alone else [shardings_flag]), " ".join(step)]
+    if ranking.planned:
+        gpus_words = () if ranking.base.work.given_gpus else ("--gpus", str(answer.gpus))
+        search = line.text(("as_json", "sharding", "rows", "max_latency"), gpus_words, "plan")
+        words[1] = search if len(search) < _LONGEST_COMMAND else "perfmodel plan"
     parts = []
     if experiment is not None:
         machine, run = answer.setting.machine.name, run_line(file)
@@ -115,8 +107,10 @@ def _write_end(
     if whole or experiment is None:
         parts.append(provenance(answer, file))
     if whole:
-        title = "The search for such a plan:" if planned else "The equation behind the longest step:"
-        parts.append(f"{title}\n{command_lines(explain)}")
+        equation = command_lines(line.text(("as_json",), step))
+        parts.append(f"The equation behind the longest step:\n{equation}")
+        if ranking.planned:
+            parts.append(f"The plan, table by table:\n{command_lines(search)}")
     elif experiment is None:
         parts[-1] += "\n" + paragraph("More: " + ", ".join(words))
     return "\n\n".join(parts)
@@ -129,15 +123,15 @@ def choose_changes(changes: Sequence[Sensitivity], changes_most: int = _MOST_CHA
     return sorted(order[:changes_most], key=changes.index)
 
 
-def headline(ranking: Ranking, planned: Answer | None = None) -> str:
-    """The time and the slowdown of what leads, or that nothing fits. planned  as in ``project_text``"""
-    answer = planned or ranking.answer
+def headline(ranking: Ranking) -> str:
+    """The time and the slowdown of what leads, or that nothing fits."""
+    answer = ranking.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     nodes, name = -(-answer.gpus // answer.gpu_count.gpus_per_node), answer.setting.machine.name
     if answer.gpus == 1 and answer.fits:
         return f"{size} on 1 GPU of {name}, so nothing is sharded: {format_time(answer.time_s)} a batch"
     where = f"{size} on {counted(answer.gpus, 'GPU')} ({counted(nodes, 'node')} of {name})"
-    if ranking.best:
+    if ranking.fits:
         return f"{where}: {time_words(answer)}"
     if answer.question.sharding is not None:
         memory = answer.gpu_count.describe_memory().partition(":")[0]
@@ -165,11 +159,10 @@ def throughput_words(answer: Answer) -> str:
     )
 
 
-def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None = None) -> str:
+def beside_words(ranking: Ranking, *, whole: bool = True) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest known: 564 µs, …``.
 
     whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
-    planned  as in ``project_text``
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings;  one GPU -> ""
     """
@@ -179,36 +172,42 @@ def beside_words(ranking: Ranking, *, whole: bool = True, planned: Answer | None
     if base.question.sharding is not None:
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
-    if not ranking.best and base.table_count > MOST_COMPARED:
+    if not ranking.fits and base.table_count > MOST_COMPARED:
         limit = format_count(MOST_COMPARED)
         return f"other shardings of more than {limit} tables are compared by --sharding all alone"
-    if not ranking.best:
+    if not ranking.fits:
         return ranking.enough
-    parts = [f"{answer.sharding}, as {TORCHREC} runs it"]
-    if planned is not None:
-        parts = [f"a sharding for each table, as {TORCHREC} runs it"]
-        parts.append(f"{answer.sharding} for all: {format_time(answer.time_s)}")
+    parts, uniform = [f"{name_sharding(answer)}, as {TORCHREC} runs it"], ranking.uniform
+    if uniform is not None:
+        parts.append(f"{uniform.sharding} for all: {format_time(uniform.time_s)}")
     near = [f"{peer.sharding} ({format_time(peer.time_s)})" for peer in ranking.as_good]
-    if near and planned is None:
+    if near and uniform is None:
         parts.append(f"{join_words(near)} may be as fast")
     if ranking.unknown:
         parts.append(f"no calibration has times for {', '.join(ranking.unknown)}")
     fastest = ranking.beside.unique_rows
     if whole and ranking.beside.left_out is not None:
         fastest = ranking.beside.left_out
-    if fastest is not None and fastest.time_s < (planned or answer).time_s:
+    if fastest is not None and fastest.time_s < answer.time_s:
         way = WAYS[fastest.sharding]
         short = way.also[0] if fastest.sharding.startswith(f"{ROW_WISE}-") else way.name
         name = f"--sharding {short} ({way.runs}{': each row sent once' * (way.name == ROWS_ONCE)})"
         name = "use_index_dedup" if base.basis.unpooled else name
         time = format_time(fastest.time_s)
         if copied(way.exchange):
-            parts[0] = f"{answer.sharding}, {TORCHREC}'s fastest that cuts tables"
+            parts[0] = f"{name_sharding(answer)}, {TORCHREC}'s fastest that cuts tables"
             parts.append(f"they fit every GPU uncut: {time} ({way.name})")
         else:
-            equal = "" if is_slower(planned or answer, fastest) else ", which may be as fast"
+            equal = "" if is_slower(answer, fastest) else ", which may be as fast"
             parts.append(f"fastest known: {time}, {name}{equal}")
     return " · ".join(parts)
+
+
+def name_sharding(answer: Answer) -> str:
+    """The sharding of an answer, in words."""
+    if answer.sharding == PLANNED:
+        return "a sharding for each table"
+    return "a copy of each table on every GPU" if answer.sharding == DATA_PARALLEL else answer.sharding
 
 
 def join_words(names: Sequence[str]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.ranking import RUN, find_fastest, find_ties
 from perfmodel.answer.uniform_plans import Impossible
-from perfmodel.engine.schemes import TORCHREC, WAYS
+from perfmodel.engine.placement import Scheme
+from perfmodel.engine.schemes import PLANNED, TORCHREC, WAYS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import explain_words, provenance
 from perfmodel.report.ranking_text import Line, gpu_words, join_words, throughput_words, time_words
@@ -90,7 +91,7 @@ def _list_shardings(answers: Sequence[Answer | Impossible]) -> str:
 
 def _name_parts(answer: Answer) -> str:
     """Numbers of row parts and column parts of a table: ``8 × 16``; "copies" if it is replicated."""
-    scheme = answer.plan.scheme if answer.plan else None
+    scheme = find_scheme(answer)
     if scheme is None:
         return ""
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
@@ -110,15 +111,25 @@ def _read(**values: Callable[[Answer], Any]) -> dict[str, Callable[[Answer | Imp
     return {key: read_guarded(value) for key, value in values.items()}
 
 
+def find_scheme(answer: Answer) -> Scheme | None:
+    """The scheme of all tables; None: each has its own, or the plan is not known."""
+    return answer.plan.scheme if answer.plan else None
+
+
 def _read_scheme(name: str) -> Callable[[Answer], Any]:
-    return lambda answer: getattr(answer.plan.scheme, name) if answer.plan else None
+    return lambda answer: getattr(find_scheme(answer), name, None)
+
+
+def find_runner(sharding: str) -> str:
+    """Who runs a sharding; "" if nobody does. Limits: a plan is one that TorchRec can run"""
+    return TORCHREC if sharding == PLANNED else WAYS[sharding].runs
 
 
 _NAME: dict[str, Callable[[Any], Any]] = {"sharding": lambda answer: answer.sharding}
-_RUNS: dict[str, Callable[[Any], Any]] = {"runs": lambda answer: WAYS[answer.sharding].runs or None}
+_RUNS: dict[str, Callable[[Any], Any]] = {"runs": lambda answer: find_runner(answer.sharding) or None}
 _FITS: dict[str, Callable[[Any], Any]] = {"fits": lambda answer: answer.fits}
 _WHY: dict[str, Callable[[Any], Any]] = {"why_not": lambda answer: getattr(answer, "why", None)}
-_EXCHANGE = _read(exchange=lambda answer: answer.plan.scheme.kind.key if answer.plan else None)
+_EXCHANGE = _read(exchange=lambda answer: scheme.kind.key if (scheme := find_scheme(answer)) else None)
 _PARTS = _read(row_parts=_read_scheme("row_parts"), col_parts=_read_scheme("col_parts"))
 _TIMES = _read(
     time_s=lambda a: a.time_s, low_s=lambda a: a.totals["low_s"], high_s=lambda a: a.totals["high_s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,16 +105,30 @@ def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
         )
 
 
-def test_a_plan_leads_the_screen_of_a_set_of_tables(cli: Any) -> None:
-    """The best sharding for all is beside it; JSON, as Python and sweeps, leads with that one."""
+def test_a_plan_leads_a_set_of_tables_on_the_screen_and_in_its_json(cli: Any) -> None:
+    """The best sharding for all is beside it, as ``--sharding`` gives it."""
     words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
     text, record = cli("project", *words).out, json.loads(cli("project", *words, "--json").out)
     plan = json.loads(cli("plan", *words, "--effort", "quick", "--json").out)["time_s"]
-    assert record["planned"]["time_s"] == pytest.approx(plan, rel=0.05)
-    assert record["planned"]["time_s"] < record["time_s"]
-    assert f"): {format_time(record['planned']['time_s'])} a batch, " in text.splitlines()[0]
-    assert f"{record['sharding']} for all: {format_time(record['time_s'])}" in " ".join(text.split())
+    uniform = record["uniform"]
+    named = json.loads(cli("project", *words, "--sharding", uniform["sharding"], "--json").out)
+    assert (record["sharding"], uniform["time_s"]) == ("planned", named["time_s"])
+    assert record["time_s"] == pytest.approx(plan, rel=0.05) and record["time_s"] < uniform["time_s"]
+    assert sum(step["time_s"] for step in record["steps"]) == pytest.approx(record["time_s"])
+    assert f"): {format_time(record['time_s'])} a batch, " in text.splitlines()[0]
+    assert f"{uniform['sharding']} for all: {format_time(uniform['time_s'])}" in " ".join(text.split())
     assert "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 16" in cli("-v", "project", *words).out
+
+
+def test_tables_that_are_all_copied_are_said_and_costed_as_copies(cli: Any, tmp_path: Path) -> None:
+    """Of two types of elements, in one launch as in ``--sharding data-parallel``."""
+    file = tmp_path / "small.csv"
+    file.write_text("name,rows,dim,pooling,dtype\na,40000,32,10,fp32\nb,500,64,5,fp16\n", encoding="utf-8")
+    words = ("project", "--model", str(file), "--gpus", "8")
+    record = json.loads(cli(*words, "--json").out)
+    copies = json.loads(cli(*words, "--sharding", "data-parallel", "--json").out)
+    assert (record["sharding"], record["time_s"]) == ("data-parallel", copies["time_s"])
+    assert "a copy of each table on every GPU, as TorchRec runs it" in cli(*words).out
 
 
 @pytest.mark.parametrize("words", [

@@ -62,7 +62,7 @@ def test_row_wise_as_a_plan_is_the_projection(base: Answer) -> None:
     evaluator = plan_shardings(base).evaluator
     found = UniformPlans(evaluator, base.gpu_count.usable_bytes).find_best("row-wise")
     assert isinstance(found, UniformPlan)
-    answer = answer_plan(base, evaluator, found)
+    answer = answer_plan(base, found)
     for name, value in answer.totals.items():
         near = 1e-4 if name == "memory_bytes" else 1e-12  # a plan cuts whole rows
         assert value == pytest.approx(base.totals[name], rel=near), name

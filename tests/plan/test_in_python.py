@@ -51,6 +51,7 @@ def test_a_frame_and_a_file_of_it_have_one_answer(cli: Any, tmp_path: Path, obje
     document = json.loads(cli(*words, "--json").out)
     assert told(plan.to_dict()) == told(document)
     assert plan.to_dict()["plan"]["placements"] == document["plan"]["placements"]
+    assert set(plan.to_dict()) == set(document) - {"schema_version", "command"}
     plan.write(file)
     again = json.loads(cli("plan", "--model", str(path), "--plan", str(file), "--json").out)
     assert again["time_s"] == pytest.approx(plan.time_s, rel=1e-6) and again["machine"] == "h200-sxm-ib"
@@ -101,7 +102,8 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
         ({"gpus_per_node": 16}, "gpus_per_node 16 cannot be used.*has 1 to 8 in a node"),
         ({"reserve": "15%"}, "reserve '15%' cannot be used"),
         ({"effort": "huge"}, "effort 'huge' is not known"),
-        ({"time_limit": 5}, "argument 'time_limit' is not known"),
+        ({"time_limit": 5}, "argument 'time_limit' is not known.*known: .*effort.*max_hbm_bytes"),
+        ({"dim": 5}, "argument 'dim' is not known"),
     ],
 )
 def test_what_cannot_be_asked(change: dict[str, Any], words: str) -> None:

@@ -102,14 +102,9 @@ def draw_changes(subject: Subject) -> Block:
     if answer.gpus == 1:
         raise BadInputError("the tables fit on one GPU: ask for larger ones with --table-size.")
     helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
-    if subject.planned:
-        helping = tuple(entry for entry in helping if entry.after_s < answer.time_s)
     if not helping:
         raise BadInputError("none of the changes tried makes it at least 2 % faster.")
     rows = [{"change": "now", "option": "", **_read_times(answer)}]
-    if subject.planned:
-        named = f"now, {subject.uniform.sharding} for all tables, with which the changes are asked"
-        rows.append({"change": named, "option": "", **_read_times(subject.uniform)})
     rows += [
         {
             "change": f"{entry.label} ({entry.option})", "option": entry.option, "time_s": entry.after_s,

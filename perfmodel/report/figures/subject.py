@@ -29,8 +29,8 @@ class Subject:
 
     base     row-wise, on the GPUs of ``answer``
     answer   of a quick plan, with the fastest sharding that TorchRec runs, or with that of the question
-    lead     the ranking of shardings for all tables; None: they are not compared
-    planned  whether each table has its own sharding in ``answer``
+    lead     the ranking of the question; None: shardings are not compared
+    planned  whether a plan leads in ``answer``
     """
 
     base: Answer
@@ -41,15 +41,15 @@ class Subject:
     @property
     def uniform(self) -> Answer:
         """The best answer with one sharding for all tables: what other values are asked with."""
-        return self.lead.answer if self.lead else self.answer
+        return (self.lead and self.lead.uniform) or self.answer
 
     def change(self, **changes: Any) -> Question:
         """The question with other values (fields of ``Question`` by name)."""
         return replace(self.base.question, **changes)
 
     def ask(self, **changes: Any) -> Answer:
-        """The answer to the question with other values: with its sharding, or else the fastest."""
-        return answer_question(self.change(**changes))
+        """The answer to the question with other values: with its sharding, or the fastest for all tables."""
+        return answer_question(self.change(planner=None, **changes))
 
     def fix_setting(self, **changes: Any) -> Subject:
         """The subject with other values, and its calibration loaded once for figures of many answers.
@@ -73,17 +73,11 @@ def find_subject(question: Question) -> Subject:
     Limits: nothing fits, or the sharding of the question does not -> BadInputError
     """
     if question.sharding is None:
-        lead, planned = rank(question), None
-        if len(lead.base.work.tables) > 1:
-            from perfmodel.plan.question import plan_quickly  # the planner is not loaded in vain
-
-            planned = plan_quickly(lead)
-        if not lead.best and planned is None:
+        lead = rank(question)
+        if not lead.fits:
             raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
         answer = note_idle(lead.answer, answer_question)
-        if planned is not None:
-            answer = replace(planned, notes=answer.notes)
-        return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None, planned is not None)
+        return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None, lead.planned is not None)
     answer = note_idle(answer_question(question), answer_question)
     if not answer.fits:
         held = answer.gpu_count.describe_memory()

@@ -62,17 +62,14 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     whole  whether to say which change helps most: this takes many answers
     """
     answer, ranking = subject.answer, subject.lead
-    planned = answer if subject.planned else None
-    shown = Ranking(subject.base, (answer,)) if planned or not ranking else ranking
-    beside = f"sharded {answer.sharding}"
-    if ranking:
-        beside = beside_words(ranking, whole=False, planned=planned)
+    shown = ranking or Ranking(subject.base, (answer,))
+    beside = beside_words(ranking, whole=False) if ranking else f"sharded {answer.sharding}"
     facts = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
-    findings += [help_words(ranking)] if whole and ranking and not planned and answer.gpus > 1 else []
+    findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
     return Card(
-        headline(shown, planned),
+        headline(shown),
         _write_sentence(throughput_words(answer)),
         _write_sentence(beside),
         evidence=answer.evidence_shares(),
