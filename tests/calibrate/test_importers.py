@@ -1,26 +1,40 @@
-"""Importers: each known layout, each refusal, and arbitrary damage. The logs are made up."""
+"""Importers: each known layout, each refusal, logs as people print them, and arbitrary damage."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cli_calls import called
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
-from calibrate.importers import import_logs, read_text
+from calibrate.importers import ImportResult, import_logs, read_text
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.schema.calibration import read_calibration
+
+LOGS = Path(__file__).parent / "logs"
+H200 = ("--machine", "h200-sxm-ib")
+GOOD = line(8_000_000, 80.0)
+ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
+"""Times of an H200 node: 10 us, and 350 GB/s."""
+CSV_HEAD = "collective,payload_bytes,gpus,gpus_per_node,time_s"
+Read = Callable[..., ImportResult]
 
 
-def test_new_layout_gives_all_columns(tmp_path: Path) -> None:
-    log = write(
-        tmp_path,
-        "run.log",
-        new_log([line(8_000_000, 80.0, 16), line(16_000_000, 100.0, 16)], gpus=16, hosts=2),
-    )
-    result = import_logs([log])
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The import of one log with this text."""
+    return lambda text, name="x.log", **options: import_logs([write(tmp_path, name, text)], **options)
+
+
+def test_new_layout_gives_all_columns(read: Read) -> None:
+    rows = [line(8_000_000, 80.0, 16), line(16_000_000, 100.0, 16)]
+    result = read(new_log(rows, gpus=16, hosts=2))
     frame = result.samples
     assert result.unread == []
     assert len(frame) == 4  # two sizes, out of place and in place
@@ -28,295 +42,376 @@ def test_new_layout_gives_all_columns(tmp_path: Path) -> None:
     assert (first.backend, first.library_version, first.gpu) == ("nccl", "2.29.7", "H200")
     assert (first.collective, first.clock, first.variant) == ("all_gather", "stream", "default")
     assert (first.payload_bytes, first.gpus, first.nodes, first.gpus_per_node) == (8_000_000, 16, 2, 8)
-    whole = frame[["payload_bytes", "gpus", "nodes", "gpus_per_node"]]
-    assert {kind.kind for kind in whole.dtypes} == {"i"}  # 2.0 nodes are no number of a samples file
+    counts = frame[["payload_bytes", "gpus", "nodes", "gpus_per_node"]]
+    assert {kind.kind for kind in counts.dtypes} == {"i"}  # 2.0 nodes are no number of a samples file
     assert first.time_s == pytest.approx(80e-6)
     assert (first.datatype, bool(first.in_place)) == ("float", False)
     assert str(result.stack) == "nccl 2.29.7 · H200 · stream"
 
 
-def test_old_layout_and_labels_of_launchers(tmp_path: Path) -> None:
-    text = "\n".join(
-        [
-            "mpirun -np 4 ./build/all_reduce_perf -b 8 -e 1G",
-            "# nThread 4 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) iters: 20 validation: 1",
-            "#   Rank  0 Pid   1 on node-0 device  0 [0x07] NVIDIA A100-SXM4-80GB",
-            "#   Rank  1 Pid   1 on node-0 device  1 [0x0b] NVIDIA A100-SXM4-80GB",
-            "#   Rank  2 Pid   1 on node-0 device  2 [0x48] NVIDIA A100-SXM4-80GB",
-            "#   Rank  3 Pid   1 on node-0 device  3 [0x4c] NVIDIA A100-SXM4-80GB",
-            "NCCL version 2.8.4+cuda11.2",
-            HEADER_OLD,
-            " 4000000 1000000 float sum 40.00 100.00 150.00 2e-07 40.00 100.00 150.00 2e-07",
-        ]
-    )
-    tagged = "\n".join("[1,0]<stdout>:" + row for row in text.splitlines())
-    for name, content in (("plain.log", text), ("tagged.log", tagged)):
-        result = import_logs([write(tmp_path, name, content)])
-        assert list(result.samples.collective) == ["all_reduce", "all_reduce"], name
-        assert list(result.samples.flag) == ["ok", "ok"], (
-            "the old error column is a rounding error, not a count"
-        )
-        assert result.stack.library_version == "2.8.4"
-        assert list(result.samples.gpus) == [4, 4]
+OLD = "\n".join(
+    [
+        "mpirun -np 4 ./build/all_reduce_perf -b 8 -e 1G",
+        "# nThread 4 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) iters: 20 validation: 1",
+        *(f"#   Rank  {r} Pid   1 on node-0 device  {r} [0x0{r}] NVIDIA A100-SXM4-80GB" for r in range(4)),
+        "NCCL version 2.8.4+cuda11.2",
+        HEADER_OLD,
+        " 4000000 1000000 float sum 40.00 100.00 150.00 2e-07 40.00 100.00 150.00 2e-07",
+    ]
+)
 
 
-def test_several_runs_in_one_file(tmp_path: Path) -> None:
-    both = new_log([line(8_000_000, 80.0)], gpus=8) + "\n" + new_log([line(8_000_000, 40.0, 4)], gpus=4)
-    frame = import_logs([write(tmp_path, "both.log", both)]).samples
+@pytest.mark.parametrize("label", ["", "[1,0]<stdout>:"])
+def test_old_layout_whose_error_is_a_rounding_error_and_no_count(read: Read, label: str) -> None:
+    result = read("\n".join(label + row for row in OLD.splitlines()))
+    frame = result.samples
+    assert list(frame.collective) == ["all_reduce"] * 2 and list(frame.flag) == ["ok"] * 2
+    assert result.stack.library_version == "2.8.4" and list(frame.gpus) == [4, 4]
+
+
+def test_a_blank_reduction_is_none_and_rows_need_a_head(read: Read) -> None:
+    result = import_logs([LOGS / "blank_redop_alltoall.log"])
+    assert len(result.samples) > 0 and result.unread == []
+    result = read(f"8000000 2000000 float 80.00 100.00 87.50\n{new_log([GOOD])}")
+    assert [u.reason for u in result.unread] == ["no header with the columns size and time before it"]
+
+
+def test_several_runs_in_one_file(read: Read) -> None:
+    frame = read(new_log([GOOD]) + "\n" + new_log([line(8_000_000, 40.0, 4)], gpus=4)).samples
     assert sorted(set(frame.gpus)) == [4, 8]
     assert frame[frame.gpus == 4].time_s.iloc[0] == pytest.approx(40e-6)
 
 
-def test_graph_and_blocking_change_the_clock(tmp_path: Path) -> None:
-    graph = new_log([line(8_000_000, 80.0)], graph=10)
-    assert import_logs([write(tmp_path, "g.log", graph)]).stack.clock == "graph"
-    blocking = new_log([line(8_000_000, 80.0)]).replace("#\n# Using", "# Blocking Enabled: wait\n#\n# Using")
-    assert import_logs([write(tmp_path, "b.log", blocking)]).stack.clock == "eager"
+def test_graph_and_blocking_change_the_clock(read: Read) -> None:
+    assert read(new_log([GOOD], graph=10)).stack.clock == "graph"
+    blocking = new_log([GOOD]).replace("#\n# Using", "# Blocking Enabled: wait\n#\n# Using")
+    assert read(blocking).stack.clock == "eager"
 
 
-def test_json_of_nccl_tests(tmp_path: Path) -> None:
+def test_json_of_nccl_tests(read: Read) -> None:
     half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": 0.0}
-    document = {
-        "version": 1,
-        "args": ["./build/all_gather_perf", "-J", "x.json"],
-        "env": ["SECRET=hunter2"],
-        "nccl_version": 22907,
-        "config": {
-            "nthreads": 8,
-            "ngpus": 1,
-            "graph": 0,
-            "blocking_collectives": "false",
-            "devices": [{"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}],
-        },
-        "results": [
-            {
-                "size": 8_000_000,
-                "count": 2,
-                "type": "float",
-                "redop": "none",
-                "out_of_place": half,
-                "in_place": None,
-            },
-            {
-                "size": 8_000_000,
-                "count": 2,
-                "type": "float",
-                "redop": "none",
-                "out_of_place": {"time": "nan"},
-            },
-        ],
-    }
-    result = import_logs([write(tmp_path, "x.json", json.dumps(document))])
-    assert len(result.samples) == 1
-    assert (result.samples.gpus.iloc[0], result.samples.gpus_per_node.iloc[0]) == (8, 8)
-    assert result.samples.time_s.iloc[0] == pytest.approx(80e-6)
+    row = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none"}
+    device = {"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}
+    config = {"nthreads": 8, "ngpus": 1, "graph": 0, "blocking_collectives": "false", "devices": [device]}
+    head = {"version": 1, "args": ["./build/all_gather_perf"], "env": ["SECRET=hunter2"], "config": config}
+    halves = {"out_of_place": half, "in_place": None}, {"out_of_place": {"time": "nan"}}
+    results = [{**row, **of_row} for of_row in halves]
+    result = read(json.dumps({**head, "nccl_version": 22907, "results": results}), "x.json")
+    (sample,) = result.samples.itertuples()
+    assert (sample.gpus, sample.gpus_per_node, sample.time_s) == (8, 8, pytest.approx(80e-6))
     assert [u.text for u in result.unread] == ["results[1].in_place", "results[1].out_of_place"]
     assert "hunter2" not in result.samples.to_csv()
 
 
-def test_nvshmem_perftest_of_current_versions(tmp_path: Path) -> None:
-    frame = import_logs([write(tmp_path, "a2a.log", NVSHMEM)]).samples
+def test_nvshmem_perftest(read: Read) -> None:
+    frame = read(NVSHMEM).samples
     assert list(frame.payload_bytes) == [32, 4_000_000]
     assert list(frame.variant) == ["device_block"] * 2
-    assert set(frame.clock) == {"device"}
-    assert set(frame.collective) == {"all_to_all"}
+    assert (set(frame.clock), set(frame.collective)) == ({"device"}, {"all_to_all"})
     assert frame.time_s.iloc[1] == pytest.approx(40e-6)
     assert (frame.backend[0], frame.library_version[0], frame.gpus[0]) == ("nvshmem", "3.4.5", 8)
     assert set(frame.gpus_per_node) == {8}  # mype_node counts up inside a node
-    two = NVSHMEM
+    two_nodes = NVSHMEM
     for pe in range(4, 8):
-        two = two.replace(f"mype_node: {pe} ", f"mype_node: {pe - 4} ")
-    frame = import_logs([write(tmp_path, "two.log", two)]).samples
+        two_nodes = two_nodes.replace(f"mype_node: {pe} ", f"mype_node: {pe - 4} ")
+    frame = read(two_nodes).samples
     assert (set(frame.gpus), set(frame.gpus_per_node), set(frame.nodes)) == ({8}, {4}, {2})
 
 
-def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(tmp_path: Path) -> None:
-    text = NVSHMEM.replace("32          8  ", "4           1  ").replace(
-        "0.008         0.007", "0.001  0.001"
-    )
-    frame = import_logs([write(tmp_path, "a2a.log", text)]).samples
+def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(read: Read) -> None:
+    text = NVSHMEM.replace("32          8  ", "4           1  ")
+    frame = read(text.replace("0.008         0.007", "0.001  0.001")).samples
     assert list(frame.payload_bytes) == [32, 32_000_000]
     assert set(frame.note) == {"size column is for one peer"}
 
 
-def test_only_sum_is_kept(tmp_path: Path) -> None:
-    text = f"""{PES}
-#device_reduction
-size(B)     count     type      redop     scope     latency(us)       algbw(GB/s)   busbw(GB/s)
-4000000     1000000   int32     sum       b         40.000000         100.000       175.000
-4000000     1000000   int32     xor       b         40.000000         100.000       175.000
-"""
-    result = import_logs([write(tmp_path, "r.log", text)])
+def test_of_reductions_only_sums_are_samples(read: Read) -> None:
+    head = "size(B)     count     type      redop     scope     latency(us)       algbw(GB/s)   busbw(GB/s)"
+    rows = [f"4000000 1000000 int32 {redop} b 40.000000 100.000 175.000" for redop in ("sum", "xor")]
+    result = read("\n".join([PES, "#device_reduction", head, *rows]))
     assert len(result.samples) == 1
     assert "reduction 'xor'" in result.unread[0].reason
 
 
-def test_csv_in_our_format(tmp_path: Path) -> None:
-    text = "collective,payload_bytes,gpus,gpus_per_node,time_s,clock\nall_to_all,1024,16,8,2e-5,graph\n"
-    result = import_logs([write(tmp_path, "mine.csv", text)])
+def test_csv_in_our_format(read: Read) -> None:
+    result = read(f"{CSV_HEAD},clock\nall_to_all,1024,16,8,2e-5,graph\n", "mine.csv")
     assert result.samples.time_s.iloc[0] == pytest.approx(2e-5)
     assert (result.samples.nodes.iloc[0], result.stack.clock) == (2, "graph")
+    result = read(f"{CSV_HEAD},time_s\nall_gather,1024,8,8,1e-5,2e-5\nall_gather,2048\n", "x.csv")
+    assert list(result.samples.time_s) == [2e-5]
+    reasons = [u.reason.partition(":")[0] for u in result.unread]
+    assert reasons == ["the column 'time_s' stands twice", "2 fields under 6 columns"]
+
+
+FLAGS = ("outlier", "overlapped")
+
+
+def test_flagged_rows_are_kept_with_their_flag_and_fitted_by_nothing(tmp_path: Path) -> None:
+    """Flagged rows take thirty times as long."""
+    head, rows = f"backend,library_version,gpu,{CSV_HEAD},flag", [[], []]
+    for k in range(10, 31):
+        time_s, cell = (10.0 + 2**k / 400e3) * 1e-6, f"nccl,2.29.7,NVIDIA H200,all_gather,{2**k},8,8"
+        rows[0].append(f"{cell},{time_s:.9g},ok")
+        rows[1] += [f"{cell},{30 * time_s:.9g},{flag}" for flag in FLAGS]
+    laws = []
+    for name, kept in (("clean", rows[0]), ("mixed", rows[0] + rows[1])):
+        (tmp_path / name).mkdir()
+        log = write(tmp_path / name, "x.csv", "\n".join([head, *kept]))
+        result = called("import", str(log), *H200, "--out", str(log.with_suffix(".json")))
+        assert result.code == 0, result.err
+        assert [f"21 rows marked '{flag}'" in result.err for flag in FLAGS] == [name == "mixed"] * 2
+        document = json.loads(log.with_suffix(".json").read_text())
+        laws.append([document[key] for key in ("curves", "laws", "sample_count")])
+    assert laws[0] == laws[1]
+    again = import_logs([tmp_path / "mixed" / "x.samples.csv"]).samples
+    assert again.flag.value_counts().to_dict() == {"ok": 21, **dict.fromkeys(FLAGS, 21)}
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (line(8_000_000, 80.0).replace("80.00", "nan", 1), "finite"),
-        (line(8_000_000, 80.0).replace("80.00", "0.00", 1), "positive"),
-        (line(8_000_000, 80.0).replace("80.00", "-80.0", 1), "positive"),
-        (line(8_000_000, 80.0).replace("80.00", "40.00", 1), "columns do not agree"),
+        (GOOD.replace("80.00", "nan", 1), "finite"),
+        (GOOD.replace("80.00", "0.00", 1), "positive"),
+        (GOOD.replace("80.00", "-80.0", 1), "positive"),
+        (GOOD.replace("80.00", "40.00", 1), "columns do not agree"),
         ("0 0 float none -1 8.00 0.00 0.00 0 8.00 0.00 0.00 0", "0 bytes"),
-        (" ".join(line(8_000_000, 80.0).split()[:9]), "cut short"),
+        (" ".join(GOOD.split()[:9]), "cut short"),
         (line(8_000_000, 80.0, gpus=4), "wrong collective or wrong number of GPUs"),
-        (line(8_000_000, 80.0).replace("none", "prod"), "only sum"),
+        (GOOD.replace("none", "prod"), "only sum"),
     ],
 )
-def test_each_bad_row_is_reported_and_the_good_one_kept(tmp_path: Path, row: str, reason: str) -> None:
-    log = write(tmp_path, "bad.log", new_log([line(16_000_000, 100.0), row]))
-    result = import_logs([log])
+def test_each_bad_row_is_reported_and_the_good_one_kept(read: Read, row: str, reason: str) -> None:
+    result = read(new_log([line(16_000_000, 100.0), row]))
     assert 16_000_000 in set(result.samples.payload_bytes)
     assert any(reason in u.reason for u in result.unread), result.unread
-    assert all(u.file == "bad.log" and u.line_no == 19 for u in result.unread)
+    assert all(u.file == "x.log" and u.line_no == 19 for u in result.unread)
 
 
-def test_bandwidths_are_checked_under_a_damaged_head(tmp_path: Path) -> None:
-    text = new_log([line(8_000_000, 80.0, gpus=4)]).replace(
-        "busbw  #wrong     time", "bu!bw  #wrong     time"
-    )
-    with pytest.raises(BadInputError, match="wrong number of GPUs"):
-        import_logs([write(tmp_path, "x.log", text)])
-
-
-def test_a_column_that_stands_twice_is_named(tmp_path: Path) -> None:
-    head, row = "collective,payload_bytes,gpus,time_s,time_s", "all_gather,1024,8,1e-5,2e-5"
-    result = import_logs([write(tmp_path, "x.csv", f"{head}\n{row}\n")], gpus_per_node=8)
-    assert list(result.samples.time_s) == [2e-5]
-    assert "'time_s' stands twice" in result.unread[0].reason
-
-
-def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
+def test_wrong_results_and_duplicates_are_flagged(read: Read) -> None:
     rows = [line(8_000_000, 80.0, wrong="3"), line(16_000_000, 100.0), line(16_000_000, 100.0)]
-    result = import_logs([write(tmp_path, "x.log", new_log(rows))])
-    out_of_place = result.samples[~result.samples.in_place]
-    assert list(out_of_place.flag) == ["wrong", "ok", "duplicate"]
-    assert any("duplicate" in w for w in result.warnings)
+    result = read(new_log(rows))
+    assert list(result.samples[~result.samples.in_place].flag) == ["wrong", "ok", "duplicate"]
+    assert any("duplicate" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize("cell", ["12x", "0?", "-", "[0]"])
+def test_a_check_that_cannot_be_read_is_no_unchecked_result(read: Read, cell: str) -> None:
+    frame = read(new_log([*ROWS, line(2**27, 400.0, wrong=cell)])).samples
+    assert list(frame.flag[frame.payload_bytes == 2**27]) == ["unread-check", "ok"]
+
+
+def test_check_says_which_results_are_wrong_or_unread(tmp_path: Path) -> None:
+    """The first log has a label inside its row of wrong results."""
+    result = called("check", str(LOGS / "label_wrong.log"), "--op", "all_reduce")
+    assert result.code == 6 and "wrong results" in result.out
+    log = write(tmp_path, "x.log", new_log([*ROWS, line(2**27, 400.0, wrong="12x")]))
+    result = called("check", str(log), *H200, "--json")
+    assert result.code == 6
+    assert [curve["wrong_bytes"] for curve in json.loads(result.out)["curves"]] == [[2**27]]
+    assert "#wrong at 128 MiB" in called("check", str(log), *H200).out
 
 
 def test_different_stacks_are_refused_by_name(tmp_path: Path) -> None:
-    old = write(tmp_path, "old.log", new_log([line(8_000_000, 80.0)], code=22703))
-    new = write(tmp_path, "new.log", new_log([line(8_000_000, 70.0)], code=22907))
+    logs = [write(tmp_path, f"{code}.log", new_log([GOOD], code=code)) for code in (22703, 22907)]
     with pytest.raises(BadInputError) as caught:
-        import_logs([old, new])
+        import_logs(logs)
     assert "nccl 2.27.3 · H200 · stream" in caught.value.message
     assert "nccl 2.29.7 · H200 · stream" in caught.value.message
     assert "one by one" in caught.value.next_step
 
 
-def test_layout_that_contradicts_the_option_is_refused(tmp_path: Path) -> None:
-    log = write(tmp_path, "x.log", new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2))
-    with pytest.raises(BadInputError, match="--set gpus_per_node=4, but the log says 8"):
-        import_logs([log], gpus_per_node=4)
-    with pytest.raises(BadInputError, match="--op"):
-        import_logs([log], op="all_reduce")
+LABELLED = new_log([GOOD])
+BARE = "\n".join([HEADER_NEW, GOOD])
+TWO_NODES = new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2)
 
 
-def test_uneven_nodes_shared_gpus_and_single_ranks_are_refused(tmp_path: Path) -> None:
-    good = new_log([line(8_000_000, 80.0)])
-    for damage, reason in (
-        (good.replace("node-0 device  7", "node-1 device  0"), "unevenly"),
-        (good.replace("[0000:07:00]", "[0000:06:00]"), "share one GPU"),
-        (good.replace("Rank  7 Group  0", "Rank  7 Group  1"), "several communicators"),
-        (new_log([line(8_000_000, 80.0)], gpus=1), "one rank"),
-        (new_log([line(8_000_000, 80.0)], op="hypercube"), "none of"),
-    ):
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        (TWO_NODES, {"gpus_per_node": 4}, "--set gpus_per_node=4, but the log says 8"),
+        (TWO_NODES, {"op": "all_reduce"}, "--op"),
+        (LABELLED.replace("node-0 device  7", "node-1 device  0"), {}, "unevenly"),
+        (LABELLED.replace("[0000:07:00]", "[0000:06:00]"), {}, "share one GPU"),
+        (LABELLED.replace("Rank  7 Group  0", "Rank  7 Group  1"), {}, "several communicators"),
+        (new_log([GOOD], gpus=1), {}, "one rank"),
+        (new_log([GOOD], op="hypercube"), {}, "none of"),
+        (new_log([line(8_000_000, 80.0, 4)]).replace("busbw  #", "bu!bw  #", 1), {}, "wrong number of GPUs"),
+        (BARE, {}, "how many GPUs"),
+        (BARE, {"gpus": 8}, "how many nodes"),
+        ("", {}, "no sample"),
+        ("hello\nworld 12\n", {}, "no sample"),
+        ('{"results": [', {}, "no sample"),
+    ],
+)
+def test_a_log_of_which_nothing_can_be_used_is_refused(
+    read: Read, text: str, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(BadInputError, match=reason):
+        read(text, "alltoall_h200.log" if text is BARE else "x.log", **options)
+
+
+def test_what_a_log_does_not_say_can_be_given(read: Read, tmp_path: Path) -> None:
+    frames = [read(BARE, "alltoall_h200.log", gpus=8, gpus_per_node=count).samples for count in (8, 4)]
+    assert [frame.nodes[0] for frame in frames] == [1, 2]
+    assert frames[0].collective[0] == "all_to_all"
+    for paths, reason in (([tmp_path / "missing"], "No such file"), ([tmp_path], "folder"), ([], "no log")):
         with pytest.raises(BadInputError, match=reason):
-            import_logs([write(tmp_path, "bad.log", damage)])
+            import_logs(paths)
 
 
-def test_a_log_without_ranks_needs_options(tmp_path: Path) -> None:
-    log = write(tmp_path, "alltoall_h200.log", "\n".join([HEADER_NEW, line(8_000_000, 80.0)]))
-    with pytest.raises(BadInputError, match="how many GPUs"):
-        import_logs([log])
-    with pytest.raises(BadInputError, match="how many nodes"):
-        import_logs([log], gpus=8)
-    nodes = [import_logs([log], gpus=8, gpus_per_node=count).samples.nodes[0] for count in (8, 4, 8)]
-    assert nodes == [1, 2, 1]
-    assert import_logs([log], gpus=8, gpus_per_node=8).samples.collective[0] == "all_to_all"
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("infinite_time.csv", H200, "the time is not a finite number"),
+        (
+            "bus_above_algorithm.log",
+            (*H200, "--op", "all_gather", "--gpus", "8", "--set", "gpus_per_node=8"),
+            "busbw/algbw is 1.13",
+        ),
+        ("huge_times.csv", H200, "the time must be from 1.00 ns to 100 000 s, not 1e+300 s"),
+        ("short_time.csv", ("--machine", "a100-sxm-ib"), "the time must be from 1.00 ns"),
+        ("short_time_of_large.csv", ("--machine", "a100-sxm-ib"), "the time must be from 1.00 ns"),
+    ],
+)
+def test_times_that_cannot_be_are_named(name: str, options: tuple[str, ...], reason: str) -> None:
+    result = called("import", str(LOGS / name), *options)
+    assert result.code == 0, result.err
+    assert reason in " ".join(result.err.split())
+    assert "RuntimeWarning" not in result.err
 
 
-def test_nothing_to_read_is_one_error(tmp_path: Path) -> None:
-    for name, text in (("empty.log", ""), ("words.txt", "hello\nworld 12\n"), ("cut.json", '{"results": [')):
-        with pytest.raises(BadInputError, match="no sample"):
-            import_logs([write(tmp_path, name, text)])
-    with pytest.raises(BadInputError, match="No such file"):
-        import_logs([tmp_path / "missing.log"])
-    with pytest.raises(BadInputError, match="folder"):
-        import_logs([tmp_path])
-    with pytest.raises(BadInputError, match="no log"):
-        import_logs([])
+def test_times_that_no_law_fits_are_refused_and_rates_that_nothing_has_doubted(tmp_path: Path) -> None:
+    """1 GiB in 10 us is 107 TB/s: sixty times the fastest links."""
+    rows = {
+        "slow.csv": [f"all_to_all,{2**k},8,8,{1e4 * 1.2**k}" for k in range(1, 10)],
+        "fast.csv": [f"all_gather,{2**k},8,8,{1e-5}" for k in range(20, 31)],
+    }
+    slow, fast = (write(tmp_path, name, "\n".join([CSV_HEAD, *cells])) for name, cells in rows.items())
+    refused = called("import", str(slow), *H200)
+    assert refused.code == 2 and "no curve or law fits these samples" in refused.err
+    assert "pydantic" not in refused.err and "errors.pydantic.dev" not in refused.err
+    taken = called("import", str(fast), *H200, "--out", str(tmp_path / "fast.json"))
+    assert taken.code == 0
+    assert "107 TB/s is more than ten times any product's value" in " ".join(taken.err.split())
+    assert read_calibration(tmp_path / "fast.json").sample_count == 11
 
 
-GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM]
+def test_a_cut_log_is_no_complete_calibration(read: Read, tmp_path: Path) -> None:
+    log = new_log(ROWS)
+    assert read(log).cut == []
+    result = read(log[: log.index("# Out of bounds")], "cut.log")
+    assert result.cut == ["cut.log"]
+    assert any("cut before the end of the run" in text for text in result.warnings)
+    assert read(log[: log.index(ROWS[-1]) + 60] + "\n", "row.log").cut == ["row.log"]
+    shown = called("import", str(tmp_path / "cut.log"), *H200)
+    assert ", partial" in shown.out and ", complete" not in shown.out
+
+
+def test_escapes_of_a_log_reach_nothing() -> None:
+    result = called("import", str(LOGS / "escapes.log"), *H200)
+    assert result.code == 2 and "the ranks run on different GPUs" in result.err
+    assert "\x1b" not in result.err + result.out
+
+
+def test_one_process_for_all_gpus_is_flagged_and_in_no_fit() -> None:
+    log = str(LOGS / "one_process_alltoall.log")
+    assert set(import_logs([log]).samples.flag) == {"single-process"}
+    refused = called("import", log, "--machine", "h100-sxm-ib")
+    assert refused.code == 2 and "42 rows marked 'single-process'" in refused.err
+
+
+def test_the_line_above_the_head_names_the_halves_of_which_one_may_be_blank(read: Read) -> None:
+    """MSCCL++ prints the second log: in place first, and nothing there."""
+    frame = import_logs([LOGS / "in_place_only_all_reduce.log"]).samples
+    assert len(frame) == 21 and frame.in_place.all()
+    half = "     time   algbw   busbw  #wrong"
+    lines = [f"# {'in-place':>42} {'out-of-place':>31}", f"#       size         count{half}{half}"]
+    for size in (2**k for k in range(12, 22)):
+        time_us = round(8 + size / 1e5, 2)
+        rates = f"{size / time_us / 1e3:8.2f}{size / time_us / 1e3 * 7 / 8:8.2f}"
+        lines.append(f"{size:>12}{size // 4:>14}{' ' * len(half)}{time_us:9.2f}{rates}      0")
+    result = read("\n".join(lines), op="all_to_all", gpus=8, gpus_per_node=8)
+    assert not result.unread and len(result.samples) == 10 and not result.samples.in_place.any()
+
+
+def test_the_parts_of_a_broken_row_are_named(read: Read) -> None:
+    start = GOOD.index("-1") + 2
+    broken = [GOOD[:start] + "node-0:1:2 [0] NCCL WARN NET/IB : port error", GOOD[start:]]
+    result = read(new_log([*ROWS, *broken]))
+    assert len(result.samples) == 2 * len(ROWS)
+    assert [u.reason for u in result.unread] == ["part of a row that other output broke"] * 2
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "launcher-1  | ",
+        "[pod/nccl-test-launcher-abcde/launcher] ",
+        "2025-03-14T10:00:00.123456789Z ",
+        "[1,0][node-1:4711]<stdout>: ",
+        "[0]<stdout>: ",
+        "Mar 14 10:00:00 node-1 srun[4711]: ",
+        "INFO:root:",
+        "(RayTrainWorker pid=4711, ip=10.0.0.1) ",
+    ],
+)
+def test_what_stands_before_the_head_of_a_table_is_a_label(read: Read, label: str) -> None:
+    rows = new_log(ROWS).splitlines()
+    rows.insert(-6, "node-0:100:200 [0] NCCL WARN NET/IB : Got async event : port error")
+    labels = [label.replace("4711", f"{4711 + n}").replace("00.1", f"{n % 60:02d}.1") for n in range(99)]
+    lines = [row if "WARN" in row else before + row for before, row in zip(labels, rows, strict=False)]
+    result = read("\n".join(lines))
+    assert len(result.samples) == 2 * len(ROWS)
+    assert (result.stack.gpu, result.stack.library_version) == ("H200", "2.29.7")
+    assert (result.cut, result.unread) == ([], [])
+
+
+def test_settings_that_a_log_states_are_repeated_with_what_they_cost(tmp_path: Path) -> None:
+    log = str(LOGS / "settings_alltoall.log")
+    stated = json.loads(called("check", log, "--json").out)["stated"]
+    assert [fact["name"] for fact in stated] == ["NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"]
+    text = " ".join(called("check", log).out.split())
+    assert all(f"says {fact['name']}: {fact['words']}" in text for fact in stated)
+    settings = (("ALGO", "Ring"), ("IB_DISABLE", "0"), ("PROTO", "^LL128"))
+    healthy = [f"a:1:1 [0] NCCL INFO NCCL_{name} set by environment to {value}" for name, value in settings]
+    log = str(write(tmp_path, "x.log", "\n".join([*healthy, new_log(ROWS)])))
+    stated = json.loads(called("check", log, *H200, "--json").out)["stated"]
+    assert {fact["name"] for fact in stated} >= {"NCCL_ALGO=Ring", "NCCL_PROTO=^LL128"}
+
+
+def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() -> None:
+    log = str(LOGS / "cut_ranks_all_reduce.log")
+    frame = import_logs([log], gpus=72, gpus_per_node=4).samples
+    assert set(frame.gpus) == {72} and set(frame.gpus_per_node) == {4}
+    refused = called("check", log)
+    assert refused.code == 2 and "give --gpus" in refused.err
+    wrong = called("check", log, "--gpus", "36", "--set", "gpus_per_node=4")
+    assert wrong.code == 2 and "wrong number of GPUs" in wrong.err
 
 
 @settings(max_examples=60)
 @given(data=st.data())
 def test_damaged_logs_never_raise_anything_else(tmp_path: Path, data: st.DataObject) -> None:
-    good = data.draw(st.sampled_from(GOOD_TEXTS))
-    cut = good[: data.draw(st.integers(0, len(good)))]
-    at = data.draw(st.integers(0, len(cut)))
-    content = cut[:at].encode() + data.draw(st.binary(max_size=20)) + cut[at:].encode()
+    good = data.draw(st.sampled_from([new_log([GOOD, line(16_000_000, 90.0)]), NVSHMEM]))
+    start = good[: data.draw(st.integers(0, len(good)))]
+    place = data.draw(st.integers(0, len(start)))
     path = tmp_path / "fuzz.log"
-    path.write_bytes(content)
+    path.write_bytes(start[:place].encode() + data.draw(st.binary(max_size=20)) + start[place:].encode())
     try:
         frame = import_logs([path], gpus_per_node=data.draw(st.sampled_from([None, 8]))).samples
     except PerfmodelError:
         return
-    assert (frame.time_s > 0).all()
-    assert (frame.payload_bytes > 0).all()
+    assert (frame.time_s > 0).all() and (frame.payload_bytes > 0).all()
 
 
-_TOKENS = st.sampled_from(
-    [
-        "#",
-        "size",
-        "time",
-        "busbw",
-        "8",
-        "16",
-        "nan",
-        "inf",
-        "-1",
-        "1e999",
-        "0.00",
-        "|",
-        "\n",
-        "\n",
-        "Rank",
-        "{",
-        "}",
-        '{"results": [{"size": 1}]}',
-        ",",
-        "collective,payload_bytes,gpus,time_s",
-        '{"redop":"sum", "inPlace":0, "busBw":1}\n',
-        '"results":[',
-        "latency(us)",
-        "size(B)",
-        "#alltoall_device\n",
-        "all_gather",
-        "9" * 30,
-        "\x00",
-        "²",
-        "٣",
-    ]
-)
+WORDS = '# size time busbw 8 16 nan inf -1 1e999 0.00 | Rank { } , "results":[ latency(us) size(B)'
+TOKENS = WORDS.split()
+TOKENS += ["all_gather", "9" * 30, "\x00", "²", "٣", "\n", "\n", "#alltoall_device\n", "collective,time_s"]
+TOKENS += ['{"results": [{"size": 1}]}', '{"redop":"sum", "inPlace":0, "busBw":1}\n', CSV_HEAD]
+TEXTS = st.text(max_size=300) | st.lists(st.sampled_from(TOKENS), max_size=60).map(" ".join)
 
 
 @settings(max_examples=80)
-@given(
-    st.one_of(st.text(max_size=300), st.lists(_TOKENS, max_size=60).map(" ".join)),
-    st.sampled_from(["a.log", "a.csv"]),
-)
+@given(text=TEXTS, name=st.sampled_from(["a.log", "a.csv"]))
 def test_arbitrary_text_never_raises(text: str, name: str) -> None:
-    reading = read_text(text, name)
-    assert all(u.reason for u in reading.unread)
+    assert all(u.reason for u in read_text(text, name).unread)

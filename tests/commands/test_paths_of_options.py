@@ -24,7 +24,7 @@ NAMED = (
     "NAME",
 )
 """Options whose text is a name or a path, and the argument of the commands that show what is shipped."""
-LOG = str(Path(__file__).parents[1] / "calibrate" / "foreign_logs" / "blank_redop_alltoall.log")
+LOG = str(Path(__file__).parents[1] / "calibrate" / "logs" / "blank_redop_alltoall.log")
 SET = ("--model", "criteo-kaggle", "--gpus", "8")
 LINES: Mapping[str, tuple[str, ...]] = {
     "project": ("--table-size", "1GB", "--gpus", "8"),
