@@ -74,17 +74,20 @@ class Count:
         self.sent, self.received, self.moved = (defaultdict(lambda: np.zeros(self.gpus)) for _ in range(3))
         self.rows, self.optimizer = np.zeros(self.gpus), np.zeros(self.gpus)
 
+    def add_share(self, other: Count, draws: int) -> None:
+        """One of so many draws, of whose bytes this is the mean."""
+        for name in ("sent", "received", "moved"):
+            for step, values in getattr(other, name).items():
+                getattr(self, name)[step] += values / draws
+
     def busiest(self, step: str) -> Array:
         """What a rank has of a step: of an exchange the larger of both sides, [G]."""
-        if step in self.moved:
-            return self.moved[step]
-        return np.maximum(self.sent[step], self.received[step])
+        return self.moved[step] if step in self.moved else np.maximum(self.sent[step], self.received[step])
 
     @property
     def buffers(self) -> Array:
         """Send and receive buffer of the largest exchange of each rank, [G]."""
-        sums = [self.sent[step] + self.received[step] for step in self.sent]
-        return np.max(sums, axis=0) if sums else np.zeros(self.gpus)
+        return np.max([np.zeros(self.gpus), *(self.sent[s] + self.received[s] for s in self.sent)], axis=0)
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,7 @@ class Referee:
             for _ in range(draws):
                 draw = Count(G)
                 self._moved(draw, table, entry, random)
-                for totals, counts in (
-                    (total.sent, draw.sent),
-                    (total.received, draw.received),
-                    (total.moved, draw.moved),
-                ):
-                    for step, values in counts.items():
-                        totals[step] += values / draws
+                total.add_share(draw, draws)
         return total
 
     def _stored(self, row_bytes: int, width: int) -> int:
@@ -140,14 +137,12 @@ class Referee:
             count.rows[ranks] += rows * self._stored(columns * table.width, table.width)
             count.optimizer[ranks] += rows * (columns * self.per_element + self.per_row)
 
-        everywhere = np.arange(count.gpus)
-        if entry["exchange"] == "dp":
-            return hold(everywhere, table.rows, table.dim)
         hot, r, c = entry["hot_rows"], entry["row_parts"], entry["col_parts"]
-        if hot:
-            hold(everywhere, hot, table.dim)
-        hold(np.array(entry["ranks"]), -(-(table.rows - hot) // r), table.dim // c)
-        return None
+        copied = table.rows if entry["exchange"] == "dp" else hot
+        if copied:
+            hold(np.arange(count.gpus), copied, table.dim)
+        if entry["exchange"] != "dp":
+            hold(np.array(entry["ranks"]), -(-(table.rows - hot) // r), table.dim // c)
 
     def _moved(
         self, count: Count, table: CountedTable, entry: dict[str, Any], random: np.random.Generator
@@ -180,8 +175,7 @@ class Referee:
             count.moved["sort_lookups"] += asked * self.sorted_bytes(count.gpus)
             if count.gpus > 1:
                 size = float(rows * table.dim * POOLED)
-                count.sent["all_reduce_copies"] += size
-                count.received["all_reduce_copies"] += 0.0  # in place
+                count.sent["all_reduce_copies"] += size  # in place
 
 
 @dataclass
@@ -230,11 +224,7 @@ class _Shards:
 
     def summed_with_hot(self, *, alone: bool) -> None:
         """The part of each bag from hot rows is one more to add up; alone: to a bag that is whole."""
-        bags = float(self.B * self.table.dim * POOLED)
-        if alone:
-            self._summed(2 * bags)
-        else:
-            self.count.moved["local_sum"] += bags
+        self.count.moved["local_sum"] += float(self.B * self.table.dim * POOLED) * (3 if alone else 1)
 
     def rb(self) -> None:
         """Every holder sends a part of every bag."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from oracles.points import make_collective, make_kernel, make_pass
 from perfmodel.answer import project_row_wise
 from perfmodel.collectives.library import Libraries, Timing
 from perfmodel.engine.settings import Setting
@@ -32,28 +34,16 @@ KERNELS = {
     "bag_factor": 1.4, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
 }  # fmt: skip
 ALPHA_S, BETA, P = 2e-6, 4e9, 1.2
-IN_PASS_S = {
-    "all_to_all_splits": 3e-6,
-    "all_to_all_lengths": 1e-6,
-    "all_to_all_ids": 2e-6,
-    "reduce_scatter_bags": 4e-6,
-}
+IN_PASS_S = {"all_to_all_splits": 3e-6, "all_to_all_lengths": 1e-6, "all_to_all_ids": 2e-6}
+IN_PASS_S["reduce_scatter_bags"] = 4e-6
 """What a step takes longer in a pass than alone."""
 BETWEEN_S = 5e-6
 SLOWER = {"bucketize": 1.5, "gather_pool": 1.1}
 """Kernels in a pass over kernels in a loop."""
 SIZES = [128 * 8**k for k in range(7)]
-PASSES = [
-    LookupWork(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000)
-    for b, t, pooling, d in (
-        (64, 1, 4, 32),
-        (128, 2, 10, 64),
-        (256, 1, 30, 128),
-        (512, 4, 2, 32),
-        (1024, 1, 16, 96),
-        (100, 8, 7, 48),
-    )
-]
+CELLS = ((64, 1, 4, 32), (128, 2, 10, 64), (256, 1, 30, 128))
+CELLS += ((512, 4, 2, 32), (1024, 1, 16, 96), (100, 8, 7, 48))
+PASSES = [LookupWork(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000) for b, t, pooling, d in CELLS]
 
 
 def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
@@ -63,9 +53,8 @@ def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
 @cache
 def truth() -> Machine:
     """The host, with the constants of this page."""
-    machine = machine_from_run(Run(HEADER, {}, {}, {}), 8e9).with_overrides(
-        {key: value for key, value in KERNELS.items()} | {"pcie_bytes_per_s": 1e12}
-    )
+    machine = machine_from_run(Run(HEADER, {}, {}, {}), 8e9)
+    machine = machine.with_overrides({**KERNELS, "pcie_bytes_per_s": 1e12})
     return machine.unchanged().model_copy(update={"values": machine.values})
 
 
@@ -81,63 +70,46 @@ class Fabric:
         return Timing(time, time, time, floor, code, code, ("",), code, ("fabric",))
 
 
-def answer(work: LookupWork, gpus: int, backend: str = "mpi") -> dict[str, float]:
+def project(work: LookupWork, gpus: int) -> dict[str, float]:
     """Times of a projection with the constants of this page [s]."""
-    machine = truth()
-    setting = Setting(machine, Libraries({"mpi": Fabric()}), load_kernel_constants(), backend)
-    size = 4.0 * work.tables * work.rows * work.dim
+    setting = Setting(truth(), Libraries({"mpi": Fabric()}), load_kernel_constants(), "mpi")
     frame = project_row_wise(
-        None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,
-        table_count=work.tables, pooling=work.pooling,
+        None, truth(), setting=setting, table_bytes=4.0 * work.tables * work.rows * work.dim, gpus=gpus,
+        batch=work.batch, dim=work.dim, table_count=work.tables, pooling=work.pooling,
     )  # fmt: skip
     return {str(name): float(frame[name].iloc[0]) for name in frame.columns if str(name).endswith("_s")}
 
 
-def collectives(backend: str = "mpi", clock: str = "eager") -> Iterator[tuple[Point, float]]:
-    for operation in ("all_to_all", "reduce_scatter", "all_reduce"):
-        for gpus in (2, 4):
-            for size in SIZES:
-                point = Point.model_validate(
-                    {"kind": "collective", "operation": operation, "backend": backend, "clock": clock,
-                     "payload_bytes": size, "gpus": gpus, "gpus_per_node": gpus}
-                )  # fmt: skip
-                yield point, float(hockney_time(size, ALPHA_S, BETA, P))
+def collectives() -> Iterator[tuple[Point, float]]:
+    for operation, gpus, size in product(("all_to_all", "reduce_scatter", "all_reduce"), (2, 4), SIZES):
+        point = make_collective(operation, gpus, backend="mpi", payload_bytes=size)
+        yield point, float(hockney_time(size, ALPHA_S, BETA, P))
 
 
 @cache
 def kernels() -> tuple[tuple[Point, float], ...]:
-    return tuple(_kernels())
-
-
-def _kernels() -> Iterator[tuple[Point, float]]:
-    for dim in (16, 32, 64, 128):
-        for rows in (1_000, 1_000_000):
-            for batch in (16, 128, 1024, 8192):
-                work = LookupWork(batch=batch, pooling=2 if batch == 1024 else 8, dim=dim, rows=rows)
-                yield _kernel("gather_pool", work), answer(work, 1)["baseline_time_s"]
-    for size in (2**16, 2**24, 2**27):
-        yield _kernel("copy", LookupWork(batch=1, dim=size // 2), payload_bytes=size), size / 10e9
-
-
-def _kernel(operation: str, work: LookupWork, **fields: Any) -> Point:
-    common = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
-    return Point.model_validate({**common, "gpus": 4, "gpus_per_node": 4, "work": work, **fields})
+    works = [
+        LookupWork(batch=batch, pooling=2 if batch == 1024 else 8, dim=dim, rows=rows)
+        for dim, rows, batch in product((16, 32, 64, 128), (1_000, 1_000_000), (16, 128, 1024, 8192))
+    ]
+    timed = [("gather_pool", 0, work, project(work, 1)["baseline_time_s"]) for work in works]
+    timed += [("copy", n, LookupWork(batch=1, dim=n // 2), n / 10e9) for n in (2**16, 2**24, 2**27)]
+    return tuple(
+        (make_kernel(operation, 4, implementation="torch", payload_bytes=count, work=work), time_s)
+        for operation, count, work, time_s in timed
+    )
 
 
 def passes() -> Iterator[tuple[Point, dict[str, float]]]:
     """Whole passes with their steps under the names of our exchange; the last three are held out."""
     for index, work in enumerate(PASSES):
-        times = answer(work, 2)
+        times = project(work, 2)
         steps = {
             name: times[f"{name}_time_s"] * SLOWER.get(name, 1.0) + IN_PASS_S.get(name, 0.0)
             for name in ("bucketize", *IN_PASS_S, "gather_pool")
         }
         steps["reduce_scatter"] = steps.pop("reduce_scatter_bags")
-        point = Point.model_validate(
-            {"kind": "composed", "operation": "row_wise", "backend": "mpi", "implementation": "exchange",
-             "clock": "eager", "gpus": 2, "gpus_per_node": 2, "work": work, "held_out": index >= 3}
-        )  # fmt: skip
-        yield point, steps
+        yield make_pass(2, backend="mpi", implementation="exchange", work=work, held_out=index >= 3), steps
 
 
 def lines(noise: float = 0.0, seed: int = 1, held_out_factor: float = 1.0) -> Iterator[Any]:

@@ -5,7 +5,6 @@ Nothing of the search is used: documents are read by the reader of plan files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -59,54 +58,40 @@ def list_schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
     rows, dim = int(case.tables.rows[table]), int(case.tables.dim[table])
     kinds = [("dp", 1, 1)]
     for r, c in product(range(1, min(G, rows) + 1), range(1, min(G, dim) + 1)):
-        if r * c > G:
-            continue
-        for kind in _CUT:
-            if kind == "rs" and (r, c) != (G, 1):
-                continue
-            if kind == "two_level" and (G % g or r % g):
-                continue
-            kinds.append((kind, r, c))
+        for kind in _CUT if r * c <= G else ():
+            barred = kind == "rs" and (r, c) != (G, 1)
+            if not barred and not (kind == "two_level" and (G % g or r % g)):
+                kinds.append((kind, r, c))
     return kinds
 
 
-def make_entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
-    """One table of a plan file."""
-    kind, r, c = scheme
-    return {"exchange": kind, "row_parts": r, "col_parts": c, "hot_rows": hot, "ranks": ranks}
-
-
-def draw_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.random.Generator) -> int:
+def draw_hot(rows: int, kind: str, r: int, random: np.random.Generator) -> int:
     """Hot rows that go with a scheme: none, or any number, each size as likely as another."""
-    limit = int(case.tables.rows[table]) - scheme[1]
-    if scheme[0] not in _HOT or limit < 1 or random.random() < 0.4:
+    limit = rows - r
+    if kind not in _HOT or limit < 1 or random.random() < 0.4:
         return 0
     return int(np.clip(np.exp(random.uniform(0, np.log(limit + 1))), 1, limit))
 
 
-def draw_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Generator) -> list[int]:
-    """Ranks for the shards of a scheme."""
-    kind, r, c = scheme
+def draw_ranks(case: Case, kind: str, r: int, c: int, random: np.random.Generator) -> list[int]:
+    """Ranks for the shards of a scheme; the column parts of a two-level one fill domains."""
     G, g = case.evaluator.gpus, case.evaluator.domain
     if kind == "dp":
         return []
     if kind != "two_level":
         return [int(x) for x in random.permutation(G)[: r * c]]
-    return _fill_domains([int(d) for d in random.permutation(G // g)[: r * c // g]], r, c, g)
+    domains, count = random.permutation(G // g)[: r * c // g].tolist(), r // g
+    columns = [[d * g + i for d in domains[j * count : (j + 1) * count] for i in range(g)] for j in range(c)]
+    return [columns[j][i] for i in range(r) for j in range(c)]
 
 
 def draw_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
-    """Any way to place a table, each exchange as likely as another."""
+    """Any way to place a table in a plan file, each exchange as likely as another."""
     ways = list_schemes(case, table)
     kinds = sorted({kind for kind, _, _ in ways})
     kind = kinds[int(random.integers(len(kinds)))]
     of_kind = [scheme for scheme in ways if scheme[0] == kind]
-    scheme = of_kind[int(random.integers(len(of_kind)))]
-    return make_entry(scheme, draw_hot(case, table, scheme, random), draw_ranks(case, scheme, random))
-
-
-def _fill_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:
-    """Ranks of the parts of a two-level table whose column parts fill these domains."""
-    count = r // g
-    columns = [[d * g + i for d in domains[j * count : (j + 1) * count] for i in range(g)] for j in range(c)]
-    return [columns[j][i] for i in range(r) for j in range(c)]
+    _, r, c = of_kind[int(random.integers(len(of_kind)))]
+    hot = draw_hot(int(case.tables.rows[table]), kind, r, random)
+    ranks = draw_ranks(case, kind, r, c, random)
+    return {"exchange": kind, "row_parts": r, "col_parts": c, "hot_rows": hot, "ranks": ranks}

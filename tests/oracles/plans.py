@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -29,19 +30,14 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
     options = list_options(evaluator, limit_bytes)
     ways = [list(placements(options, table)) for table in range(options.kind_of.size)]
     sizes = [len(way) for way in ways]
-    if np.prod(np.array(sizes, dtype=np.float64)) > MOST_PLANS:
-        raise BadInputError(
-            f"{np.prod(np.array(sizes, dtype=np.float64)):.3g} plans are too many to try.",
-            f"at most {MOST_PLANS}: fewer tables or GPUs.",
-        )
+    if math.prod(sizes) > MOST_PLANS:
+        raise BadInputError(f"{math.prod(sizes):.3g} plans are too many to try.", f"at most {MOST_PLANS}.")
     loads = [np.stack([_loads(options, *way) for way in of_table]) for of_table in ways]
     best, best_s = -1, np.inf
-    for start in range(0, int(np.prod(sizes)), _CHUNK):
-        plans = np.arange(start, min(start + _CHUNK, int(np.prod(sizes))))
-        chosen = np.unravel_index(plans, sizes)
-        total = np.sum(
-            [values[place] for values, place in zip(loads, chosen, strict=True)], axis=0
-        )  # [n, G, K + 1]
+    for start in range(0, math.prod(sizes), _CHUNK):
+        chosen = np.unravel_index(np.arange(start, min(start + _CHUNK, math.prod(sizes))), sizes)
+        parts = [values[place] for values, place in zip(loads, chosen, strict=True)]
+        total = np.sum(parts, axis=0)  # [n, G, K + 1]
         time = evaluator.estimate_times(total[..., :-1].max(axis=1))
         flat = total[..., :-1].reshape(-1, total.shape[-1] - 1).T
         needs = total[..., -1] + evaluator.times.count_buffers(flat).reshape(total.shape[:2])
