@@ -198,7 +198,7 @@ def time_deduplication(torch: Any, scale: int) -> Iterator[Row]:
 
 def time_exchange(torch: Any, scale: int) -> Iterator[Row]:
     """Both methods of one PE: each launch, and a whole call."""
-    from oracles.thread_world import threads_of
+    from oracles.thread_world import make_worlds
 
     from calibrate.cuda import row_wise_exchange as exchanging
     from calibrate.cuda.exchange_memory import METHODS, Sizes
@@ -212,7 +212,7 @@ def time_exchange(torch: Any, scale: int) -> Iterator[Row]:
     want = torch.stack([bag(part_ids, table, starts, mode="sum") for table, part_ids in parts], 1)
     launch = exchanging.launch
     for method in METHODS:
-        (world,) = threads_of(1, torch.device("cuda", 0))
+        (world,) = make_worlds(1, torch.device("cuda", 0))
         sizes = Sizes([rows] * TABLES, DIM, batch, ids.numel(), method=method)
         exchange = exchanging.RowWiseExchange(world, held, sizes)
         out, spans = torch.empty_like(want), defaultdict[str, list[Any]](list)

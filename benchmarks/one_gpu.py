@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORK, WHEELS = ROOT / "build" / "one_gpu", ROOT / "build" / "wheels"
 CARRIED = ROOT / "requirements" / "gpu-carry.txt"
 """Exact versions of the wheels that a GPU machine without a network lacks."""
-PYTHON = sys.executable
+PYTHON, CASES = sys.executable, str(ROOT / "tests" / "gpu" / "small_cases.py")
 PERFMODEL = (PYTHON, "-c", "from perfmodel.cli import main; main()")
 LIMIT_S, ENDING_S = 540.0, 5.0
 """Seconds of a sitting; how long a part that outlasted its time may take to end by itself."""
@@ -200,8 +200,7 @@ class Sitting:
 
     def opening(self) -> Groups:
         """What must be right before anything else is tried, and the kernels, compiled on all cores."""
-        smoke = str(ROOT / "tests" / "gpu" / "smoke.py")
-        yield (Part("smoke.txt", (PYTHON, smoke), SMOKE_S, must=True),)
+        yield (Part("smoke.txt", (PYTHON, CASES, "smoke"), SMOKE_S, must=True),)
         yield self.benchmark("gpu_compile", COMPILE_S, "", "--every 40")
 
 
@@ -236,11 +235,10 @@ def list_timings(sitting: Sitting) -> Groups:
 def list_sanitizer(sitting: Sitting) -> Groups:
     """Each family of kernels on small cases, under each tool."""
     yield from sitting.opening()
-    cases = str(ROOT / "tests" / "gpu" / "small_cases.py")
     families = (*FAMILIES, "exchange")
-    yield tuple(Part(f"cases_{family}.txt", (PYTHON, cases, family), SMOKE_S) for family in families)
+    yield tuple(Part(f"cases_{family}.txt", (PYTHON, CASES, family), SMOKE_S) for family in families)
     for tool in SANITIZERS:
-        line = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", PYTHON, cases)
+        line = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", PYTHON, CASES)
         yield tuple(Part(f"{tool}_{family}.txt", (*line, family), SANITIZER_S) for family in FAMILIES)
 
 

@@ -112,7 +112,7 @@ class RankTeam:
         return self._world
 
     def visit(
-        self, point: Point, ranks: Sequence[int], calls: int, round: int, salt: int, deadline_s: float
+        self, point: Point, ranks: Sequence[int], calls: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
         """Time ``calls`` calls of a point on ``ranks``; returns the times of each rank, in their order.
 

@@ -23,22 +23,16 @@ class RunOptions:
 
     machine       name of the machine, part of the folder's name
     runs_folder   folder with one folder per machine and stack
-    stack         versions and topology; None: read from this machine and the team
-    environment   environment variables to consider; None: the process's own
     seed          seed of the random order; None: the run's own, or a new one
     time_limit_s  time after which the run ends, once the current visit is done
-    deadline_s    a visit may take this long plus twenty times its calls' expected time; then its ranks hang
     fresh         whether to measure every point of the plan again, ignoring an earlier start's visits
     """
 
     request: Request
     machine: str
     runs_folder: Path
-    stack: Mapping[str, str] | None = None
-    environment: Mapping[str, str] | None = None
     seed: int | None = None
     time_limit_s: float | None = None
-    deadline_s: float = 60.0
     fresh: bool = False
 
 
@@ -49,7 +43,7 @@ class Team(Protocol):
         """The ranks, and what they can run."""
 
     def visit(
-        self, point: Point, ranks: Sequence[int], *, calls: int, round: int, salt: int, deadline_s: float
+        self, point: Point, ranks: Sequence[int], *, calls: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
         """Time ``calls`` calls of a point on these ranks and check the results: one RankTimes per rank.
 

@@ -31,7 +31,9 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit, funct
 MOST_DROPPED = 3
 """Visits of one point that a jumping clock may spoil before the point fails."""
 
-_DEADLINE_FACTOR = 20
+_DEADLINE_S, _DEADLINE_FACTOR = 60.0, 20
+"""A visit may take this long plus so many times its calls' expected time; then its ranks hang."""
+
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -51,8 +53,6 @@ def calibrate(
     header = stack.make_header(
         world,
         machine=options.machine,
-        values=options.stack,
-        environ=options.environment,
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
     folder = name_folder(options.runs_folder, header)
@@ -233,9 +233,8 @@ class _Session:
             point,
             ranks,
             calls=calls,
-            round=number,
             salt=self.salt,
-            deadline_s=self.options.deadline_s + _DEADLINE_FACTOR * calls * call_s,
+            deadline_s=_DEADLINE_S + _DEADLINE_FACTOR * calls * call_s,
         )
         progress.visit_s = max(self.clock() - began_s, 0.0)
         return combine_times(point, ranks, seen, round=number, at=began_at, elapsed_s=progress.visit_s)

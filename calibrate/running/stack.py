@@ -44,22 +44,12 @@ TURNS = "turns"
 _GIT_SECONDS = 5.0
 
 
-def make_header(
-    world: World,
-    *,
-    machine: str,
-    seed: int,
-    values: Mapping[str, str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> RunHeader:
+def make_header(world: World, *, machine: str, seed: int) -> RunHeader:
     """First line of the file of a run by these ranks on this machine.
 
     seed     seed of the random order, stored with the run
-    values   versions and topology; None: ``describe(world)``
-    environ  environment variables, of which only allowed variables are kept; None: the process's own
     """
-    environment = filter_environment(os.environ if environ is None else environ)
-    stack = dict(describe(world) if values is None else values)
+    environment, stack = filter_environment(os.environ), describe(world)
     turns = describe_turns(world)
     if REHEARSAL in stack.get("gpu", ""):  # a simulated GPU (tests/rehearsal)
         turns = turns or "a rehearsal without a GPU, its times are made up"

@@ -1,4 +1,4 @@
-"""The file of a run under torn lines, full disks, foreign hands and second writers."""
+"""The file of a run under torn lines, full disks, links, foreign hands and second writers."""
 
 from __future__ import annotations
 
@@ -19,43 +19,35 @@ POINT = Point(
     kind=PointKind.COLLECTIVE, operation="all_to_all", backend="gloo", clock=Clock.EAGER, payload_bytes=1024,
     gpus=2, gpus_per_node=2,
 )  # fmt: skip
+FINISH = Finish(key=POINT.key, status=Status.OK, median_s=1e-5, visits=1)
 
 
 def header(fingerprint: str = "a" * 64, machine: str = "m") -> RunHeader:
+    stack = {"gloo": "5"}
     return RunHeader(
-        fingerprint=fingerprint,
-        started_at="now",
-        machine=machine,
-        stack={"gloo": "5"},
-        ranks=2,
-        nodes=1,
-        seed=7,
+        fingerprint=fingerprint, started_at="now", machine=machine, stack=stack, ranks=2, nodes=1, seed=7
     )
 
 
-def visit(number: int = 1, time_s: float = 1e-5, wrong: int = 0) -> Visit:
-    return Visit(
-        key=POINT.key, round=number, at="now", times_s=[time_s] * 3, bytes_sent=512, checked=8, wrong=wrong
-    )
+def visit(number: int = 1) -> Visit:
+    return Visit(key=POINT.key, round=number, at="now", times_s=[1e-5] * 3, bytes_sent=512, checked=8)
 
 
-def finish(status: Status = Status.OK) -> Finish:
-    return Finish(key=POINT.key, status=status, median_s=1e-5, visits=1)
-
-
-def start(folder: Path) -> None:
-    """A run with one finished point."""
+def start(folder: Path, visits: int = 1) -> bytes:
+    """The file of a run with one finished point."""
     with Journal.open(folder, header()) as journal:
         journal.begin(POINT)
-        journal.add(visit())
-        journal.add(finish())
+        for number in range(1, visits + 1):
+            journal.add(visit(number))
+        journal.add(FINISH.model_copy(update={"visits": visits}))
+    return journal.path.read_bytes()
 
 
 def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     start(tmp_path / "deep" / "run")
     with Journal.open(tmp_path / "deep" / "run", header()) as journal:
         state = journal.states[POINT.key]
-        assert state.point == POINT and state.finish == finish()
+        assert (state.point, state.finish) == (POINT, FINISH)
         assert (state.medians_s, state.visits, state.calls, state.checked) == ([1e-5], 1, 3, 8)
         assert journal.last_round == 1 and journal.notes == []
         assert len(journal.path.read_bytes().splitlines()) == 4
@@ -63,43 +55,52 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
 
 def test_a_file_cut_at_any_byte_goes_on(tmp_path: Path) -> None:
     """Whatever part of the file reached the disk, the next start reads the whole lines and adds to them."""
-    start(tmp_path / "whole")
-    raw = (tmp_path / "whole" / "samples.jsonl").read_bytes()
+    raw = start(tmp_path / "whole")
     ends = [index + 1 for index, byte in enumerate(raw) if byte == ord("\n")]
     cuts = {0, 1, len(raw) - 1, *ends, *(end - 1 for end in ends), *(end + 5 for end in ends[:-1])}
     for cut in sorted(cuts):
         folder = tmp_path / str(cut)
         folder.mkdir()
         (folder / "samples.jsonl").write_bytes(raw[:cut])
-        whole = sum(end <= cut for end in ends)
+        lines = sum(end <= cut for end in ends)
         with Journal.open(folder, header()) as journal:
-            assert len(journal.path.read_bytes().splitlines()) == max(whole, 1)
+            assert len(journal.path.read_bytes().splitlines()) == max(lines, 1)
             assert bool(journal.notes) == (cut not in (0, *ends)), cut
-            if whole < 2:
+            if lines < 2:
                 journal.begin(POINT)
             journal.add(visit(2))
-        assert len(read_run(folder).visits[POINT.key]) == (2 if whole >= 3 else 1)
+        assert len(read_run(folder).visits[POINT.key]) == (2 if lines >= 3 else 1)
+
+
+def write_damaged(folder: Path, line: int, junk: bytes, visits: int = 1) -> bytes:
+    """The run of ``start`` with another line in the place of one; returns the content of its file."""
+    lines = start(folder, visits).splitlines()
+    lines[line - 1] = junk
+    (folder / "samples.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    return (folder / "samples.jsonl").read_bytes()
+
+
+VISIT, NO_VISIT = visit().model_dump_json(), "line 4: the end of a point of 1 visit, of which 0 are there"
 
 
 @pytest.mark.parametrize(
     ("line", "junk", "why"),
     [
         (3, b"{not json", "line 3"),
-        (3, b"", "line 4: the end of a point of 1 visit, of which 0 are there"),
-        (3, bytes(10), "line 4: the end of a point of 1 visit, of which 0 are there"),
+        (3, b"", NO_VISIT),
+        (3, bytes(10), NO_VISIT),
         (3, b"\xff\xfe", "line 3"),
         (2, b'{"type": "other"}', "line 2"),
         (3, header().model_dump_json().encode(), "a second header"),
-        (2, visit().model_dump_json().encode(), "no line before it names"),
-        (4, visit().model_dump_json().replace("0.00001", "-1.0").encode(), "line 4"),
-        (2, visit().model_dump_json().encode(), "line 2"),
+        (2, VISIT.encode(), "a visit of a point that no line before it names"),
+        (4, VISIT.replace("0.00001", "-1.0").encode(), "line 4"),
     ],
 )
 def test_a_damaged_line_is_named_and_left_out(tmp_path: Path, line: int, junk: bytes, why: str) -> None:
     before = write_damaged(tmp_path, line, junk)
-    with pytest.raises(BadInputError, match=re.escape(why)) as read:
+    with pytest.raises(BadInputError, match=re.escape(why)) as caught:
         read_run(tmp_path)
-    assert "run perfmodel calibrate again" in read.value.next_step
+    assert "run perfmodel calibrate again" in caught.value.next_step
     with Journal.open(tmp_path, header()) as journal:
         (note,) = journal.notes
     assert why in note and "samples.damaged1.jsonl" in note
@@ -108,10 +109,35 @@ def test_a_damaged_line_is_named_and_left_out(tmp_path: Path, line: int, junk: b
 
 
 @pytest.mark.parametrize(
+    ("line", "dropped", "left"),
+    [
+        (2, "5 lines (2, 3, 4, 5, 6)", 0),  # the point itself
+        (4, "2 lines (4, 6)", 2),  # a visit, and so the end of the point
+        (6, "1 line (6)", 3),  # its end
+    ],
+)
+def test_what_hangs_on_a_damaged_line_is_dropped_once(
+    tmp_path: Path, line: int, dropped: str, left: int
+) -> None:
+    write_damaged(tmp_path, line, b'{"type":"vis\xff\x00', visits=3)
+    with Journal.open(tmp_path, header()) as journal:
+        assert dropped in journal.notes[0]
+        state = journal.states.get(POINT.key)
+        assert (state.visits if state else 0) == left
+        assert state is None or state.finish is None  # it is measured on
+        if state is None:
+            journal.begin(POINT)
+        journal.add(visit(9))
+    assert len(read_run(tmp_path).visits[POINT.key]) == left + 1
+    with Journal.open(tmp_path, header()) as journal:
+        assert journal.notes == []
+
+
+@pytest.mark.parametrize(
     ("junk", "why"),
     [
         (b'{"type": "visit"}', "line 1"),
-        (visit().model_dump_json().encode(), "not the header of a run"),
+        (VISIT.encode(), "not the header of a run"),
         (header().model_dump_json().replace('version":2', 'version":1').encode(), "schema_version"),
     ],
 )
@@ -122,16 +148,6 @@ def test_without_its_header_a_run_is_refused_and_stays(tmp_path: Path, junk: byt
             read()
         assert "put the folder away" in caught.value.next_step
     assert (tmp_path / "samples.jsonl").read_bytes() == before
-
-
-def write_damaged(folder: Path, line: int, junk: bytes) -> bytes:
-    """The run of ``start`` with another line in the place of one; returns the content of its file."""
-    start(folder)
-    path = folder / "samples.jsonl"
-    lines = path.read_bytes().splitlines()
-    lines[line - 1] = junk
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    return path.read_bytes()
 
 
 @pytest.mark.parametrize("other", [header("b" * 64), header(machine="n")])
@@ -150,33 +166,29 @@ def test_the_second_writer_is_told_who_is_first(tmp_path: Path) -> None:
     Journal.open(tmp_path, header()).close()
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("when", ["write", "half", "fsync"])
-def test_a_full_disk_keeps_every_line_before(
+def test_a_disk_that_fails_keeps_every_line_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, when: str
 ) -> None:
-    start(tmp_path)
-    path, write = tmp_path / "samples.jsonl", os.write
-    before = path.read_bytes()
+    before, write = start(tmp_path), os.write
 
-    def full(number: int, data: bytes) -> int:
+    def fail(number: int, data: bytes = b"") -> int:
         if when == "half" and len(data) > 20:
             return write(number, data[:20])
         raise OSError(code, os.strerror(code))
 
-    def unsynced(number: int) -> None:
-        raise OSError(code, os.strerror(code))
-
     with Journal.open(tmp_path, header()) as journal:
         with monkeypatch.context() as patch:
-            patch.setattr("os.fsync", unsynced) if when == "fsync" else patch.setattr("os.write", full)
+            patch.setattr("os.fsync" if when == "fsync" else "os.write", fail)
             with pytest.raises(BadInputError) as caught:
                 journal.add(visit(2))
         assert os.strerror(code).lower() in caught.value.message
-        assert path.read_bytes() == before
+        assert ("free some space" in caught.value.next_step) == (code == errno.ENOSPC)
+        assert journal.path.read_bytes() == before
         assert journal.states[POINT.key].visits == 1
         journal.add(visit(3))  # there is room again
-    assert [found.round for found in read_run(tmp_path).visits[POINT.key]] == [1, 3]
+    assert [line.round for line in read_run(tmp_path).visits[POINT.key]] == [1, 3]
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
@@ -184,8 +196,21 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="cannot be written"):
         Journal.open(tmp_path / "file" / "run", header())
     (tmp_path / "run" / "samples.jsonl").mkdir(parents=True)
-    with pytest.raises(BadInputError, match="is a directory"):
-        Journal.open(tmp_path / "run", header())
-    with pytest.raises(BadInputError, match="is a directory"):  # the first refusal left no lock behind
-        Journal.open(tmp_path / "run", header())
+    for _ in range(2):  # the first refusal left no lock behind
+        with pytest.raises(BadInputError, match="is a directory"):
+            Journal.open(tmp_path / "run", header())
     assert (tmp_path / "run" / LOCK).exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "samples.jsonl"])
+@pytest.mark.parametrize("content", ["", "one line\n", '{"type":"run",', None])
+def test_no_link_is_followed(tmp_path: Path, name: str, content: str | None) -> None:
+    """Without content the link leads to nothing."""
+    folder, target = tmp_path / "run", tmp_path / "target"
+    folder.mkdir()
+    (folder / name).symlink_to(target)
+    if content is not None:
+        target.write_text(content)
+    with pytest.raises(BadInputError, match=f"{name} is a link"):
+        Journal.open(folder, header())
+    assert target.read_text() == content if target.exists() else content is None

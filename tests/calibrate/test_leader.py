@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from waiting import PATIENCE_S
 pytest.importorskip("torch")
 
 from calibrate.ranks import leader
-from calibrate.ranks.launch import LOCALHOST, join_store, listen
+from calibrate.ranks.launch import LOCALHOST, join_store
 from calibrate.ranks.leader import Leader
 from calibrate.ranks.rank import FOREVER, describe_error
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
@@ -30,41 +31,35 @@ class Ranks:
 
     def __init__(self, count: int, act: Act, where: dict[int, int]) -> None:
         self.leader = Leader(None, SLEEPS, count, "cpu")
-        self.over = threading.Event()
-        self._act = act
-        for rank in range(count):
-            threading.Thread(target=self._serve, args=(rank,), daemon=True).start()
-        for rank, place in where.items():
-            threading.Thread(target=self._tell, args=(rank, place), daemon=True).start()
+        self.over, self._act = threading.Event(), act
+        for task, values in ((self._serve, enumerate([0] * count)), (self._tell, where.items())):
+            for words in values:
+                threading.Thread(target=task, args=words, daemon=True).start()
         self.leader.gather()
 
     def _join(self) -> Any:
         return join_store(LOCALHOST, self.leader.port, self.leader.run)
 
-    def _serve(self, rank: int) -> None:
+    def _serve(self, rank: int, _: int) -> None:
         store, key = self._join(), f"ask/{rank}"
         store.set(f"0/{rank}", "{}")
-        while not self.over.is_set():
-            try:
+        with suppress(RuntimeError):  # the test is over
+            while not self.over.is_set():
                 store.wait([key], FOREVER)
-            except RuntimeError:  # the test is over
-                return
-            message = json.loads(store.get(key))
-            store.delete_key(key)
-            try:
-                answer = {"ok": self._act(rank, message)}
-            except Exception as error:
-                answer = {"error": describe_error(error)}
-            if not self.over.is_set():
-                store.set(f"{message['number']}/{rank}", json.dumps(answer))
+                message = json.loads(store.get(key))
+                store.delete_key(key)
+                try:
+                    answer = {"ok": self._act(rank, message)}
+                except Exception as error:
+                    answer = {"error": describe_error(error)}
+                if not self.over.is_set():
+                    store.set(f"{message['number']}/{rank}", json.dumps(answer))
 
-    def _tell(self, rank: int, place: int) -> None:
+    def _tell(self, rank: int, calls: int) -> None:
         store = self._join()
-        try:
+        with suppress(RuntimeError):
             store.wait(["where"], FOREVER)
-        except RuntimeError:
-            return
-        store.set(f"where/{rank}", str(place))
+            store.set(f"where/{rank}", str(calls))
 
     def hang(self, *_: object) -> None:
         """Until the test ends."""
@@ -88,10 +83,10 @@ def ranks() -> Iterator[Callable[..., Ranks]]:
 
 def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
     values = [0.1, 1 / 3, 12345.678901234567, 1e-9]
-    team = ranks(3, lambda rank, message: [rank, *message["values"]])
+    ask = ranks(3, lambda rank, message: [rank, *message["values"]]).leader.ask
     for _ in range(2):
-        assert team.leader.ask("add", PATIENCE_S, [0, 2], values=values) == [[0, *values], [2, *values]]
-    assert team.leader.ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
+        assert ask("add", PATIENCE_S, [0, 2], values=values) == [[0, *values], [2, *values]]
+    assert ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
 
 
 def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: Callable[..., Ranks]) -> None:
@@ -100,13 +95,13 @@ def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: C
             raise BadInputError("8 B a peer is too small.", "the smallest size here is 128 B.")
         return 1 // (1 - rank)
 
-    team = ranks(2, act)
+    ask = ranks(2, act).leader.ask
     with pytest.raises(BadInputError, match=r"8 B a peer") as caught:
-        team.leader.ask("refuse", PATIENCE_S)
+        ask("refuse", PATIENCE_S)
     assert caught.value.next_step == "the smallest size here is 128 B."
     with pytest.raises(PerfmodelError, match=r"rank 1: ZeroDivisionError"):
-        team.leader.ask("divide", PATIENCE_S)
-    assert team.leader.ask("divide", PATIENCE_S, [0]) == [1]
+        ask("divide", PATIENCE_S)
+    assert ask("divide", PATIENCE_S, [0]) == [1]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +115,8 @@ def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: C
 def test_who_hangs_is_named(
     where: list[int | None], words: str, ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "WHERE_S", PATIENCE_S if None not in where else 1.0)
-    places = {rank: calls for rank, calls in enumerate(where) if calls is not None}
-    team = ranks(3, lambda rank, message: team.hang(), places)
+    monkeypatch.setattr(leader, "WHERE_S", 0.7 if None in where else PATIENCE_S)
+    team = ranks(3, lambda *_: team.hang(), {rank: n for rank, n in enumerate(where) if n is not None})
     with pytest.raises(RankLostError, match=words):
         team.leader.ask("time", 0.2)
 
@@ -143,6 +137,17 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
         team.leader.ask("time", PATIENCE_S)
 
 
+def test_ranks_that_do_not_leave_are_ended(
+    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "LEAVE_S", 0.2)
+    monkeypatch.setattr(leader, "WHERE_S", 0.1)
+    team = ranks(2, lambda *_: team.hang())
+    processes = list(team.leader.processes.values())
+    team.leader.close()
+    assert [process.poll() is None for process in processes] == [False, False]
+
+
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "JOIN_S", 1.0)
     waiting = Leader(None, SLEEPS, 3, "cpu")
@@ -151,11 +156,3 @@ def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> No
         waiting.gather()
     waiting.lost = True
     waiting.close()
-
-
-def test_a_port_in_use_is_said_with_what_to_do() -> None:
-    with listen(LOCALHOST, 0) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(NoHardwareError, match=rf"port {port}") as caught:
-            listen(LOCALHOST, port)
-    assert "PERFMODEL_PORT" in caught.value.next_step

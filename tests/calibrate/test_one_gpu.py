@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -130,25 +129,6 @@ def test_what_is_needed_is_there_or_carried() -> None:
             assert requirement.specifier.contains(version, prereleases=True), (text, version)
 
 
-@pytest.mark.parametrize("finds", ["racecheck", "nothing"])
-def test_every_family_runs_under_every_tool_and_one_finding_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: str
-) -> None:
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text(f'#!/bin/sh\necho "$2"; [ "$2" != {finds} ] || exit 9\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
-    monkeypatch.setattr(one_gpu, "WHEELS", tmp_path / "none")
-    monkeypatch.setattr(one_gpu.Sitting, "opening", lambda _: iter(()))
-    monkeypatch.setattr(one_gpu, "PYTHON", "true")
-    code = one_gpu.main(["--out", str(tmp_path / "out"), "--sitting", "sanitizer"])
-    assert code == int(finds == "racecheck")
-    seen = {path.name: path.read_text().strip() for path in (tmp_path / "work").rglob("*check_*.txt")}
-    assert len(seen) == len(one_gpu.SANITIZERS) * len(one_gpu.FAMILIES)
-    assert all(name.split("_")[0] == said for name, said in seen.items())
-
-
 SKIPPING = """
 import pytest
 
@@ -173,45 +153,27 @@ def test_a_skip_that_nobody_asked_for_fails(tmp_path: Path) -> None:
     assert "NOT TESTED: no GPU" in done.stdout
 
 
-def test_what_is_timed_is_compiled_before() -> None:
-    """Kernels of the grid's cells, and the sets that an exchange of the tests loads."""
-    torch = pytest.importorskip("torch")
-    import gpu_compile
-
-    from calibrate.cuda import row_wise_exchange as exchanging
-    from calibrate.cuda.device_tables import make_tables
-    from calibrate.cuda.gather_pool import GatherPool
-
-    units = [unit for unit in gpu_compile.list_units() if unit]
-    assert len(units) == len(set(units))
-    compiled = {kernel for unit in units for kernel in unit}
-    for dim in gpu_compile.DIMS:
-        for pooling in (1.0, 1000.0):
-            pool = GatherPool(make_tables([torch.zeros(100, dim)]), 4, pooling)
-            assert {item.kernel for item in pool.classes} <= compiled
-    wide = exchanging.choose_access(64, "fp32", 16)
-    assert tuple(exchanging.kernels("fp32", wide, method="fused").values()) in units
-
-
-REHEARSED = pytest.mark.skipif(shutil.which("g++") is None, reason="kernels are built with g++")
 MOST_S = 300.0
 """Of a part, however busy this machine is."""
 
 
 def list_rehearsed(sitting: one_gpu.Sitting) -> one_gpu.Groups:
-    """The smoke test, a file of tests, and gather and pool of one cell."""
+    """The smoke test, a file of tests, and a calibration of small sizes."""
     yield tuple(replace(part, most_s=MOST_S) for part in next(sitting.opening()))
     tests = sitting.tests("collectives", "not alone", MOST_S)
-    yield (replace(tests, command=tuple(w for w in tests.command if not w.startswith("--timeout"))),)
-    words = f"--scale 200000 --minutes 0.001 --report --out {sitting.results}/gather.csv"
-    yield sitting.benchmark("gather", MOST_S, words)
+    tests = replace(tests, command=tuple(w for w in tests.command if not w.startswith("--timeout")))
+    yield (tests,)
+    program = str(one_gpu.ROOT / "tests/rehearsal/small_calibration.py")
+    words = ["--quick", "--noise", "90%", "--only", "kernels", "--device", "cuda", "--ranks", "1", "--json"]
+    line = (sys.executable, program, "calibrate", *words, "--out", str(sitting.results / "runs"))
+    yield (Part("calibrate.json", line, MOST_S),)
 
 
-@REHEARSED
-def test_a_session_with_a_stand_in_ends_in_one_archive(
+@pytest.mark.skipif(shutil.which("g++") is None, reason="kernels are built with g++")
+def test_a_rehearsal_with_a_stand_in_ends_in_one_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every answer says that it is a rehearsal's, in its name or in each of its lines."""
+    """It says that it is one. Every result is exact; only times of kernels are made up."""
     pytest.importorskip("torch")
     pytest.importorskip("cuda.bindings.nvrtc")
     monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
@@ -221,71 +183,9 @@ def test_a_session_with_a_stand_in_ends_in_one_archive(
     assert code == 0, capsys.readouterr().out
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["rehearsal-first.tar.gz"]
     seen = contents(tmp_path / "out" / "rehearsal-first.tar.gz")
-    assert "bags are torch's: True; in a graph: True" in seen["smoke.txt"]
-    rows = list(csv.DictReader(seen["gather.csv"].splitlines()))
-    assert rows and all(row["gpu"].endswith("(rehearsal)") and row["wrong"] == "0" for row in rows)
-
-
-@REHEARSED
-def test_a_calibration_of_one_gpu_from_end_to_end(tmp_path: Path) -> None:
-    """Every kernel of the quick grid for a small GPU, every result exact; only times are made up."""
-    pytest.importorskip("torch")
-    program = one_gpu.ROOT / "tests/rehearsal/small_calibration.py"
-    words = ["--quick", "--noise", "90%", "--only", "kernels", "--device", "cuda", "--ranks", "1", "--json"]
-    done = subprocess.run(
-        [sys.executable, str(program), "calibrate", *words, "--out", str(tmp_path / "runs")],
-        env={**os.environ, **one_gpu.variables(rehearse=True), "PERFMODEL_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    assert seen["smoke.txt"] == "smoke: 2 cases, 0 wrong\n"
+    answer = json.loads(seen["calibrate.json"])
     assert answer["complete"] and answer["functional_only"] and answer["wrong"] == 0 < answer["checked"]
     timed = {(point["operation"], point["clock"], point["status"]) for point in answer["points"]}
-    assert {
-        ("gather_pool", "stream", "ok"),
-        ("gather_pool", "eager", "ok"),
-        ("copy", "stream", "ok"),
-    } <= timed
-
-
-REFUSED = r"""
-import torch, numpy as np, cupy
-from calibrate.cuda import launch
-from calibrate.cuda.cache import Kernel
-seen = []
-one = torch.ones(3, device="cuda")
-assert one.device == torch.device("cuda", 0) and one.is_cuda
-def refused(call):
-    try:
-        call()
-    except (RuntimeError, ValueError, TypeError) as error:
-        seen.append(str(error).split(":")[0])
-def inside():
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        one.sum().item()
-gather = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
-kernel = launch.load_function(gather, torch.device("cuda"))
-refused(inside)
-with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-    refused(lambda: kernel((1, 1, 1), (64, 1, 1), (np.int32(1),), shared_mem=100_000))
-    refused(lambda: kernel((0, 1, 1), (64, 1, 1), (np.int32(1),)))
-    refused(lambda: kernel((1, 1, 1), (64, 1, 1), (object(),)))
-refused(lambda: kernel((1, 1, 1), (64, 1, 1), (np.int32(1),)))
-print(seen)
-"""
-
-
-@REHEARSED
-def test_what_a_gpu_refuses_the_stand_in_refuses(kernel_home: Path) -> None:
-    """A value on the host inside a graph, more shared memory than leave was given for, a grid of nothing."""
-    pytest.importorskip("torch")
-    pytest.importorskip("cuda.bindings.nvrtc")
-    more = one_gpu.variables(rehearse=True) | {"PERFMODEL_HOME": str(kernel_home)}
-    environment = {**os.environ, **more}
-    done = subprocess.run([*PYTHON, REFUSED], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    invalid, kind = "CUDA_ERROR_INVALID_VALUE", "Unsupported type <class 'object'>"
-    outside = "a launch outside of a device, or of a stream"
-    assert done.stdout.strip() == str(["CUDA error", invalid, invalid, kind, outside])
+    wanted = {("gather_pool", "stream"), ("gather_pool", "eager"), ("copy", "stream")}
+    assert {(*cell, "ok") for cell in wanted} <= timed

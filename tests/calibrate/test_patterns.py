@@ -11,16 +11,18 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
 
 
-def sent(one: BufferLayout, salt: int, row: int = 0) -> np.ndarray:
-    buffer = np.full(one.send_elements, patterns.POISON, np.float32)
-    patterns.fill(buffer, patterns.send_pieces(one, salt), row)
+def fill_sent(of_rank: BufferLayout, salt: int, row: int = 0) -> np.ndarray:
+    buffer = np.full(of_rank.send_elements, patterns.POISON, np.float32)
+    patterns.fill(buffer, patterns.send_pieces(of_rank, salt), row)
     return buffer
 
 
-def received(members: list[BufferLayout], buffers: list[np.ndarray]) -> list[np.ndarray]:
+def count_wrong(of_rank: BufferLayout, buffer: np.ndarray, salt: int, row: int = 0) -> int:
+    return patterns.count_wrong(buffer, patterns.list_expected_pieces(of_rank, salt), row)
+
+
+def exchange(operation: str, ranks: int, buffers: list[np.ndarray]) -> list[np.ndarray]:
     """The collective, done by slow and plain means."""
-    one = members[0]
-    ranks, operation = one.ranks, one.operation
     if operation == "all_to_all":
         cut = [np.split(buffer, ranks) for buffer in buffers]
         return [np.concatenate([cut[source][me] for source in range(ranks)]) for me in range(ranks)]
@@ -38,61 +40,54 @@ def received(members: list[BufferLayout], buffers: list[np.ndarray]) -> list[np.
 def test_expected_is_what_the_collective_brings(operation: str, ranks: int, payload_bytes: int) -> None:
     members = [layout(operation, payload_bytes, ranks, me) for me in range(ranks)]
     for row in (0, 5):
-        results = received(members, [sent(one, 11, row) for one in members])
-        for one, result in zip(members, results, strict=True):
-            expected = patterns.list_expected_pieces(one, 11)
-            assert result.size == one.recv_elements
-            assert patterns.count_wrong(result, expected, row) == 0
-            if result.size:
-                assert patterns.count_wrong(result, expected, row + 1) > result.size // 4
-                assert (
-                    patterns.count_wrong(result, patterns.list_expected_pieces(one, 12), row)
-                    > result.size // 4
-                )
+        results = exchange(operation, ranks, [fill_sent(of_rank, 11, row) for of_rank in members])
+        for of_rank, result in zip(members, results, strict=True):
+            assert result.size == of_rank.recv_elements
+            assert count_wrong(of_rank, result, 11, row) == 0
+            for salt, other in ((11, row + 1), (12, row)):
+                assert result.size == 0 or count_wrong(of_rank, result, salt, other) > result.size // 4
 
 
 def test_one_wrong_element_is_counted() -> None:
-    one = layout("all_to_all", 100_000, 2, 0)
-    buffer = np.empty(one.recv_elements, np.float32)
-    patterns.fill(buffer, patterns.list_expected_pieces(one, 3))
-    for at in (0, 12_499, 12_500, 24_999):
+    of_rank = layout("all_to_all", 100_000, 2, 0)
+    buffer = np.empty(of_rank.recv_elements, np.float32)
+    patterns.fill(buffer, patterns.list_expected_pieces(of_rank, 3))
+    for place in (0, 12_499, 12_500, 24_999):
         spoilt = buffer.copy()
-        spoilt[at] += 1
-        assert patterns.count_wrong(spoilt, patterns.list_expected_pieces(one, 3)) == 1
-    assert (
-        patterns.count_wrong(np.full_like(buffer, patterns.POISON), patterns.list_expected_pieces(one, 3))
-        == 25_000
-    )
+        spoilt[place] += 1
+        assert count_wrong(of_rank, spoilt, 3) == 1
+    assert count_wrong(of_rank, np.full_like(buffer, patterns.POISON), 3) == 25_000
 
 
 def test_sums_over_1024_ranks_are_exact() -> None:
-    one = layout("all_reduce", 64_000, 1024, 0)
-    values = np.concatenate([piece.doubled for piece in patterns.list_expected_pieces(one, 1)])
+    first = layout("all_reduce", 64_000, 1024, 0)
+    values = np.concatenate([piece.doubled for piece in patterns.list_expected_pieces(first, 1)])
     assert values.max() <= 2**24
     assert len(np.unique(values)) > 4
-    in_order = np.zeros(one.elements, np.float32)
-    backwards = np.zeros(one.elements, np.float32)
-    for rank in range(1024):
-        in_order += sent(layout("all_reduce", 64_000, 1024, rank), 1)
-        backwards += sent(layout("all_reduce", 64_000, 1024, 1023 - rank), 1)
-    assert patterns.count_wrong(in_order, patterns.list_expected_pieces(one, 1)) == 0
-    assert np.array_equal(in_order, backwards)
+    sums = np.zeros((2, first.elements), np.float32)
+    for rank in range(1024):  # in order, and backwards
+        for total, member in zip(sums, (rank, 1023 - rank), strict=True):
+            total += fill_sent(layout("all_reduce", 64_000, 1024, member), 1)
+    assert count_wrong(first, sums[0], 1) == 0
+    assert np.array_equal(*sums)
 
 
-def test_counts_that_a_human_can_divide() -> None:
-    # 1200 B of fp32 over 3 ranks: 300 elements, 100 a peer
-    one = layout("all_to_all", 1200, 3, 1)
-    assert (one.block, one.send_elements, one.recv_elements, one.bytes_sent) == (100, 300, 300, 800)
-    one = layout("reduce_scatter", 1200, 3, 1)
-    assert (one.send_elements, one.recv_elements, one.bytes_sent) == (300, 100, 800)
-    one = layout("all_gather", 1200, 3, 1)
-    assert (one.send_elements, one.recv_elements, one.bytes_sent) == (100, 300, 400)
-    one = layout("all_reduce", 1200, 3, 1)
-    assert (one.send_elements, one.recv_elements, one.bytes_sent) == (300, 300, 1200)
-    root, other = layout("broadcast", 1200, 3, 0), layout("broadcast", 1200, 3, 1)
-    assert (root.send_elements, root.recv_elements, root.bytes_sent) == (300, 0, 1200)
-    assert (other.send_elements, other.recv_elements, other.bytes_sent) == (0, 300, 0)
-    assert root.sender_bytes == other.sender_bytes == 1200
+@pytest.mark.parametrize(
+    ("operation", "rank", "counts"),
+    [
+        ("all_to_all", 1, (300, 300, 800)),
+        ("reduce_scatter", 1, (300, 100, 800)),
+        ("all_gather", 1, (100, 300, 400)),
+        ("all_reduce", 1, (300, 300, 1200)),
+        ("broadcast", 0, (300, 0, 1200)),
+        ("broadcast", 1, (0, 300, 0)),
+    ],
+)
+def test_counts_that_a_human_can_divide(operation: str, rank: int, counts: tuple[int, ...]) -> None:
+    """1200 B of fp32 over 3 ranks: 300 elements, 100 a peer."""
+    of_rank = layout(operation, 1200, 3, rank)
+    assert (of_rank.send_elements, of_rank.recv_elements, of_rank.bytes_sent) == counts
+    assert of_rank.sender_bytes == (400 if operation == "all_gather" else 1200)
 
 
 @pytest.mark.parametrize(

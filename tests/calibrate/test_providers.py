@@ -1,65 +1,192 @@
-"""Libraries of collectives with real ranks: every operation, variant and size brings exactly what it must."""
+"""Libraries of collectives: results on real ranks, buffers, checks, and what GPU libraries are told."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import forked_ranks
+import numpy as np
 import pytest
+from oracles import free_port
+from oracles.points import make_collective, make_kernel
 
-from calibrate import providers
+from calibrate import patterns, providers
+from calibrate.providers import buffers, collectives, nvshmem, torch_world
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.runs import Point
 
+torch: Any = None
 WORKER = Path(__file__).with_name("provider_ranks.py")
 
 
-def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Of several processes of tests, the one that runs these imports it, which takes longer than they do."""
+    global torch
+    torch = pytest.importorskip("torch")
 
 
-def needs(name: str) -> None:
-    found = providers.describe(name)
-    if not found.usable:
-        pytest.skip(f"{name}: {found.why_not}")
-
-
-def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
-    """What each rank printed, by its number."""
-    words = (name, free_port(), f"test{os.getpid()}{task}", task)
-    codes, texts, complaints = forked_ranks.started(WORKER, ranks, *words)
-    assert codes == [0] * ranks, complaints
-    lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
-    assert sorted(line["rank"] for line in lines) == list(range(ranks))
-    return {line["rank"]: line for line in lines}
-
-
-def test_two_ranks() -> None:
-    needs("gloo")
-    for rank, answer in answers("gloo", 2, "all").items():
-        timed = [one for one in answer["seen"] if "bytes_sent" in one]
-        assert len(timed) == 5 * 6  # collectives x sizes
-        assert [one for one in answer["seen"] if one["wrong"]] == []
-        assert [one for one in timed if one["spoilt"] != (1 if one["received"] else 0)] == []
-        assert all(one["checked"] > 0 for one in timed)
-        by_cell = {(one["operation"], one["payload_bytes"]): one for one in timed}
-        assert by_cell["all_to_all", 65_536]["bytes_sent"] == 32_768
-        assert by_cell["reduce_scatter", 65_536]["bytes_sent"] == 32_768
-        assert by_cell["all_gather", 65_536]["bytes_sent"] == 32_768
-        assert by_cell["broadcast", 65_536]["bytes_sent"] == (0 if rank else 65_536)
-        assert by_cell["all_to_all", 300_001]["used_bytes"] == 300_000
-
-
-def test_groups_of_three_ranks() -> None:
-    needs("gloo")
-    for rank, answer in answers("gloo", 3, "groups").items():
-        groups = answer["groups"]
-        assert len(groups) == (2, 2, 3)[rank]
+@pytest.mark.usefixtures("require_gloo")
+def test_three_ranks_in_three_groups() -> None:
+    words = ("gloo", str(free_port()), f"test{os.getpid()}", "cpu")
+    codes, texts, complaints = forked_ranks.started(WORKER, 3, *words)
+    assert codes == [0] * 3, complaints
+    answers = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
+    for rank, answer in enumerate(sorted(answers, key=lambda answer: answer["rank"])):
         assert "rising order" in answer["refused"]
-        for group, seen in groups.items():
-            assert [one for one in seen if one["wrong"]] == [], group
-            assert sum(one["spoilt"] for one in seen) == sum(bool(one["received"]) for one in seen)
+        assert len(answer["seen"]) == (2, 2, 3)[rank]
+        for seen in answer["seen"].values():
+            assert len(seen) == 5 * 7  # collectives x (sizes, and one back to back)
+            assert [visit for visit in seen if visit["wrong"] or visit["missed"]] == []
+            assert all(visit["checked"] > 0 for visit in seen)
+        by_cell = {tuple(visit["cell"]): visit for visit in answer["seen"].get("[0, 2]", ())}
+        for operation in ("all_to_all", "reduce_scatter", "all_gather") if by_cell else ():
+            assert by_cell[operation, "eager", 65_536]["bytes_sent"] == 32_768
+        if by_cell:
+            assert by_cell["broadcast", "eager", 65_536]["bytes_sent"] == (0 if rank else 65_536)
+            assert by_cell["all_to_all", "eager", 300_001]["used_bytes"] == 300_000
+
+
+def test_every_provider_says_whether_it_runs_here() -> None:
+    for name in providers.PROVIDERS:
+        offered = providers.describe(name)
+        assert offered.usable or offered.why_not, name
+        if name in providers.COLLECTIVE_PROVIDERS:
+            assert providers.load(name).name == name
+        if offered.usable:
+            assert offered.clocks and offered.operations and offered.version
+    with pytest.raises(BadInputError, match="unknown provider 'oneccl'"):
+        providers.describe("oneccl")
+
+
+def test_send_buffers_rotate_and_old_results_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 of an all-to-all of gloo: the part of rank 1 is made here, as the send buffer in use says."""
+    sent, half = list[int](), 512
+
+    def call(send: Any, recv: Any) -> None:
+        other = np.empty(2 * half, np.float32)
+        pieces = patterns.send_pieces(patterns.layout("all_to_all", 4096, 2, 1), operation._salt)
+        patterns.fill(other, pieces, operation._row)
+        recv[:half], recv[half:] = send[:half], torch.from_numpy(other[:half])
+        sent.append(operation._row)
+
+    monkeypatch.setattr(torch_world, "make_call", lambda dist, layout, group: call)
+    provider: Any = torch_world.Gloo()
+    provider._dist, provider._groups[0, 1] = None, object()
+    operation = provider.operation(make_collective("all_to_all", payload_bytes=4096), [0, 1])
+    operation.prepare(7)
+    assert (operation._recv == patterns.POISON).all()
+    for _ in range(3):
+        operation.before()
+        operation.run()
+    assert sent == [1, 2, 3] and operation.check() == (0, 2048)
+    operation._recv[3] += 1
+    assert operation.check() == (1, 2048)
+    operation._recv[3] -= 1
+    operation._rows[3, 5] = -3  # a send buffer that was written to
+    assert operation.check() == (1, 2048)
+    operation.before()  # a call that brings nothing leaves the old result
+    assert operation.check()[0] > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "words"),
+    [
+        ("gloo", make_collective("all_to_all", payload_bytes=4), "smallest size is 8 B"),
+        ("nccl", make_collective("all_to_all", payload_bytes=31), "16 B for every peer"),
+        ("nccl", make_collective("all_to_all", payload_bytes=128), "no group of ranks"),
+        ("gloo", make_kernel("copy"), "no copy"),
+    ],
+)
+def test_what_a_library_cannot_do_is_refused(name: str, point: Point, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        providers.load(name).operation(point, [0, 1])
+
+
+def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
+    """64 B on two ranks, on buffers of a GPU that are this CPU's."""
+    layouts = [patterns.layout("all_reduce", 64, 2, rank) for rank in range(2)]
+    send, recv, calls = torch.empty(16), torch.empty(16), []
+
+    def add(send: Any, recv: Any) -> None:
+        other = torch.empty(16)
+        patterns.fill(other, patterns.send_pieces(layouts[1], 3))
+        recv += other
+        calls.append(1)
+
+    operation = collectives.CollectiveOperation(layouts[0], add, lambda: ([send], recv), in_place=True)
+    operation.prepare(3)
+    operation.run()
+    assert operation.check() == (0, 32) and len(calls) == 1
+    operation.run()  # back to back: a sum of sums
+    assert patterns.count_wrong(operation._recv, patterns.list_expected_pieces(operation.layout, 3)) > 10
+    assert operation.check() == (0, 32) and len(calls) == 3
+    operation._recv[4] += 1
+    assert operation.check() == (1, 32)
+
+
+def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda n, dtype, device: real(n, dtype=dtype))
+    monkeypatch.setattr(torch_world, "compute_arena_bytes", lambda: 8192)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", {"group": [0, 1]}.get)
+    provider = torch_world.Nccl()
+    provider._arena, provider._dist = None, torch.distributed
+    provider._groups[0, 1] = "group"
+    sizes = (("all_reduce", 4096), ("all_to_all", 8192), ("all_gather", 8224))
+    points = [make_collective(name, payload_bytes=size) for name, size in sizes]
+    small, other, large = [provider.operation(point, [0, 1])._take() for point in points]
+    assert small[0][0].data_ptr() == other[0][0].data_ptr() != large[0][0].data_ptr()
+    assert small[1].data_ptr() == other[1].data_ptr() != small[0][0].data_ptr()
+    assert [recv.numel() for _, recv in (small, other, large)] == [1024, 2048, 2056]
+
+
+@pytest.mark.parametrize(("version", "shares"), [((2, 29, 7), False), ((2, 30, 1), True)])
+def test_ranks_share_a_gpu_from_nccl_2_30_on(
+    version: tuple[int, ...], shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
+    if shares:
+        torch_world.share_gpu(version, 2, 1)
+    else:
+        with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2.29.7 cannot"):
+            torch_world.share_gpu(version, 2, 1)
+    assert os.environ[torch_world.SHARE_VARIABLE] == str(int(shares))
+
+
+class Calls:
+    """NVSHMEM's bindings, which only write down what they are told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.seen.append((name, *arguments))
+
+
+def test_nvshmem_collectives_are_told_what_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 B are 1024 elements, 256 a peer."""
+    monkeypatch.setattr(nvshmem, "_get_stream", lambda: 77)
+    arena = buffers.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 65_536)
+    provider, calls = nvshmem.Nvshmem(), {}
+    provider._bindings, provider._arena, provider._rank = Calls(), arena, 1
+    provider._groups[tuple(range(4))] = 5
+    for name in COLLECTIVES:
+        operation = provider.operation(make_collective(name, 4, payload_bytes=4096), range(4))
+        operation.prepare(1)
+        operation.run()
+        calls[name] = provider._bindings.seen.pop()
+    recv, send = arena.recv.data_ptr(), arena.send.data_ptr()
+    assert calls == {
+        "all_to_all": ("float_alltoall_on_stream", 5, recv, send, 256, 77),
+        "reduce_scatter": ("float_sum_reducescatter_on_stream", 5, recv, send, 256, 77),
+        "all_gather": ("float_fcollect_on_stream", 5, recv, send, 256, 77),
+        "all_reduce": ("float_sum_reduce_on_stream", 5, recv, send, 1024, 77),
+        "broadcast": ("float_broadcast_on_stream", 5, recv, send, 1024, 0, 77),
+    }
+    with pytest.raises(BadInputError, match="equally far apart"):
+        provider.operation(make_collective("all_gather", 3, payload_bytes=4096), [0, 1, 3])

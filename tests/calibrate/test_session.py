@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import environment
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
+from waiting import PATIENCE_S
 
 from calibrate.planning.measurement_plan import Request
+from calibrate.running import stack
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate
-from perfmodel.errors import RankLostError
+from perfmodel.errors import BadInputError, RankLostError
+from perfmodel.fit.curves import fit_curve
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Status
 
 CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
-STACK = {"gloo": "5"}
 SIZES = (1000, 4000, 16000)
+REQUEST = Request("quick", only=["gloo:all_reduce"], sizes=SIZES)
+AIM = replace(REQUEST, noise=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout may change between two starts."""
+    monkeypatch.setattr(stack, "describe", lambda world: {"gloo": "5"})
 
 
 def team(**changes: Any) -> SimulatedTeam:
     return SimulatedTeam({"": CURVE}, **changes)
 
 
-def options(folder: Path, preset: str = "quick", **changes: Any) -> RunOptions:
-    request = Request(preset, only=["gloo:all_reduce"], sizes=SIZES)
-    request = replace(request, noise=changes.pop("noise", None))
-    fields: dict[str, Any] = {"stack": STACK, "environment": {}, "seed": 5}
-    return RunOptions(request, "m", folder, **(fields | changes))
+def run(folder: Path, ranks: SimulatedTeam, recorder: Recorder | None = None, **more: Any) -> RunOutcome:
+    fields = {"request": REQUEST, "seed": 5, **more}
+    options = RunOptions(machine="m", runs_folder=folder, **fields)
+    return calibrate(options, ranks, recorder or Recorder(), ranks.clock)
 
 
-def run(folder: Path, ranks: SimulatedTeam, recorder: Recorder | None = None, **changes: Any) -> RunOutcome:
-    return calibrate(options(folder, **changes), ranks, recorder or Recorder(), ranks.clock)
-
-
-def recorded(ranks: SimulatedTeam) -> list[int]:
+def list_stored(ranks: SimulatedTeam) -> list[int]:
     """Payloads of the visits of one start, in order, without the pilot before the first of each."""
     payloads = [point.payload_bytes for point, _ in ranks.visits]
     return [size for index, size in enumerate(payloads) if size in payloads[:index]]
+
+
+def count_visits(folder: Path) -> int:
+    """Visits in the file of the run in a folder."""
+    (samples,) = folder.glob("*/samples.jsonl")
+    return sum(len(visits) for visits in read_run(samples).visits.values())
 
 
 def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
@@ -58,42 +75,39 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     assert recorder.seen[-1][3] == 0.0
     assert outcome.wrong == 0 and outcome.checked == 3 * 2 * (250 + 1000 + 4000)
     assert outcome.folder.parent == tmp_path and outcome.folder.name == f"m-{outcome.header.fingerprint[:8]}"
+    run(tmp_path, again := team(), request=AIM)  # an interval of nothing is precise enough for any aim
+    assert again.visits == []
 
 
 def test_the_file_holds_what_the_outcome_says(tmp_path: Path) -> None:
     outcome = run(tmp_path, team(visit_noise=0.02, call_noise=0.05, seed=3))
-    found = read_run(outcome.folder)
-    assert found.header == outcome.header and found.complete
-    samples = found.collective_samples()
+    stored = read_run(outcome.folder)
+    assert stored.header == outcome.header and stored.complete
+    samples = stored.collective_samples()
     assert set(samples.payload_bytes) == set(SIZES) and set(samples.flag) == {"ok"}
     for point, finish in outcome.finishes:
         medians = samples.loc[samples.payload_bytes == point.payload_bytes, "time_s"]
         assert len(medians) == finish.visits
         assert finish.median_s == pytest.approx(medians.median(), rel=0.05)
-        assert finish.low_s is not None and finish.high_s is not None
-        assert finish.low_s <= CURVE.time_s(point.payload_bytes) * 1.2 <= finish.high_s * 1.4
 
 
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
     first = run(tmp_path, team(visit_noise=0.02))
     ranks = team(visit_noise=0.02, seed=1)
-    second = run(tmp_path, ranks, noise=0.01)
-    finishes = {point.payload_bytes: finish for point, finish in second.finishes}
-    assert all(finish.target == 0.01 for finish in finishes.values())
+    second = run(tmp_path, ranks, request=AIM)
+    finishes = [finish for _, finish in second.finishes]
+    assert all(finish.target == 0.01 for finish in finishes)
     earlier = sum(finish.visits for _, finish in first.finishes)
-    assert sum(finish.visits for finish in finishes.values()) == earlier + len(ranks.visits)
-    again = team()
-    run(tmp_path, again)  # quick is content with less
+    assert sum(finish.visits for finish in finishes) == earlier + len(ranks.visits)
+    run(tmp_path, again := team())  # quick is content with less
     assert again.visits == []
 
 
 def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    first = team()
-    outcome = run(tmp_path, first, time_limit_s=0.030)
+    outcome = run(tmp_path, first := team(), time_limit_s=0.030)
     assert outcome.stopped == "time limit" and not outcome.complete
-    assert 0 < len(recorded(first)) < 9
-    kept = sum(len(v) for v in read_run(outcome.folder).visits.values())
-    assert kept == len(recorded(first))
+    assert 0 < len(list_stored(first)) < 9
+    assert count_visits(tmp_path) == len(list_stored(first))
     assert (after := run(tmp_path, team())).complete
     assert sum(finish.visits for _, finish in after.finishes) == 9
 
@@ -101,10 +115,9 @@ def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Pa
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_after_the_visit_under_way(tmp_path: Path, number: str) -> None:
-    ranks = team(faults={4: number})
-    outcome = run(tmp_path, ranks)
+    outcome = run(tmp_path, ranks := team(faults={4: number}))
     assert outcome.interrupted and len(ranks.visits) == 4
-    assert sum(len(v) for v in read_run(outcome.folder).visits.values()) == 2
+    assert count_visits(tmp_path) == 2
     assert run(tmp_path, second := team()).complete
     assert len(second.visits) == 2 + 2 + 1 + 3  # only the point that was not begun has a pilot
 
@@ -113,17 +126,16 @@ def test_a_signal_ends_after_the_visit_under_way(tmp_path: Path, number: str) ->
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     class Impatient(SimulatedTeam):
         def visit(self, *words: Any, **named: Any) -> Any:
-            if len(self.visits) == 2:
-                self._fail("SIGINT", [0], 0.0)
-                self._fail("SIGINT", [0], 0.0)
+            for _ in range(2 if len(self.visits) == 2 else 0):
+                signal.raise_signal(signal.SIGINT)
             return super().visit(*words, **named)
 
     recorder = Recorder()
     outcome = run(tmp_path, Impatient({"": CURVE}), recorder)
     assert outcome.interrupted and recorder.outcome is outcome
-    assert sum(len(v) for v in read_run(outcome.folder).visits.values()) == 1
+    assert count_visits(tmp_path) == 1
     with pytest.raises(KeyboardInterrupt):  # Ctrl-C means what it always does again
-        os.kill(os.getpid(), 2)
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize(
@@ -136,29 +148,167 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_result_fails_its_point_and_the_run_goes_on(tmp_path: Path, fault: str, reason: str) -> None:
-    recorder, ranks = Recorder(), team()
-    first = options(tmp_path)
-    order = team()
-    run(tmp_path / "order", order)
+    run(tmp_path / "order", order := team())
     number = next(i for i, (point, _) in enumerate(order.visits, 1) if point.payload_bytes == 4000)
-    ranks.faults = {number: fault}
-    outcome = calibrate(first, ranks, recorder, ranks.clock)
+    recorder = Recorder()
+    outcome = run(tmp_path / "run", team(faults={number: fault}), recorder)
     ((point, finish),) = outcome.with_status(Status.FAILED)
     assert (point.payload_bytes, finish.reason, finish.median_s) == (4000, reason, None)
     assert len(outcome.with_status(Status.OK)) == 2 and outcome.complete
     assert len(recorder.warnings) == 1 and reason in recorder.warnings[0]
     assert set(read_run(outcome.folder).collective_samples().payload_bytes) == {1000, 16000}
+    assert run(tmp_path / "run", again := team()).complete  # that point is measured afresh
+    assert {point.payload_bytes for point, _ in again.visits} == {4000}
 
 
-@pytest.mark.parametrize(("fault", "what"), [("dead", "died"), ("hung", "did not answer")])
-def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what: str) -> None:
-    ranks, recorder = team(faults={5: fault}), Recorder()
+@pytest.mark.parametrize("fault", ["throttled", "ahead"])
+def test_a_slow_gpu_and_a_clock_that_jumps_end_points(tmp_path: Path, fault: str) -> None:
+    outcome = run(tmp_path, team(faults=dict.fromkeys(range(1, 99), fault)))
+    status = Status.THROTTLED if fault == "throttled" else Status.FAILED
+    reasons = {finish.reason.partition(":")[0] for _, finish in outcome.with_status(status)}
+    assert reasons == {"thermal" if fault == "throttled" else "3 visits dropped"} and outcome.complete
+
+
+@pytest.mark.parametrize(
+    ("fault", "number", "what"),
+    [("dead", 2, "died"), ("dead", 5, "died"), ("dead", 12, "died"), ("hung", 8, "did not answer")],
+)
+def test_a_lost_rank_ends_the_run_is_named_and_costs_the_visit_under_way(
+    tmp_path: Path, fault: str, number: int, what: str
+) -> None:
+    ranks, recorder = team(faults={number: fault}), Recorder()
     with pytest.raises(RankLostError, match=f"rank 1 .*{what}") as caught:
         run(tmp_path, ranks, recorder)
-    assert caught.value.exit_code == 4 and len(ranks.visits) == 5
+    assert caught.value.exit_code == 4 and len(ranks.visits) == number
     assert recorder.outcome is not None and recorder.outcome.stopped == "error"
     assert recorder.outcome.error is caught.value
     ((_, finish),) = recorder.outcome.with_status(Status.FAILED)
     assert finish.reason.startswith("rank 1 (node 0) ")
-    after = run(tmp_path, team())  # the rest is measured, and that point once more
-    assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (3, 0)
+    before = count_visits(tmp_path)
+    after = run(tmp_path, again := team())  # the rest is measured, and that point once more
+    assert len(after.with_status(Status.OK)) == 3 and after.complete
+    assert count_visits(tmp_path) == 9 and len(list_stored(again)) <= 9 - before, "no visit is made twice"
+
+
+def move(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def exchange(folder: Path) -> None:
+    move(folder)
+    folder.mkdir()
+    (folder / "samples.jsonl").write_text("")
+
+
+@pytest.mark.parametrize("take", [move, shutil.rmtree, exchange])
+def test_a_folder_that_is_taken_away_ends_the_run_within_a_point(
+    tmp_path: Path, take: Callable[[Path], None]
+) -> None:
+    class Taken(SimulatedTeam):
+        def visit(self, *words: Any, **named: Any) -> Any:
+            if len(self.visits) == 4:
+                take(*tmp_path.iterdir())
+            return super().visit(*words, **named)
+
+    ranks = Taken({"": CURVE})
+    with pytest.raises(BadInputError, match="was removed or replaced"):
+        run(tmp_path, ranks)
+    assert len(ranks.visits) <= 6  # a pilot and its visit
+
+
+TRUTH = {
+    "all_to_all": TrueCurve(5e-6, 4e9, 0.8),
+    "reduce_scatter": TrueCurve(8e-6, 2e9, 1.0),
+    "all_gather": TrueCurve(3e-6, 6e9, 1.4),
+    "all_reduce": TrueCurve(12e-6, 1e9, 2.0),
+    "broadcast": TrueCurve(4e-6, 8e9, 1.2),
+}
+
+
+def test_the_intervals_of_a_whole_calibration_hold_the_truth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """95 % intervals of a run hold floor, rate and knee in 90 to 99 % of the cases.
+
+    The stop rule chooses the number of visits (4 a point here), so this is not the coverage of a fit alone.
+    60 runs, 300 curves each, gave 93 to 96 % of each parameter.
+    """
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    only, sizes, held = [f"gloo:{name}" for name in TRUTH], [2**k for k in range(8, 25)], list[bool]()
+    for seed in range(5, 10):
+        ranks = SimulatedTeam(TRUTH, visit_noise=0.02, call_noise=0.05, seed=seed)
+        request = Request("quick", only=only, sizes=sizes)
+        outcome = run(tmp_path / str(seed), ranks, request=request, seed=seed)
+        for name, rows in read_run(outcome.folder).collective_samples().groupby("collective"):
+            true = TRUTH[str(name)]
+            fit = fit_curve(rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float))
+            intervals = (fit.alpha_interval, fit.beta_interval, fit.p_interval)
+            values = (true.alpha_s, true.beta_bytes_per_s, true.p)
+            held += [low <= value <= high for (low, high), value in zip(intervals, values, strict=True)]
+    assert len(held) == 5 * 5 * 3
+    assert 0.90 < sum(held) / len(held) < 0.99
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from calibrate.planning.measurement_plan import Request
+from calibrate.running.interfaces import RunOptions
+from calibrate.running import stack
+from calibrate.running.session import calibrate
+from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
+
+class Loud(Recorder):
+    def progress(self, *words):
+        print("visit", flush=True)
+
+    def finished(self, outcome):
+        print("finished", outcome.stopped or "whole", outcome.done, outcome.total, flush=True)
+
+class Waiting(SimulatedTeam):
+    def visit(self, *words, **named):
+        if len(self.visits) + 1 == int(sys.argv[2]):
+            print("waits", flush=True)
+            sys.stdin.readline()
+        return super().visit(*words, **named)
+
+stack.describe = lambda world: {"gloo": "5"}
+team = Waiting({"": TrueCurve(5e-6, 1e9)})
+request = Request("quick", only=["gloo:all_to_all", "gloo:all_reduce"])
+calibrate(RunOptions(request, "m", Path(sys.argv[1]), seed=1), team, Loud(), team.clock)
+"""
+"""A calibration that waits in one of its visits for a line to read."""
+
+POINTS = 17 + 17  # all-to-all, all-reduce
+
+
+def start(folder: Path, waits: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(waits)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment())
+
+
+def wait_for_visit(process: subprocess.Popen[str]) -> int:
+    """Until it waits; how many visits it told of before."""
+    assert process.stdout is not None
+    lines = list(iter(process.stdout.readline, "waits\n"))
+    assert set(lines) == {"visit\n"}, process.communicate()
+    return len(lines)
+
+
+def test_a_run_that_is_killed_goes_on_and_a_second_writer_is_refused(tmp_path: Path) -> None:
+    """``kill -9``: at most the visit under way is lost."""
+    first = start(tmp_path, 40)
+    visits = wait_for_visit(first)
+    _, problems = (second := start(tmp_path)).communicate(timeout=PATIENCE_S)
+    assert second.returncode == 1
+    assert f"another calibration is writing to {tmp_path}" in problems
+    assert f"(process {first.pid})" in problems
+    first.kill()
+    assert first.wait(PATIENCE_S) == -signal.SIGKILL
+    assert count_visits(tmp_path) == visits > 0
+    out, problems = (third := start(tmp_path)).communicate(timeout=PATIENCE_S)
+    assert third.returncode == 0, problems
+    assert out.splitlines()[-1] == f"finished whole {POINTS} {POINTS}"
+    assert out.count("visit") == 3 * POINTS - visits
+    assert count_visits(tmp_path) == 3 * POINTS

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from calibrate.machine.identity import Host
-from calibrate.operations import Availability
 from calibrate.planning.world import World
 from calibrate.running import stack
 from perfmodel.errors import NoCalibrationError
@@ -20,97 +20,88 @@ from perfmodel.schema.run_files import calibration_in, read_run
 from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
-GLOO = Availability(True, version="torch 2.13.0")
+
+
+Make = Callable[..., RunHeader]
+
+
+@pytest.fixture
+def make_header(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Headers of worlds whose stack is {"a": "1"}, or that of a GPU of this name."""
+
+    def make(ranks: int, gpu: str = "", **world: Any) -> RunHeader:
+        monkeypatch.setattr(stack, "describe", lambda _: {"gpu": gpu} if gpu else {"a": "1"})
+        return stack.make_header(World(ranks, **world), machine="h100-sxm-ib", seed=7)
+
+    return make
 
 
 def test_the_stack_names_versions_and_topology() -> None:
-    found = stack.describe(World(8, 2, versions={"gloo": "torch 2.13.0"}), HOST)
-    assert found["gloo"] == "torch 2.13.0" and "nccl" not in found
-    assert found["cpu"] == "Some CPU" and found["topology"] == "2 nodes, cpu"
-    assert found["cores"] == "4"  # of the node: a launcher binds this process to some of them
-    assert list(found) == sorted(found)
-    assert re.fullmatch(r"\w+ \d+", found["kernel"])
+    facts = stack.describe(World(8, 2, versions={"gloo": "torch 2.13.0"}), HOST)
+    assert facts["gloo"] == "torch 2.13.0" and "nccl" not in facts
+    assert facts["cpu"] == "Some CPU" and facts["topology"] == "2 nodes, cpu"
+    assert facts["cores"] == "4"  # of the node: a launcher binds this process to some of them
+    assert list(facts) == sorted(facts)
+    assert re.fullmatch(r"\w+ \d+", facts["kernel"])
 
 
 def test_a_fingerprint_changes_with_any_value_and_with_nothing_else() -> None:
     base = stack.fingerprint({"a": "1", "b": "2"}, {"NCCL_ALGO": "Ring"})
     assert re.fullmatch("[0-9a-f]{64}", base)
     assert stack.fingerprint({"b": "2", "a": "1"}, {"NCCL_ALGO": "Ring"}) == base
-    assert stack.fingerprint({"a": "1", "b": "3"}, {"NCCL_ALGO": "Ring"}) != base
-    assert stack.fingerprint({"a": "1", "b": "2"}, {"NCCL_ALGO": "Tree"}) != base
-    assert stack.fingerprint({"a": "1", "b": "2"}, {}) != base
+    others = [({"a": "1", "b": "3"}, {"NCCL_ALGO": "Ring"})]
+    others += [({"a": "1", "b": "2"}, settings) for settings in ({"NCCL_ALGO": "Tree"}, {})]
+    assert base not in [stack.fingerprint(*other) for other in others]
 
 
-def test_only_settings_that_change_timings_are_kept() -> None:
-    kept = {
-        "NCCL_ALGO": "Ring",
-        "CUDA_VISIBLE_DEVICES": "0,1",
-        "MALLOC_MMAP_THRESHOLD_": "1",
-        "NCCL_SOCKET_IFNAME": "eth0",
-        "TORCH_NCCL_BLOCKING_WAIT": "1",
-    }
-    private = {
-        "PATH": "/bin",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "NCCL_COMM_ID": "10.0.0.1:99",
-        "NCCL_HOSTID": "me",
-        "NCCL_SECRET_TOKEN": "x",
-        "GLOO_SOCKET_HOST": "me",
-        "TORCHELASTIC_RUN_ID": "7",
-        "OMP_NUM_THREADS": "1",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "GLOO_SOCKET_IFNAME": "lo",  # what this program sets itself, for one machine
-        "XNCCL_ALGO": "x",
-    }
-    assert stack.filter_environment(kept | private) == dict(sorted(kept.items()))
+def test_only_settings_that_change_timings_are_stored() -> None:
+    stored = {"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1", "MALLOC_MMAP_THRESHOLD_": "1"}
+    stored |= {"NCCL_SOCKET_IFNAME": "eth0", "TORCH_NCCL_BLOCKING_WAIT": "1"}
+    private = {"AWS_SECRET_ACCESS_KEY": "x", "NCCL_COMM_ID": "10.0.0.1:99", "NCCL_HOSTID": "me"}
+    private |= {"NCCL_SECRET_TOKEN": "x", "GLOO_SOCKET_HOST": "me"}
+    useless = {"PATH": "/bin", "TORCHELASTIC_RUN_ID": "7", "XNCCL_ALGO": "x"}
+    set_here = {"OMP_NUM_THREADS": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    assert stack.filter_environment(stored | private | useless | set_here) == dict(sorted(stored.items()))
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
+    ("value", "masked"),
     [
         ("http://ada:hunter2@proxy:8080/x", "http://***@proxy:8080/x"),
         ("tcp://hunter2@10.0.0.1", "tcp://***@10.0.0.1"),
         ("a=1;HTTPS://ada:p@hunter2@h,b=2", "a=1;HTTPS://***@h,b=2"),
         ("http://proxy:8080/a@b", "http://proxy:8080/a@b"),
-        ("self,sm", "self,sm"),
+        ("/home/ada/hosts", "~/hosts"),
     ],
 )
-def test_the_password_of_a_url_is_masked(value: str, kept: str) -> None:
-    assert stack.filter_environment({"UCX_PROXY": value}) == {"UCX_PROXY": kept}
+def test_the_password_of_a_url_and_the_home_folder_are_masked(value: str, masked: str) -> None:
+    environ = {"UCX_PROXY": value, "HOME": "/home/ada/"}
+    assert stack.filter_environment(environ) == {"UCX_PROXY": masked}
 
 
-def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own() -> None:
-    def header(ranks: int, **more: Any) -> RunHeader:
-        return stack.make_header(World(ranks, **more), machine="m", seed=7, values={"a": "1"}, environ={})
-
-    check, measured = header(4, cores_per_node=2), header(2, cores_per_node=2)
+def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own(make_header: Make) -> None:
+    check, measured = make_header(4, cores_per_node=2), make_header(2, cores_per_node=2)
     assert check.functional_only and not measured.functional_only
     assert check.stack == {"a": "1", "turns": "4 ranks on 2 cores"} and measured.stack == {"a": "1"}
-    assert check.fingerprint != measured.fingerprint == header(1, cores_per_node=2).fingerprint
-    assert not header(4, nodes=2, cores_per_node=2).functional_only  # 2 on each node
-    assert not header(8, device="cuda", cores_per_node=2).functional_only
-    assert header(2, cores_per_node=1).stack["turns"] == "2 ranks on 1 core"
+    assert check.fingerprint != measured.fingerprint == make_header(1, cores_per_node=2).fingerprint
+    assert not make_header(4, nodes=2, cores_per_node=2).functional_only  # 2 on each node
+    assert not make_header(8, device="cuda", cores_per_node=2).functional_only
+    assert make_header(2, cores_per_node=1).stack["turns"] == "2 ranks on 1 core"
 
 
-def test_nothing_is_fitted_to_a_rehearsal(tmp_path: Path) -> None:
+def test_nothing_is_fitted_to_a_rehearsal(tmp_path: Path, make_header: Make) -> None:
     """The stand-in for a GPU names itself so; its times are in a folder of their own and never load."""
-    smi = Path(__file__).parents[1] / "rehearsal" / "bin" / "nvidia-smi"
-    told = subprocess.run([smi, "--query-gpu=name"], capture_output=True, text=True, check=True).stdout
-    name, real = told.strip(), "NVIDIA H100 80GB HBM3"
-
-    def header(gpu: str) -> RunHeader:
-        values = {"gpu": gpu}
-        return stack.make_header(World(1, device="cuda"), machine="h100-sxm-ib", seed=7, values=values)
-
-    made, measured = header(name), header(real)
+    smi, real = Path(__file__).parents[1] / "rehearsal" / "bin" / "nvidia-smi", "NVIDIA H100 80GB HBM3"
+    name = subprocess.run(
+        [smi, "--query-gpu=name"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    rehearsed, measured = (make_header(1, gpu, device="cuda") for gpu in (name, real))
     assert name == f"{real} (rehearsal)" and not measured.functional_only
-    assert made.functional_only and made.fingerprint != measured.fingerprint
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "samples.jsonl").write_text(made.model_dump_json(exclude_none=True) + "\n")
+    assert rehearsed.functional_only and rehearsed.fingerprint != measured.fingerprint
+    (tmp_path / "samples.jsonl").write_text(rehearsed.model_dump_json(exclude_none=True) + "\n")
     for load in (
-        lambda: fit_run(read_run(folder), load_machine("h100-sxm-ib")),
-        lambda: calibration_in(folder),
+        lambda: fit_run(read_run(tmp_path), load_machine("h100-sxm-ib")),
+        lambda: calibration_in(tmp_path),
     ):
         with pytest.raises(NoCalibrationError, match="its times are made up"):
             load()

@@ -2,7 +2,7 @@
 
     python tests/gpu/small_cases.py FAMILY [--device cuda]
 
-FAMILY  gather_pool, exchange
+FAMILY  smoke (one kernel, by itself and in a graph: before anything else), gather_pool, exchange
 Exit code 1 where a result is wrong. Says on stdout how many cases there were.
 """
 
@@ -10,90 +10,72 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-for folder in (Path(__file__).parents[1], Path(__file__).parent):
-    sys.path.insert(0, str(folder))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda.device_tables import make_tables  # noqa: E402
-from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
+from oracles.kernels.exchange import Lookup, measure_errors
+from oracles.kernels.gather_pool import check_bags
+from oracles.thread_world import run_threads
 
-Case = tuple[str, bool]
-"""What was run, and whether its result was right."""
+from calibrate.cuda.device_tables import make_tables
+from calibrate.cuda.gather_layout import GatherLayout
+from calibrate.cuda.gather_pool import GatherPool, make_faults
 
-
-def _drawn(rows: list[int], batch: int, most: int, device: Any) -> tuple[Any, Any, Any]:
-    """Ids, offsets and lengths of bags of up to ``most`` ids, table by table."""
-    lengths = torch.randint(0, most + 1, (len(rows) * batch,))
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    counts = lengths.view(len(rows), batch).sum(1).tolist()
-    ids = torch.cat([torch.randint(0, high, (n,)) for high, n in zip(rows, counts, strict=True)])
-    return ids.to(device), offsets.to(device), lengths.to(device)
+SHAPES = ((70, 128), (33, 32), (1, 4), (20, 33), (9, 260), (50, 7))
+PLANS = {"chosen": None, "long": GatherLayout(True, 64, 1, 40), "runs": GatherLayout(False, 64, 5, 20)}
+TYPES = {64: "fp32", 12: "fp16", 33: "fp32"}
+LOOKUPS = [Lookup((101, 3, 50), dim, 17, 6, dtype) for dim, dtype in TYPES.items()]
 
 
-def _bags(tables: list[Any], ids: Any, offsets: Any) -> Any:
-    """torch's bags on the CPU [B, sum D]; elements are small whole numbers: sums are exact."""
-    batch = (offsets.numel() - 1) // len(tables)
-    made = []
-    for number, rows in enumerate(tables):
-        ends = offsets[number * batch : (number + 1) * batch + 1].cpu().long()
-        some = ids[int(ends[0]) : int(ends[-1])].cpu().long()
-        bag = torch.nn.functional.embedding_bag
-        made.append(bag(some, rows.float().cpu(), ends - ends[0], mode="sum", include_last_offset=True))
-    return torch.cat(made, 1)
+def smoke(device: Any) -> Iterator[str]:
+    table = torch.randint(-8, 9, (1000, 128), device=device).float()
+    ids, offsets = torch.randint(0, 1000, (640,), device=device), torch.arange(0, 641, 10, device=device)
+    want = torch.nn.functional.embedding_bag(ids, table, offsets, mode="sum", include_last_offset=True)
+    pool = GatherPool(make_tables([table]), 64, 10)
+    out, faults = pool.make_out(), make_faults(device)
+    pool(ids, offsets, out, faults)
+    torch.cuda.synchronize()
+    yield "" if torch.equal(out, want) and faults.tolist() == [0, -1, 0, -1] else "bags are not torch's"
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pool(ids, offsets, out, faults)
+    out.fill_(torch.nan)
+    graph.replay()
+    torch.cuda.synchronize()
+    yield "" if torch.equal(out, want) else "bags of a graph are not torch's"
 
 
-def gather_pool(device: Any) -> Iterator[Case]:
+def gather_pool(device: Any) -> Iterator[str]:
     """Widths, element types, both kernels."""
-    shapes = ((70, 128), (33, 32), (1, 4), (20, 33), (9, 260), (50, 7))
-    plans = {"chosen": None, "long": GatherLayout(True, 64, 1, 40), "runs": GatherLayout(False, 64, 5, 20)}
-    for dtype in (torch.float32, torch.float16):
-        rows = [torch.randint(-8, 9, shape).to(dtype).to(device) for shape in shapes]
-        for name, plan in plans.items():
-            ids, offsets, _ = _drawn([len(one) for one in rows], 37, 20, device)
-            pool = gp.GatherPool(make_tables(rows), 37, 10, plan)
-            out, faults = pool.make_out(), gp.make_faults(device)
-            pool(ids, offsets, out, faults)
-            good = torch.equal(out.cpu(), _bags(rows, ids, offsets)) and faults.tolist() == [0, -1, 0, -1]
-            yield f"{dtype} {name}", good
+    for dtype, (name, plan) in product(("fp32", "fp16"), PLANS.items()):
+        wrong = ""
+        try:
+            check_bags(SHAPES, dtype, 37, 1, plan=plan, most=20, device=device)
+        except AssertionError as error:
+            wrong = f"{dtype} {name}: {error}"
+        yield wrong
 
 
-def exchange(device: Any) -> Iterator[Case]:
-    """Fused and in three stages, of two threads that play PEs."""
-    import exchange_ranks
-    from oracles.thread_world import threads_of
+def exchange(device: Any) -> Iterator[str]:
+    """Fused and in three stages, of two threads that play PEs; a first run with one PE loads all kernels."""
 
-    exchange_ranks.ROWS, exchange_ranks.BATCH, exchange_ranks.MOST = (101, 3, 50), 17, 6
-    answers: list[dict[str, float]] = []
-    exchange_ranks.shares(threads_of(1, device)[0], 4, patience_s=15)
+    def work(world: Any) -> dict[str, float]:
+        return measure_errors(world, LOOKUPS, blocks=4, patience_s=15)
 
-    def work(world: Any) -> None:
-        if device.type == "cpu":
-            answers.append(exchange_ranks.shares(world, 4, patience_s=15))
-            return
-        with torch.cuda.stream(torch.cuda.Stream(world.device)):
-            answers.append(exchange_ranks.shares(world, 4, patience_s=15))
-
-    threads = [threading.Thread(target=work, args=(world,)) for world in threads_of(2, device)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    yield "two threads answered", len(answers) == 2
-    for seen in answers:
-        yield from ((what, error < 1) for what, error in seen.items())
+    for ranks in (1, 2):
+        for errors in run_threads(ranks, work, device):
+            named = errors.items() if isinstance(errors, dict) else [(repr(errors), 2.0)]
+            yield from ("" if error < 1 else f"{what} on {ranks} PEs" for what, error in named)
 
 
-FAMILIES: dict[str, Callable[[Any], Iterator[Case]]] = {
-    "gather_pool": gather_pool,
-    "exchange": exchange,
-}
+FAMILIES = {"smoke": smoke, "gather_pool": gather_pool, "exchange": exchange}
+"""What each yields: of every case what is wrong, or ""."""
 
 
 def main() -> int:
@@ -101,14 +83,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("family", choices=FAMILIES)
     parser.add_argument("--device", default="cuda")
-    asked = parser.parse_args()
-    torch.manual_seed(1)
-    seen = list(FAMILIES[asked.family](torch.device(asked.device)))
-    wrong = [name for name, good in seen if not good]
-    for name in wrong:
-        print(f"WRONG {asked.family}: {name}")
-    print(f"{asked.family}: {len(seen)} cases, {len(wrong)} wrong")
-    return int(bool(wrong) or not seen)
+    options = parser.parse_args()
+    cases = list(FAMILIES[options.family](torch.device(options.device)))
+    wrong = [case for case in cases if case]
+    for case in wrong:
+        print(f"WRONG {options.family}: {case}")
+    print(f"{options.family}: {len(cases)} cases, {len(wrong)} wrong")
+    return int(bool(wrong) or not cases)
 
 
 if __name__ == "__main__":

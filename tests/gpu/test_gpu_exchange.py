@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from perfmodel.errors import NoHardwareError
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parent))
 
-import exchange_ranks  # noqa: E402
-from oracles import free_port  # noqa: E402
-from oracles.thread_world import threads_of  # noqa: E402
+from exchange_ranks import LOOKUPS  # noqa: E402
+from oracles import environment, free_port  # noqa: E402
+from oracles.kernels.exchange import measure_errors  # noqa: E402
+from oracles.thread_world import run_threads  # noqa: E402
 from sizes import REHEARSAL  # noqa: E402
 
 WORKER = Path(__file__).with_name("exchange_ranks.py")
@@ -38,63 +37,43 @@ SETTINGS = {  # several PEs on one GPU without MPS: puts, signals and waits are 
 }
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_threads_that_play_pes(ranks: int) -> None:
-    """Eight blocks each, so that all run at the same time; a first run with one PE loads all kernels."""
-    answers: list[Any] = [None] * ranks
-    exchange_ranks.shares(threads_of(1, torch.device("cuda", 0))[0], 8, patience_s=20)
+def test_threads_that_play_pes() -> None:
+    """Eight blocks each, so that all run at the same time; the first run, with one PE, loads all kernels."""
 
-    def work(world: Any) -> None:
-        with torch.cuda.stream(torch.cuda.Stream(world.device)):
-            answers[world.rank] = exchange_ranks.shares(world, 8, patience_s=20)
+    def work(world: Any) -> dict[str, float]:
+        return measure_errors(world, LOOKUPS, blocks=8, patience_s=20)
 
-    threads = [
-        threading.Thread(target=work, args=(world,)) for world in threads_of(ranks, torch.device("cuda", 0))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    for shares in answers:
-        assert shares is not None and max(shares.values()) < 1, shares
+    for ranks in (1, 2, 4):
+        for errors in run_threads(ranks, work, torch.device("cuda", 0)):
+            assert isinstance(errors, dict) and max(errors.values()) < 1, errors
 
 
-def started(task: str, ranks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
+def run_ranks(task: str, ranks: int, last: int = 0) -> list[Any]:
+    """What each rank printed, where all of them end well, and the last one with this code."""
     if REHEARSAL:
         pytest.skip("NOT TESTED in a rehearsal: NVSHMEM starts on a GPU alone")
     try:
         find_wheels()
     except NoHardwareError as error:
         pytest.skip(f"NOT TESTED on a GPU, NVSHMEM: {error}")
-    for name, value in SETTINGS.items():
-        monkeypatch.setenv(name, value)
-    port = str(free_port())
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), task, str(rank), str(ranks), port],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    lines = [[sys.executable, str(WORKER), task, str(rank), str(ranks)] for rank in range(ranks)]
+    port, variables = str(free_port()), environment() | SETTINGS
+    pipe = subprocess.PIPE
+    processes = [subprocess.Popen([*line, port], stdout=pipe, text=True, env=variables) for line in lines]
     try:
         texts = [process.communicate(timeout=300)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [process.returncode for process in processes], texts
+    assert [process.returncode for process in processes] == [*[0] * (ranks - 1), last]
+    return [json.loads(text.splitlines()[-1]) for text in texts if text]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_nvshmem(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes, texts = started("bags", ranks, monkeypatch)
-    assert codes == [0] * ranks
-    for text in texts:
-        shares = json.loads(text.splitlines()[-1])
-        assert max(shares.values()) < 1, shares
+def test_nvshmem(ranks: int) -> None:
+    for errors in run_ranks("bags", ranks):
+        assert max(errors.values()) < 1, errors
 
 
-def test_nvshmem_without_a_pe_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes, texts = started("dies", 2, monkeypatch)
-    assert codes[1] == 7 and codes[0] == 0
-    assert "rank 1 does not answer" in json.loads(texts[0].splitlines()[-1])["said"]
+def test_nvshmem_without_a_pe_that_died() -> None:
+    assert "rank 1 does not answer" in run_ranks("dies", 2, last=7)[0]["said"]

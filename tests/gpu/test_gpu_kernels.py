@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +14,13 @@ from calibrate.machine.node import find_gpus
 from calibrate.operations import Place
 from calibrate.ranks.clocks import BATCHES, Cuda, Timer, watch_gpu
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
+from perfmodel.schema.runs import KERNELS, LookupWork, Point
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
 
+from oracles.points import make_kernel  # noqa: E402
 from sizes import REHEARSAL, sized  # noqa: E402
 
 from calibrate.passes.pattern_rows import fill_rows  # noqa: E402
@@ -39,40 +39,29 @@ def library() -> Iterator[TorchKernels]:
     made.close()
 
 
-def point(operation: str, clock: Clock, work: LookupWork = WORK, dtype: str = "fp32") -> Point:
-    return Point(
-        kind=PointKind.KERNEL,
-        operation=operation,
-        clock=clock,
-        gpus=1,
-        gpus_per_node=1,
-        dtype=dtype,
-        work=work,
-    )
+def point(operation: str, clock: Clock, **fields: int) -> Point:
+    return make_kernel(operation, 1, clock=clock, dtype="fp32", work=WORK.model_copy(update=fields))
 
 
-def visit(library: TorchKernels, asked: Point, calls: int) -> Any:
-    operation = library.operation(asked, [0])
-    timer = Timer(operation, asked.clock, Cuda(torch), lambda: None)
+def visit(library: TorchKernels, cell: Point, calls: int) -> float:
+    """Seconds of a call."""
+    operation = library.operation(cell, [0])
+    timer = Timer(operation, cell.clock, Cuda(torch), lambda: None)
     for salt in range(2):
         operation.prepare(salt)
-        found = timer.visit(calls, [])
-        assert found.wrong == 0 < found.checked
-    return found
-
-
-def call_s(found: Any) -> float:
-    spans = sorted(end - start for start, end in zip(found.starts_s, found.ends_s, strict=True))
-    return float(spans[len(spans) // 2] / found.calls_each)
+        times = timer.visit(calls, [])
+        assert times.wrong == 0 < times.checked
+    spans = sorted(end - start for start, end in zip(times.starts_s, times.ends_s, strict=True))
+    return float(spans[len(spans) // 2] / times.calls_each)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str, clock: Clock) -> None:
-    work = WORK.model_copy(update={"dim": 4_000_000}) if kernel == "copy" else WORK
-    found = visit(library, point(kernel, clock, work), 20 * BATCHES)
-    print(f"{kernel} {clock}: {1e6 * call_s(found):.2f} us")
-    assert 0 < call_s(found) < 0.5
+    fields = {"dim": 4_000_000} if kernel == "copy" else {}
+    call_s = visit(library, point(kernel, clock, **fields), 20 * BATCHES)
+    print(f"{kernel} {clock}: {1e6 * call_s:.2f} us")
+    assert 0 < call_s < 0.5
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -93,7 +82,7 @@ def test_nothing_waits_inside_a_call(library: TorchKernels, kernel: str) -> None
 @pytest.mark.alone
 def test_a_short_kernel_is_timed_without_the_host(library: TorchKernels) -> None:
     """Back to back; one host call each takes longer."""
-    times = {clock: call_s(visit(library, point("copy", clock), 200)) for clock in CLOCKS}
+    times = {clock: visit(library, point("copy", clock), 200) for clock in CLOCKS}
     print({str(clock): f"{1e6 * time_s:.2f} us" for clock, time_s in times.items()})
     assert times[Clock.STREAM] < times[Clock.EAGER]
 

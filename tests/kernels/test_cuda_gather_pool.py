@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +11,37 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from oracles.kernels import gather_pool as reference  # noqa: E402
+from oracles.kernels.gather_pool import check_bags, draw_tables  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
-from calibrate.cuda.device_tables import DeviceTables, make_tables  # noqa: E402
+from calibrate.cuda.device_tables import make_tables  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
-TYPES = {"fp32": torch.float32, "fp16": torch.float16}
 LONG = GatherLayout(long=True, threads=64, run=1, blocks=2)
-GUARD = 64
-
-
-@dataclass(frozen=True)
-class Case:
-    """Tables (E, D) of one type, and how they are looked up."""
-
-    tables: tuple[tuple[int, int], ...]
-    dtype: str = "fp32"
-    plan: GatherLayout | None = None
-    most: int = 12  # ids of a bag
-
-
 WIDTHS = ((50, 128), (3, 32), (1, 4), (40, 16), (9, 64), (20, 8))
-CASES = {
-    "every-number-of-lanes": Case(WIDTHS),
-    "odd-columns-and-wide-rows": Case(((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))),
-    "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16"),
-    "long": Case(WIDTHS[:2], plan=LONG, most=70),
-    "long-one-warp": Case(WIDTHS[:2], plan=replace(LONG, threads=32), most=70),
+CASES: dict[str, dict[str, Any]] = {
+    "every-number-of-lanes": {"shapes": WIDTHS},
+    "odd-columns-and-wide-rows": {"shapes": ((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))},
+    "fp16": {"shapes": ((30, 64), (9, 7), (5, 320)), "dtype": "fp16"},
+    "long": {"shapes": WIDTHS[:2], "plan": LONG, "most": 70},
+    "long-one-warp": {"shapes": WIDTHS[:2], "plan": replace(LONG, threads=32), "most": 70},
 }
-
-
-def tables_of(case: Case, rng: Any) -> tuple[DeviceTables, list[Any]]:
-    """Tables, and their values as the reference sees them."""
-    rows = [torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in case.tables]
-    rows = [table.to(TYPES[case.dtype]) for table in rows]
-    return make_tables(rows), [table.double().numpy() for table in rows]
+"""Tables (E, D), and how they are looked up."""
 
 
 def kernels() -> list[Kernel]:
     """Those of all cases: where nothing is said, bags are short or long, as the numbers of a run fall."""
     rng, width = np.random.default_rng(0), RowAccess(1, 1, 2)
-    of_cases = {
-        item.kernel
-        for case in CASES.values()
-        for pooling in (1.0, 100.0)
-        for item in gp.GatherPool(tables_of(case, rng)[0], 1, pooling, case.plan).classes
-    }
+    of_cases = set[Kernel]()
+    for case in CASES.values():
+        tables, _ = draw_tables(case["shapes"], case.get("dtype", "fp32"), rng, CPU)
+        for pooling in (1.0, 100.0):
+            pool = gp.GatherPool(tables, 1, pooling, case.get("plan"))
+            of_cases |= {item.kernel for item in pool.classes}
     of_huge_tables = {gp.gather_kernel(width, "fp16", long=long) for long in (False, True)}
     return sorted(of_cases | of_huge_tables)
 
@@ -70,69 +49,28 @@ def kernels() -> list[Kernel]:
 pytestmark = pytest.mark.usefixtures("built")
 
 
-@pytest.fixture
-def seed() -> int:
-    return int.from_bytes(os.urandom(4), "little")
-
-
-def check_bags(
-    case: Case, batch: int, seed: int, guard: int = GUARD, wrong: float = 0.0, lengths: Any = None
-) -> None:
-    """Bags and faults are the reference's; around the output nothing is written."""
-    rng = np.random.default_rng(seed)
-    tables, values = tables_of(case, rng)
-    bags = batch * len(values)
-    if lengths is None:
-        lengths = rng.integers(0, case.most + 1, bags) * (rng.random(bags) < 0.7)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    parts = [rng.integers(0, len(values[bag // batch]), lengths[bag]) for bag in range(bags)]
-    ids = np.concatenate(parts or [[]]).astype(np.int64)
-    bad = rng.random(len(ids)) < wrong
-    ids[bad] = rng.choice([-1, -(2**31), 2**31 - 1, 50, 51], int(bad.sum()))
-    pool = gp.GatherPool(tables, batch, len(ids) / max(1, bags), case.plan)
-    shape = pool.make_out().shape
-    memory = torch.full((shape.numel() + 2 * guard,), 97.0)
-    out, faults = memory[guard : guard + shape.numel()].view(shape), gp.make_faults(CPU)
-    pool(torch.from_numpy(ids), torch.from_numpy(offsets), out, faults)
-    assert bool((memory[:guard] == 97).all() and (memory[guard + shape.numel() :] == 97).all()), seed
-    want = np.concatenate(reference.gather_pool(values, batch, ids, offsets), 1)
-    np.testing.assert_allclose(out.double().numpy(), want, rtol=1e-5, atol=6e-5, err_msg=f"seed {seed}")
-    positions = reference.wrong_ids([len(table) for table in values], batch, ids, offsets)
-    assert faults.tolist() == [len(positions), positions[0] if positions else -1, 0, -1], seed
+def check(name: str, batch: int, seed: int, **more: Any) -> None:
+    check_bags(batch=batch, seed=seed, **{"dtype": "fp32", **CASES[name], **more})
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("batch", [1, 13])
-def test_bags_are_those_of_the_reference(name: str, batch: int, seed: int) -> None:
-    check_bags(CASES[name], batch, seed)
-
-
-@pytest.mark.parametrize("name", ["every-number-of-lanes", "long"])
-@pytest.mark.parametrize("order", [1, 12345])
-def test_in_whatever_order_threads_run(name: str, order: int, seed: int) -> None:
-    tables, _ = tables_of(CASES[name], np.random.default_rng(0))
-    kernel = gp.GatherPool(tables, 1, plan=CASES[name].plan).classes[0].kernel
-    launching.cpu_order(kernel, order)
-    try:
-        check_bags(CASES[name], 9, seed)
-    finally:
-        launching.cpu_order(kernel, 0)
+@pytest.mark.parametrize("wrong", [0.0, 0.2])
+def test_bags_are_those_of_the_reference(name: str, batch: int, wrong: float, seed: int) -> None:
+    """Also in whatever order threads run; ids out of range add nothing and are counted."""
+    launching.cpu_order(kernels()[0], seed % 100)
+    check(name, batch, seed, wrong=wrong)
 
 
 @pytest.mark.parametrize("lengths", [[0] * 12, [1] * 12, [0, 0, 0, 40, 0, 1, 0, 0, 9, 8, 7, 0], [100] * 12])
 @pytest.mark.parametrize("plan", [None, LONG])
 def test_empty_short_and_long_bags(plan: GatherLayout | None, lengths: list[int], seed: int) -> None:
-    check_bags(Case(WIDTHS[:2], plan=plan), 6, seed, lengths=np.array(lengths))
-
-
-@pytest.mark.parametrize("name", ["every-number-of-lanes", "long"])
-def test_ids_out_of_range_add_nothing_and_are_counted(name: str, seed: int) -> None:
-    check_bags(CASES[name], 13, seed, wrong=0.2)
+    check("long", 6, seed, plan=plan, lengths=np.array(lengths))
 
 
 @pytest.mark.parametrize("name", ["every-number-of-lanes", "fp16"])
 def test_an_output_that_is_not_aligned_is_written_narrowly(name: str, seed: int) -> None:
-    check_bags(CASES[name], 5, seed, guard=GUARD + 1)
+    check(name, 5, seed, guard=65)
 
 
 @pytest.mark.parametrize("plan", [None, LONG])
@@ -143,7 +81,7 @@ def test_wrong_offsets_are_counted_and_read_nothing_outside(
     plan: GatherLayout | None, offsets: list[int]
 ) -> None:
     """Ids around the eight are of a row that is no number: a bag that read one would not be one either."""
-    tables, _ = tables_of(Case(((4, 32),)), np.random.default_rng(1))
+    tables, _ = draw_tables(((4, 32),), "fp32", np.random.default_rng(1), CPU)
     tables.rows[0][3] = float("nan")
     pool, faults = gp.GatherPool(tables, 3, 3.0, plan), gp.make_faults(CPU)
     out = pool.make_out().fill_(float("nan"))
@@ -191,9 +129,6 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, tmp_path: Path) -> N
     pool(ids, torch.tensor([0, 1, 4, 6]), out, faults)
     assert out.flatten().tolist() == [1.0, 14.0, 0.0]
     assert faults.tolist() == [2, 4, 0, -1]
-
-
-# ---- how it lies on a GPU ----------------------------------------------------------------------------------
 
 
 H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}

@@ -1,15 +1,15 @@
-"""What a launch on a GPU tells CuPy, seen by a stand-in that only writes down what it is told."""
+"""What a launch on a GPU tells CuPy, seen by a stand-in that writes it down; what the stand-in refuses."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
+import one_gpu
 import pytest
+from oracles import environment
 from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
@@ -17,17 +17,34 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 from calibrate.cuda.launch import pack
 
-STAND_IN = Path(__file__).parents[1] / "rehearsal" / "site"
-
 PROGRAM = r"""
 import ctypes
 from dataclasses import replace
 from pathlib import Path
-import cupy, torch
+import cupy, numpy as np, torch
 from calibrate.cuda import launch
 from calibrate.cuda.cache import Kernel
 
 CLEAR = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
+gpu, one = torch.device("cuda", 0), torch.ones(3, device="cuda")
+assert one.device == gpu and one.is_cuda
+kernel, count, refused = launch.load_function(CLEAR, gpu), np.int32(1), []
+
+def wait_inside():
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        one.sum().item()
+
+def run(grid, *args, **more):
+    with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
+        kernel((grid, 1, 1), (64, 1, 1), args, **more)
+
+for call in (wait_inside, lambda: run(1, count, shared_mem=100_000), lambda: run(0, count),
+             lambda: run(1, object()), lambda: kernel((1, 1, 1), (64, 1, 1), (count,))):
+    try:
+        call()
+    except (RuntimeError, ValueError, TypeError) as error:
+        refused.append(str(error).split(":")[0])
+print(refused)
 
 def write(kernel, grid, block, args, *, shared_mem):
     values = " ".join(one.tobytes()[::-1].hex() for one in args)
@@ -40,9 +57,7 @@ def module(*, path):
 
 real, cupy.RawModule = cupy.RawModule, module
 cupy.RawKernel.__call__ = write
-stream = torch.cuda.current_stream()
-stream.cuda_stream = 0x77
-gpu = torch.device("cuda", 0)
+torch.cuda.current_stream().cuda_stream = 0x77
 values = [None, torch.empty(0), ctypes.c_int64(-2), ctypes.c_uint64(2**64 - 1)]
 values += [ctypes.c_int32(-3), ctypes.c_uint32(2**32 - 1)]
 for shared in (0, 40_000, 100_000, 60_000):
@@ -54,28 +69,22 @@ print("blocks", launch.count_blocks(CLEAR, gpu, 256, 90_000), cupy.device.curren
 """
 
 
-def test_cupy_is_told_what_a_kernel_takes(tmp_path: Path) -> None:
+def test_cupy_is_told_what_a_kernel_takes(kernel_home: object) -> None:
     """Grid, block, shared memory, leave for it, the carve-out in percent, torch's stream; then each argument.
 
     High bytes come first. Code is loaded once for a carve-out, an empty grid is not launched, and leave is
-    never taken back.
+    never taken back. What a GPU refuses the stand-in refuses: a value on the host inside a graph, more shared
+    memory than leave was given for, a grid of nothing, an object, a launch outside of a stream.
     """
-    root = STAND_IN.parents[2]
-    paths = os.pathsep.join([str(STAND_IN), str(root), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "PERFMODEL_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    variables = {**environment(), **one_gpu.variables(rehearse=True), "PERFMODEL_HOME": str(kernel_home)}
+    line, limit_s = [sys.executable, "-c", PROGRAM], PATIENCE_S
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)
     assert done.returncode == 0, done.stderr
-    zeros, ones = 16 * "0", 16 * "f"
-    values = f"{zeros} {zeros} fffffffffffffffe {ones} fffffffd ffffffff"
+    invalid, kind = "CUDA_ERROR_INVALID_VALUE", "Unsupported type <class 'object'>"
+    outside = "a launch outside of a device, or of a stream"
+    values = f"{16 * '0'} {16 * '0'} fffffffffffffffe {16 * 'f'} fffffffd ffffffff"
     assert done.stdout.splitlines() == [
-        "load ELF",
+        str(["CUDA error", invalid, invalid, kind, outside]),
         f"5 6 1 64 1 1 0 49152 -1 (0, 119) {values}",
         f"5 6 1 64 1 1 40000 40000 -1 (0, 119) {values}",
         f"5 6 1 64 1 1 100000 100000 -1 (0, 119) {values}",

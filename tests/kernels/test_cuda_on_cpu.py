@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,11 @@ KERNELS = {name: Kernel(SOURCE, f"pm::{name}") for name in NAMES}
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(_kernels_are_compiled_once: None) -> None:
-    launching.prebuild(list(KERNELS.values()), CPU, checked=True)
+def kernels() -> list[Kernel]:
+    return list(KERNELS.values())
 
 
-@pytest.fixture(params=[0, 1, 7, 12345], ids=lambda order: f"order{order}")
-def order(request: pytest.FixtureRequest) -> Iterator[None]:
-    kernel = KERNELS["block_sum"]
-    launching.cpu_order(kernel, request.param)
-    yield
-    launching.cpu_order(kernel, 0)
+pytestmark = pytest.mark.usefixtures("built")
 
 
 def run(name: str, grid: int, block: int, *arguments: Any, shared_bytes: int = 0) -> None:
@@ -58,9 +51,8 @@ def test_groups_of_lanes_shuffle_among_themselves(order: None) -> None:
     terms = torch.tensor([0, 1, 8, 3], dtype=torch.int32)
     out = torch.full((32,), -1, dtype=torch.int32)
     run("groups", 1, 32, terms, out)
-    assert out.tolist() == [
-        sum((lane ^ i % 8) * (i + 1) for i in range(int(terms[lane // 8]))) for lane in range(32)
-    ]
+    sums = [sum((lane ^ i % 8) * (i + 1) for i in range(int(terms[lane // 8]))) for lane in range(32)]
+    assert out.tolist() == sums
 
 
 def test_votes_matches_and_shifts(order: None) -> None:
@@ -101,6 +93,5 @@ def test_it_compiles_for_a_gpu_too() -> None:
     cubin = compile_cubin(list(KERNELS.values()), "sm_90")
     assert set(cubin.symbols) == {kernel.name for kernel in KERNELS.values()}
     assert cubin.code[:4] == b"\x7fELF"
-    assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values()) and len(cubin.usage) == len(
-        KERNELS
-    )
+    assert len(cubin.usage) == len(KERNELS)
+    assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values())

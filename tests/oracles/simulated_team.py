@@ -21,14 +21,8 @@ from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import KERNELS, Point, PointKind, RunHeader
 
-BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks give them
-
-FAULTS = (
-    *("wrong", "unchecked", "silent", "refused", "dead", "hung"),
-    *("back", "zero", "ahead", "nan", "throttled", "SIGINT", "SIGTERM", "SIGHUP"),
-)
-"""What a visit can be made to do: wrong elements, nothing checked, no byte sent, a refusal of the library,
-a rank lost in two ways, clocks that jump, a slow GPU, a signal in the middle."""
+SKEW = 0.1
+"""Share by which the other ranks are faster than the last one of a group."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +43,11 @@ class TrueCurve:
 class SimulatedTeam:
     """Ranks whose calls take what ``curves`` say; pass ``team.clock`` to ``calibrate`` as its clock.
 
-    curves          by "operation:ranks", "operation" or "" (any other)
-    visit_noise     standard deviation of the logarithm from visit to visit; ``call_noise``: from call to call
-    skew            share by which the other ranks are faster than the last one of the group
-    faults          what happens in which visit (the first is 1): one of ``FAULTS``
+    curves       by operation, or "" (any other);  kernels  whether torch and our pass are there too
+    visit_noise  standard deviation of the logarithm from visit to visit; ``call_noise``: from call to call
+    faults       what happens in which visit (the first is 1): wrong elements, nothing checked (unchecked), no
+                 byte sent (silent), a refusal of the library (refused), a lost rank (dead, hung), a
+                 clock that jumps (ahead), a slow GPU (throttled), a signal in the middle (its name)
     """
 
     def __init__(
@@ -60,41 +55,32 @@ class SimulatedTeam:
         curves: Mapping[str, TrueCurve],
         *,
         ranks: int = 2,
-        nodes: int = 1,
         backends: Sequence[str] = ("gloo",),
-        clocks: Sequence[Clock] = (Clock.EAGER,),
         device: str = "cpu",
         kernels: bool = False,
         visit_noise: float = 0.0,
         call_noise: float = 0.0,
-        skew: float = 0.1,
         overhead_s: float = 0.005,
         faults: Mapping[int, str] | None = None,
         seed: int = 0,
-        memory_bytes: float = 2.0**33,
         cores_per_node: int = 0,
     ) -> None:
-        self.curves = dict(curves)
-        self.visit_noise, self.call_noise, self.skew = visit_noise, call_noise, skew
-        self.overhead_s = overhead_s
-        self.faults = dict(faults or {})
+        self.curves, self.faults = dict(curves), dict(faults or {})
+        self.visit_noise, self.call_noise, self.overhead_s = visit_noise, call_noise, overhead_s
         self.visits: list[tuple[Point, int]] = []  # each point and its calls, in order
         self.closed = 0
-        self._random = random.Random(seed)
-        self._now_s = 1000.0
-        library = Availability(True, version="1.0", clocks=tuple(clocks), operations=SAMPLE_OPERATIONS)
+        self._random, self._now_s = random.Random(seed), 1000.0
+        library = Availability(True, version="1.0", clocks=(Clock.EAGER,), operations=SAMPLE_OPERATIONS)
         bench = Availability(True, version="1.0", clocks=(Clock.EAGER,), operations=(*KERNELS, "row_wise"))
-        providers = dict.fromkeys(backends, library)
-        providers |= dict.fromkeys(("torch", "exchange") if kernels else (), bench)
+        ours = ("torch", "exchange") if kernels else ()
         self._world = World(
             ranks,
-            nodes,
             device=device,
-            providers=providers,
-            memory_bytes=memory_bytes,
+            providers=dict.fromkeys(backends, library) | dict.fromkeys(ours, bench),
+            memory_bytes=2.0**33,
             cores_per_node=cores_per_node,
             versions=dict.fromkeys((*BACKENDS, "torch"), "1.0"),
-            hosts=tuple(f"node{number}" for number in range(nodes)),
+            hosts=("node0",),
         )
 
     def world(self) -> World:
@@ -109,48 +95,37 @@ class SimulatedTeam:
         """Counts how often it was closed."""
         self.closed += 1
 
-    def time_s(self, point: Point) -> float:
-        """The truth: what a call of this point takes [s]."""
-        names = (f"{point.operation}:{point.gpus}", point.operation, "")
-        curve = next((self.curves[name] for name in names if name in self.curves), None)
-        if curve is None:
-            raise PerfmodelError(f"the simulation has no curve for {point.operation}.")
-        return curve.time_s(point.payload_bytes)
-
     def visit(
-        self, point: Point, ranks: Sequence[int], *, calls: int, round: int, salt: int, deadline_s: float
+        self, point: Point, ranks: Sequence[int], *, calls: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
-        """Times of ``calls`` calls, the last rank of the group the slowest; then the fault of this visit."""
+        """Times of ``calls`` calls, the last rank of the group the slowest; or the fault of this visit."""
         self.visits.append((point, calls))
         fault = self.faults.get(len(self.visits), "")
         self._fail(fault, ranks, deadline_s)
-        batch = 1 if point.clock is Clock.EAGER else math.ceil(calls / min(BATCHES, calls))
-        level_s = self.time_s(point) * math.exp(self._random.gauss(0.0, self.visit_noise))
+        curve = self.curves.get(point.operation) or self.curves[""]
+        level_s = curve.time_s(point.payload_bytes) * math.exp(self._random.gauss(0.0, self.visit_noise))
         starts: list[float] = []
         spans: list[float] = []
         self._now_s += self.overhead_s
-        for _ in range(calls if batch == 1 else min(BATCHES, calls)):
+        for _ in range(calls):
             starts.append(self._now_s)
-            spans.append(batch * level_s * math.exp(self._random.gauss(0.0, self.call_noise)))
+            spans.append(level_s * math.exp(self._random.gauss(0.0, self.call_noise)))
             self._now_s += spans[-1] + 1e-6
-        return [self._rank(point, rank == ranks[-1], starts, spans, batch, fault) for rank in ranks]
+        return [self._time_rank(point, rank == ranks[-1], starts, spans, fault) for rank in ranks]
 
-    def _rank(
-        self, point: Point, last: bool, starts: list[float], spans: list[float], each: int, fault: str
+    def _time_rank(
+        self, point: Point, last: bool, starts: list[float], spans: list[float], fault: str
     ) -> RankTimes:
-        share = 1.0 if last else 1.0 - self.skew
+        share = 1.0 if last else 1.0 - SKEW
         ends = [start + share * span for start, span in zip(starts, spans, strict=True)]
-        if last and fault in _JUMPS:
-            ends[-1] = starts[-1] + _JUMPS[fault]
-        elements = max(point.payload_bytes // 4, 1)
+        if last and fault == "ahead":
+            ends[-1] = starts[-1] + 3600.0
+        silent = fault == "silent" or point.kind is PointKind.KERNEL
         return RankTimes(
             starts_s=list(starts),
             ends_s=ends,
-            calls_each=each,
-            bytes_sent=0
-            if fault == "silent" or point.kind is PointKind.KERNEL
-            else max(point.payload_bytes, 1),
-            checked=0 if fault == "unchecked" else elements,
+            bytes_sent=0 if silent else max(point.payload_bytes, 1),
+            checked=0 if fault == "unchecked" else max(point.payload_bytes // 4, 1),
             wrong=1 if fault == "wrong" and last else 0,
             slowdowns=["thermal"] if fault == "throttled" else [],
         )
@@ -170,7 +145,7 @@ class SimulatedTeam:
 
 @dataclass
 class Recorder:
-    """A listener that keeps what it is told."""
+    """A listener that keeps what it is told: of progress all but the point."""
 
     done_at_start: int = -1
     seen: list[tuple[float, int, Summary | None, float]] = field(default_factory=list)
@@ -178,20 +153,13 @@ class Recorder:
     outcome: RunOutcome | None = None
 
     def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
-        """Keeps ``done``."""
         self.done_at_start = done
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """Keeps all but the point."""
         self.seen.append((done, total, summary, left_s))
 
     def warning(self, text: str) -> None:
-        """Keeps the text."""
         self.warnings.append(text)
 
     def finished(self, outcome: RunOutcome) -> None:
-        """Keeps the outcome."""
         self.outcome = outcome
-
-
-_JUMPS = {"back": -5.0, "zero": 0.0, "ahead": 3600.0, "nan": math.nan}  # length of the last call [s]

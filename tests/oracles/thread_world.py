@@ -3,70 +3,75 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-from calibrate.cuda.symmetric_worlds import ALIGN_BYTES, WAIT_S, Region, require_equal
+import torch
+
+from calibrate.cuda.symmetric_worlds import ALIGN_BYTES, WAIT_S, Region, SymmetricWorld, require_equal
 from perfmodel.errors import RankLostError
 
 
-class ThreadWorld:
-    """One of several threads of a process that play PEs on one device: for checks, and sanitizers on one GPU.
+class ThreadWorld(SymmetricWorld):
+    """One of several threads of a process that play PEs on one device (``run_threads``).
 
-    Make all with ``threads_of``.
+    texts  what each thread said last
     """
 
-    nvshmem = False
     all_mapped = True
 
-    def __init__(self, rank: int, ranks: int, device: Any, shared: _Shared) -> None:
-        self.rank, self.ranks, self.device, self._shared = rank, ranks, device, shared
+    def __init__(self, rank: int, device: Any, barrier: threading.Barrier, texts: list[Any]) -> None:
+        self.rank, self.ranks, self.device = rank, len(texts), device
+        self._barrier, self._texts = barrier, texts
 
     def allocate(self, count: int) -> Region:
         """Plain memory of the process."""
-        import torch
-
         memory = torch.zeros(count + ALIGN_BYTES, dtype=torch.uint8, device=self.device)
         memory = memory[-memory.data_ptr() % ALIGN_BYTES :][:count]
         if self.device.type == "cuda":  # zero before another thread's stream writes into it
             torch.cuda.current_stream(self.device).synchronize()
-        self._shared.said[self.rank] = memory
-        self._meet()
-        bases = tuple(buffer.data_ptr() for buffer in self._shared.said)
-        self._meet()
-        return Region(memory, bases)
+        return Region(memory, tuple(buffer.data_ptr() for buffer in self._hear(memory)))
 
     def agree(self, what: str) -> None:
         """A barrier of threads."""
-        self._shared.said[self.rank] = what
+        require_equal(self._hear(what), self.rank)
+
+    def _hear(self, what: Any) -> list[Any]:
+        """What all threads say."""
+        self._texts[self.rank] = what
         self._meet()
-        heard = list(self._shared.said)
+        texts = list(self._texts)
         self._meet()
-        require_equal(heard, self.rank)
-
-    def lost(self) -> list[int]:
-        """Nothing is known of threads."""
-        return []
-
-    def give_up(self) -> None:
-        """Nobody waits here anyway."""
-
-    def close(self) -> None:
-        """Memory goes with its tensors."""
+        return texts
 
     def _meet(self) -> None:
         try:
-            self._shared.barrier.wait(WAIT_S)
+            self._barrier.wait(WAIT_S)
         except threading.BrokenBarrierError:
             raise RankLostError("one of the threads", "does not answer", "start all ranks again.") from None
 
 
-class _Shared:
-    def __init__(self, ranks: int) -> None:
-        self.barrier = threading.Barrier(ranks)
-        self.said: list[Any] = [None] * ranks
+def make_worlds(ranks: int, device: Any) -> list[ThreadWorld]:
+    barrier, texts = threading.Barrier(ranks), [None] * ranks
+    return [ThreadWorld(rank, device, barrier, texts) for rank in range(ranks)]
 
 
-def threads_of(ranks: int, device: Any) -> list[ThreadWorld]:
-    """A world for each of ``ranks`` threads of this process, all on ``device``."""
-    shared = _Shared(ranks)
-    return [ThreadWorld(rank, ranks, device, shared) for rank in range(ranks)]
+def run_threads(ranks: int, work: Callable[[ThreadWorld], Any], device: Any) -> list[Any]:
+    """What ``work`` gave or raised on each of ``ranks`` threads, on a GPU in a stream of its own."""
+    answers: list[Any] = [None] * ranks
+
+    def run(world: ThreadWorld) -> None:
+        stream = torch.cuda.stream(torch.cuda.Stream(device)) if device.type == "cuda" else nullcontext()
+        try:
+            with stream:
+                answers[world.rank] = work(world)
+        except Exception as error:
+            answers[world.rank] = error
+
+    threads = [threading.Thread(target=run, args=(world,)) for world in make_worlds(ranks, device)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return answers

@@ -50,12 +50,8 @@ def install(module: Any) -> None:
                 return True
             if function is module.device:
                 return function(*args, **kwargs)
-            name = getattr(function, "__name__", "")
-            if name == "cuda":
+            if getattr(function, "__name__", "") == "cuda":
                 return args[0]
-            if name == "get_device":
-                return 0
-            kwargs.pop("pin_memory", None)
             args = tuple(_moved(one) for one in args)
             return function(*args, **{key: _moved(one) for key, one in kwargs.items()})
 
@@ -123,32 +119,28 @@ def _again(function: Any, args: Any, kwargs: Any, results: Any) -> None:
 
 
 class Graph:
-    """A captured graph: what is done again."""
+    """A captured graph: what is done again, in order."""
 
     calls: list[Callable[[], None]]
 
     def replay(self) -> None:
-        """All of it, in order."""
         for call in self.calls:
             call()
 
 
 class Event:
-    """A moment of the stand-in."""
+    """A moment of the stand-in; milliseconds between two are made up."""
 
     def __init__(self, enable_timing: bool = False) -> None:
         self.at_s = 0.0
 
     def record(self, stream: Any = None) -> None:
-        """Now."""
         self.at_s = time.perf_counter()
 
     def synchronize(self) -> None:
-        """All has happened."""
         synchronize()
 
     def elapsed_time(self, last: Event) -> float:
-        """Milliseconds that are made up."""
         return max(1e-6, (last.at_s - self.at_s) * 1e3 * SLOWER)
 
 
@@ -163,11 +155,9 @@ class Stream:
         """Version of the protocol, and address."""
         return 0, self.cuda_stream
 
-    def wait_stream(self, other: Any) -> None:
-        """It has."""
+    def wait_stream(self, other: Any) -> None: ...
 
     def synchronize(self) -> None:
-        """It has."""
         synchronize()
 
 
@@ -195,32 +185,24 @@ def _surface(graph: Any) -> dict[str, Any]:
         warp_size=32,
     )
     stream = Stream()
-    return {
+    ignored = ("empty_cache", "set_device", "set_sync_debug_mode", "manual_seed", "manual_seed_all", "_sleep")
+    nothing = {name: lambda *_: None for name in ignored}  # a function each: dynamo looks them up
+    return nothing | {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda device: None,
         "device": lambda device: nullcontext(),
         "get_device_name": lambda device=None: NAME,
         "get_device_capability": lambda device=None: (9, 0),
         "get_device_properties": lambda device=None: properties,
         "mem_get_info": lambda device=None: (MEMORY_BYTES, MEMORY_BYTES),
         "memory_reserved": lambda device=None: 0,
-        "memory_allocated": lambda device=None: 0,
-        "empty_cache": lambda: None,
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
         "synchronize": synchronize,
         "current_stream": lambda device=None: stream,
-        "default_stream": lambda device=None: stream,
         "Stream": Stream,
         "stream": lambda chosen: nullcontext(),
-        "set_stream": lambda chosen: None,
-        "set_sync_debug_mode": lambda mode: None,
         "Event": Event,
         "CUDAGraph": Graph,
         "graph": graph,
-        "graphs": SimpleNamespace(CUDAGraph=Graph, graph=graph),
-        "_sleep": lambda cycles: None,
         "nccl": SimpleNamespace(version=lambda: (2, 28, 9), is_available=lambda tensors: True),
     }
