@@ -12,14 +12,11 @@ from perfmodel.cli.options import apart
 from perfmodel.cli.output import check_target, emit, emit_json, find_free_name
 from perfmodel.cli.question import advised, check_size, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import tell
 from perfmodel.engine.schemes import ALL
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.pages import ReportOptions
-from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import draw_figure
-from perfmodel.report.figures.subject import Subject, find_subject
+from perfmodel.report.figures.subject import find_subject
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.question_page import build_paper_page, build_question_page
 from perfmodel.schema.calibration import load_calibration
@@ -48,18 +45,18 @@ def report(context: typer.Context, options: ReportOptions) -> None:
         typed["table_size"] = _choose_size(question_of({**typed, "table_size": _TABLE_SIZE}))
     question = question_of(typed)
     check_size(question)
-
-    def draw(name: str, subject: Subject) -> Block | Missing:
-        tell(f"figure {name}")
-        return draw_figure(name, subject)
-
     with advised(question):
         make_page = build_paper_page if options.paper else build_question_page
         command = TypedLine.of(context).text(without=("out", "as_json"))
-        page = make_page(find_subject(question), command, draw)
+        page = make_page(find_subject(question), command)
     size = write_page(page, out)
     if options.as_json:
-        emit_json("report", file=str(out), bytes=size, blocks=page.describe_figures())
+        words = {"title": "title", "left_out": "why"}
+        records = [
+            {"name": block.name, **{key: getattr(block, name, None) for key, name in words.items()}}
+            for block in (*page.first, *page.blocks)
+        ]
+        emit_json("report", file=str(out), bytes=size, blocks=records)
         return
     emit(f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed.")
 

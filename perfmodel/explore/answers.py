@@ -14,10 +14,9 @@ from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import PRICE, list_controls
 from perfmodel.explore.texts import QuestionTexts
 from perfmodel.question.passes import SweepOptions
-from perfmodel.report.figures.registry import draw_figure
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.assemble import build_live_block, render_head, render_page, render_rest
-from perfmodel.report.page.question_page import build_card, build_question_page
+from perfmodel.report.page.question_page import build_card, build_question_page, draw_figure
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import counted, format_number, parse_price, parse_quantity

@@ -13,8 +13,7 @@ from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.placements import hold_pieces, sum_pieces
+from perfmodel.report.figures.placements import list_own_times
 from perfmodel.report.projection_text import band, change_table, provenance, step_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.units import (
@@ -31,7 +30,7 @@ from perfmodel.units import (
 _MOST_GROUPS = 20
 _FEW = 3  # groups of copied tables; more share a line
 _FULLEST = 3  # GPUs that are listed
-_NAMED = 3  # kinds of work of such a GPU
+_NAMED = 3  # tables of such a GPU
 _UNEVEN = 1.5  # ids of the fullest row part over the mean; a larger ratio is reported
 
 
@@ -199,12 +198,17 @@ def _name_group(planned: Planned, group: AlikeTables) -> str:
 
 
 def fullest_gpus(planned: Planned) -> str:
-    """A table of the GPUs with most work: their time over the mean, memory, and what takes most of the time.
+    """A table of the GPUs with most work: their time over the mean, memory, and their most costly tables.
 
     GPUs that hold parts of the same tables and have as much work share a line.
     """
-    shown = Shown.of(planned)
-    total, held = shown.shares.total_s, planned.result.memory.total_bytes
+    total = np.sum([*list_own_times(planned).values()], axis=0)
+    held, names = planned.result.memory.total_bytes, planned.evaluator.tables.names
+    cost = {
+        t: (-share / len(group.tables) / max(group.scheme.parts, 1), f"{names[t]} {group.sharding}")
+        for group, share in planned.by_share
+        for t in group.tables
+    }
     tables, ranks = planned.plan.shards
     alike: dict[tuple[str, str, bytes], list[int]] = {}
     for rank in np.argsort(-total, kind="stable").tolist():
@@ -213,12 +217,13 @@ def fullest_gpus(planned: Planned) -> str:
         alike.setdefault(key, []).append(rank)
     rows = []
     for (time, memory, _), equal in list(alike.items())[:_FULLEST]:
-        busy_s = float(total[equal[0]])
-        works = sum_pieces(shown, hold_pieces(shown, equal[0]))[:_NAMED]
-        why = ", ".join(f"{words} {format_fraction(time_s / busy_s)}" for words, time_s in works)
-        ratio = format_ratio(busy_s / float(total.mean()))
-        rows.append([ranks_text(np.sort(equal), total.size), time, ratio, memory, why])
-    return table(["busiest GPUs", "work", "to mean", "memory", "most of it"], rows, left=(0, 4), drop=(2,))
+        parts = sorted(cost[t] for t in tables[ranks == equal[0]].tolist())[:_NAMED]
+        ratio = format_ratio(float(total[equal[0]]) / float(total.mean()))
+        costliest = ", ".join(words for _, words in parts) or "copies alone"
+        rows.append([ranks_text(np.sort(equal), total.size), time, ratio, memory, costliest])
+    return table(
+        ["busiest GPUs", "work", "to mean", "memory", "its costliest tables"], rows, left=(0, 4), drop=(2,)
+    )
 
 
 def _list_hot(planned: Planned) -> list[str]:

@@ -8,11 +8,8 @@ import pytest
 from chromium import PROGRAM, Chromium
 
 from perfmodel.answer import project_one
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import escape_text
-from perfmodel.report.page.assemble import render_page
-from perfmodel.report.page.parts import Card, Page
+from perfmodel.report.figures.chart import Block, escape_text, new_figure
+from perfmodel.report.page.assemble import Card, Page, render_page
 from perfmodel.units import format_ratio
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
@@ -120,12 +117,11 @@ def test_a_browser_that_cannot_inflate_gets_a_sentence(browser: Chromium, report
 
 
 def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:
-    figure = style.new_figure()
-    for name in NAMES:
-        figure.add_bar(x=[1], y=[1], name=escape_text(name), showlegend=True)
+    bars = [{"type": "bar", "x": [1], "y": [1], "name": escape_text(x), "showlegend": True} for x in NAMES]
+    figure = new_figure(bars)
     block = Block("bars", "Two bars.", "How.", figure, "Made up.", ({"x": 1},))
     page = tmp_path / "page.html"
-    page.write_text(render_page(Page("Two bars", "", Card("S."), (block,), "")), encoding="utf-8")
+    page.write_text(render_page(Page("Two bars", Card("S."), (block,))), encoding="utf-8")
     browser.open(page, 1280)
     found = browser.run("[...document.querySelectorAll('.legendtext')].map(each => each.textContent)")
     assert found == list(NAMES)

@@ -1,11 +1,16 @@
 """Colours that can be read on both pages, dashes that differ, axes with units, lines by evidence."""
 
-import itertools
-
 import pytest
 
-from perfmodel.report.figures import heat_maps, style
-from perfmodel.report.figures.chart import Axis, describe_dashes, draw_line, draw_marks, list_ticks
+from perfmodel.report.figures import chart, heat_maps
+from perfmodel.report.figures.chart import (
+    Axis,
+    describe_dashes,
+    draw_rule,
+    draw_series,
+    list_ticks,
+    new_figure,
+)
 from perfmodel.schema.evidence import Evidence
 
 WHITE, DARK = "#ffffff", "#14181d"  # backgrounds of the page
@@ -22,19 +27,15 @@ def contrast(front: str, back: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colour", [*style.PALETTE, *style.EVIDENCE_COLOURS.values(), style.RULE])
-def test_every_colour_is_read_on_the_light_and_the_dark_page(colour: str) -> None:
-    assert contrast(colour, WHITE) >= 3 and contrast(colour, DARK) >= 3
-
-
-def test_numbers_in_cells_are_read_on_every_colour() -> None:
+def test_every_colour_is_read_on_the_light_and_the_dark_page() -> None:
+    for colour in (*chart.PALETTE, *chart.EVIDENCE_COLOURS.values()):
+        assert contrast(colour, WHITE) >= 3 and contrast(colour, DARK) >= 3, colour
     assert all(contrast(heat_maps.NUMBERS, colour) >= 4.5 for _, colour in heat_maps.SCALE)
 
 
 def test_every_evidence_has_its_own_dash_and_colour() -> None:
-    assert set(style.DASHES) == set(style.EVIDENCE_COLOURS) == set(Evidence)
-    assert len(set(style.DASHES.values())) == len(set(style.EVIDENCE_COLOURS.values())) == len(Evidence)
-    assert all(a != b for a, b in itertools.pairwise(style.SYMBOLS))
+    for looks in (chart.DASHES, chart.EVIDENCE_COLOURS):
+        assert set(looks) == set(Evidence) and len(set(looks.values())) == len(Evidence)
 
 
 @pytest.mark.parametrize(
@@ -66,15 +67,21 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     kinds = ["measured", "measured", "interpolated", "assumed"]
     rows = [{"line": "<a>", "x": x, "y": x, "low": x - 1, "high": x + 1, "evidence": kind}
             for x, kind in enumerate(kinds, 1)]  # fmt: skip
-    x, y = Axis("x", "x", "count"), Axis("y", "y", "s", ("low", "high"))
-    ribbon, *parts = draw_line(rows, x, y, 0)
+    axes = Axis("x", "x", "count"), Axis("y", "y", "s", ("low", "high"))
+    ribbon, *parts = draw_series(rows, axes, 0)
     assert ribbon["fill"] == "toself" and ribbon["y"] == [2, 3, 4, 5, 3, 2, 1, 0]
     assert [part["line"]["dash"] for part in parts] == ["solid", "dash", "longdashdot"]
     assert parts[0]["x"][-1] == 2 == parts[1]["x"][0]  # no gap
     assert parts[0]["hovertext"][0] == "&lt;a&gt;<br>1<br>1.00 s, band 0 s – 2.00 s<br>evidence: measured"
-    shown = [trace.showlegend for trace in style.new_figure([ribbon, *parts]).data]
-    assert shown == [False, None, False, False]
-    said = "solid = measured, dashed = interpolated, long dash-dot = assumed"
+    shown = [trace["showlegend"] for trace in new_figure([ribbon, *parts])["data"]]
+    assert shown == [False, True, False, False]
+    said = "solid = measured, dash = interpolated, longdashdot = assumed"
     assert describe_dashes(rows).endswith(said)
-    weak = draw_marks([{**rows[0], "main_evidence": "datasheet"}], x, y, 0)["hovertext"][0]
-    assert weak.endswith("evidence: datasheet; in part measured")
+    (marks,) = draw_series([{**rows[0], "main_evidence": "datasheet"}], axes, 0, marks=True)
+    assert marks["hovertext"][0].endswith("evidence: datasheet; in part measured")
+
+
+def test_a_rule_crosses_the_figure_at_its_value() -> None:
+    rule = draw_rule("y2", 3.0, "three")
+    assert (rule["yref"], rule["y0"], rule["y1"], rule["xref"]) == ("y2", 3.0, 3.0, "paper")
+    assert rule["label"]["text"] == "three" and "label" not in draw_rule("x", 1.0)

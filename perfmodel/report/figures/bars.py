@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.answer import Answer
@@ -12,34 +11,41 @@ from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine.schemes import TORCHREC, WAYS
 from perfmodel.errors import BadInputError
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
+    EVIDENCE_COLOURS,
+    PALETTE,
+    RULE,
     Axis,
+    Block,
     Row,
     Trace,
     draw_whiskers,
     escape_text,
-    join_lines,
+    new_figure,
     read_evidence,
+    write_hover,
 )
 from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 
-_TIME = Axis("time_s", "", "s", ("low_s", "high_s"))
-_ROW, _ROW_MORE, _LINE = 40, 18, 52
-"""Pixels of a row with its label, of each further line of it, and characters of a line."""
+_TIME = Axis("time_s", "time of a batch", "s", ("low_s", "high_s"))
+_FROM_ZERO = {
+    "title": {"text": "time of a batch"},
+    "rangemode": "tozero",
+    "tickformat": "~s",
+    "ticksuffix": "s",
+}
+_ROW, _CHARACTER = 40, 6.4
+"""Pixels of a bar with its label, and of a character of a label."""
 _LOOKS = "coloured by the weakest evidence behind much of the time; whiskers are 95 % bands."
 _STEP = ("time_s", "low_s", "high_s", "share", "payload_bytes", "library", "clock", "evidence")
 
 
 def draw_breakdown(subject: Subject) -> Block:
     """The steps as one stacked bar, and below it each step where it begins and ends, with its band."""
-    answer = subject.answer
-    factor, unit = _choose_unit(answer.time_s)
+    answer, start_s = subject.answer, 0.0
     names = [f"<b>one batch</b><br>{format_time(answer.time_s)}"]
-    traces, start_s = list[Trace](), 0.0
-    ends = [(answer.time_s, answer.totals["low_s"], answer.totals["high_s"])]
+    ends, traces = [_TIME.read(answer.totals)], list[Trace]()
     rows = [
         {"sharding": answer.sharding, "step": step.name, **{name: getattr(step, name) for name in _STEP}}
         for step in answer.steps
@@ -48,48 +54,48 @@ def draw_breakdown(subject: Subject) -> Block:
         share = format_fraction(step.share)
         names.append(f"{step.label}<br>{format_time(step.time_s)}, {share}")
         moved = f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock"
-        words = [step.label, _TIME.describe(row), f"{share} of the time", moved, f"evidence: {step.evidence}"]
-        traces.append(
-            {
-                "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[-1]],
-                "x": [factor * step.time_s] * 2, "base": [factor * start_s] * 2, "hoverinfo": "text",
-                "hovertext": join_lines(words), "marker": {"color": style.colour(place)},
-            }
-        )  # fmt: skip
+        words = write_hover(row, step.label, _TIME.describe(row), f"{share} of the time", moved)
+        bars = [names[0], names[-1]], [step.time_s] * 2, [start_s] * 2
+        traces.append(_draw_bar(step.label, PALETTE[place % len(PALETTE)], *bars, [words] * 2))
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))
         start_s += step.time_s
-    figure = style.new_figure(
-        [*traces, _draw_bands(ends, names, factor)],
+    figure = new_figure(
+        [*traces, _draw_bands(ends, names)],
         barmode="overlay",
         bargap=0.35,
-        height=style.FIRST_HEIGHT,
+        height=76 + 42 * len(names),
         showlegend=False,
         margin={"l": 24, "r": 16, "t": 16, "b": 56},
-        xaxis=style.axis(f"time ({unit})", rangemode="tozero"),
-        yaxis=style.axis(autorange="reversed", showgrid=False, tickfont={"size": 12}),
+        xaxis=_FROM_ZERO,
+        yaxis={"autorange": "reversed", "showgrid": False, "tickfont": {"size": 12}},
     )
     longest = answer.longest_step
     share, time_words = format_fraction(longest.share), format_time(answer.time_s)
     title = f"Where the time goes: the {longest.label} takes {share} of {time_words}."
     how = "Steps one after another, all of them in the bar on top. Whiskers are 95 % bands."
-    shares = answer.evidence_shares().items()
-    evidence = ", ".join(f"{format_fraction(portion)} {kind}" for kind, portion in shares)
-    return Block("breakdown", title, how, figure, f"{subject.source} Evidence: {evidence}.", rows)
+    return Block("breakdown", title, how, figure, subject.source, rows)
 
 
-def _choose_unit(longest_s: float) -> tuple[float, str]:
-    """How many of it a second has, and the largest unit in which ``longest_s`` is at least 1: 1e3, "ms"."""
-    units = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"))
-    return next((unit for unit in units if longest_s * unit[0] >= 1), (1e9, "ns"))
-
-
-def _draw_bands(ends: Sequence[tuple[float, ...]], places: Sequence[Any], factor: float) -> Trace:
-    """Whiskers at the ends of bars. ends  (time, low, high) of each [s];  factor  units of the axis in 1 s"""
-    scaled = [(factor * time, factor * low, factor * high) for time, low, high in ends]
+def _draw_bar(
+    name: str,
+    colour: str,
+    places: Sequence[Any],
+    times_s: Sequence[float],
+    starts_s: Sequence[float],
+    words: Sequence[str],
+) -> Trace:
     return {
-        "type": "scatter", "mode": "markers", "name": "95 % band", "x": [time for time, *_ in scaled],
-        "y": list(places), "error_x": draw_whiskers(scaled, color=style.RULE),
-        "marker": {"color": style.RULE, "size": 4}, "hoverinfo": "skip", "showlegend": False,
+        "type": "bar", "orientation": "h", "name": name, "y": places, "x": times_s, "base": starts_s,
+        "hoverinfo": "text", "hovertext": words, "marker": {"color": colour},
+    }  # fmt: skip
+
+
+def _draw_bands(ends: Sequence[tuple[float, float, float]], places: Iterable[Any]) -> Trace:
+    """Whiskers at the ends of bars. ends  (time, low, high) of each [s]"""
+    return {
+        "type": "scatter", "mode": "markers", "name": "95 % band", "x": [time for time, *_ in ends],
+        "y": list(places), "error_x": draw_whiskers(ends), "marker": {"color": RULE, "size": 4},
+        "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
 
 
@@ -122,7 +128,7 @@ def draw_changes(subject: Subject) -> Block:
 
 
 def _read_times(answer: Answer) -> dict[str, Any]:
-    times = {name: answer.totals[name] for name in ("time_s", "low_s", "high_s")}
+    times = {name: answer.totals[name] for name in ("time_s", *_TIME.ends)}
     return {**times, "evidence": str(answer.main_evidence)}
 
 
@@ -165,40 +171,31 @@ def _name_owner(sharding: str) -> str:
     return sharding if way is None or way.torchrec else f"{sharding}, which {TORCHREC} does not run"
 
 
-def _draw_bars(rows: Sequence[Row], name: str) -> Any:
-    """A plotly figure of horizontal bars of times, the first on top, each below its label.
+def _draw_bars(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    """A plotly figure of horizontal bars of times, the first on top, each below its label of one line.
 
     name  of the column with the labels
     """
-    factor, unit = _choose_unit(max(row["time_s"] for row in rows))
-    texts = [textwrap.wrap(f"{format_time(row['time_s'])} {_name_owner(row[name])}", _LINE) for row in rows]
+    labels = [f"{format_time(row['time_s'])} {_name_owner(row[name])}" for row in rows]
     traces = []
     for kind in sorted(set(map(read_evidence, rows)), key=lambda kind: kind.rank):
         places = [place for place, row in enumerate(rows) if row["evidence"] == kind]
-        words = [[escape_text(" ".join(texts[place])), _TIME.describe(rows[place])] for place in places]
-        traces.append(
-            {
-                "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36, "y": places,
-                "x": [factor * rows[place]["time_s"] for place in places], "showlegend": True,
-                "hoverinfo": "text", "marker": {"color": style.EVIDENCE_COLOURS[kind]},
-                "hovertext": [join_lines([*lines, f"evidence: {kind}"]) for lines in words],
-            }
-        )  # fmt: skip
-    traces.append(_draw_bands([_TIME.read(row) for row in rows], range(len(rows)), factor))
-    labels = [
-        {
-            "x": 0, "xref": "paper", "xanchor": "left", "y": place - 0.2, "yanchor": "bottom",
-            "align": "left", "showarrow": False, "font": {"size": 12},
-            "text": "<br>".join(map(escape_text, text)),
-        }
-        for place, text in enumerate(texts)
-    ]  # fmt: skip
-    hidden: dict[str, Any] = dict.fromkeys(("showticklabels", "showgrid", "showline", "zeroline"), False)
-    return style.new_figure(
-        traces,
-        height=100 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),
+        words = [write_hover(rows[place], labels[place], _TIME.describe(rows[place])) for place in places]
+        times_s = [rows[place]["time_s"] for place in places]
+        bar = _draw_bar(str(kind), EVIDENCE_COLOURS[kind], places, times_s, [0.0] * len(places), words)
+        traces.append({**bar, "width": 0.36, "showlegend": True})
+    traces.append(_draw_bands([_TIME.read(row) for row in rows], range(len(rows))))
+    above = {
+        "type": "scatter", "mode": "text", "name": "labels", "x": [0] * len(rows),
+        "y": [place - 0.2 for place in range(len(rows))], "text": [*map(escape_text, labels)],
+        "textposition": "top right", "textfont": {"size": 12}, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+    hidden = dict.fromkeys(("showticklabels", "showgrid", "showline", "zeroline"), False)
+    return new_figure(
+        [*traces, above],
+        height=100 + _ROW * len(rows),
         margin={"l": 16, "r": 16, "t": 32, "b": 52},
-        xaxis=style.axis(f"time of a batch ({unit})", rangemode="tozero"),
-        yaxis=style.axis(range=[len(rows) - 0.6, -0.8], **hidden),
-        annotations=labels,
+        meta={"min_width": round(_CHARACTER * max(map(len, labels)) + 40)},
+        xaxis=_FROM_ZERO,
+        yaxis={"range": [len(rows) - 0.6, -0.8], **hidden},
     )

@@ -9,14 +9,19 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from perfmodel.answer import Answer
-from perfmodel.answer.sweep import GRIDS
+from perfmodel.answer.sweep import GRIDS, prepare
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, Trace, join_lines
+from perfmodel.report.figures.chart import (
+    PALETTE,
+    Axis,
+    Block,
+    Row,
+    Trace,
+    name_axis,
+    new_figure,
+    write_hover,
+)
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.units import format_count, format_ratio
 
@@ -48,17 +53,24 @@ def draw_shapes(subject: Subject) -> Block:
     if subject.base.question.model is not None:
         raise BadInputError("the tables of a set have their own pooling and dim.")
     fixed = subject.fix_setting(gpus=answer.gpus, total=None, table_bytes=answer.gpu_count.table_bytes)
-    maps, frames, data = list[Trace](), [], list[Row]()
+    maps, frames, data, point = list[Trace](), [], list[Row](), _describe_answer(answer)
     for place, names in enumerate((("batch", "pooling"), ("table_count", "dim"))):
-        values = [list_around(read_value(answer, name), name) for name in names]
         rows = []
-        for point in product(*values):
+        for values in product(*(list_around(point[name], name) for name in names)):
             with suppress(PerfmodelError):
-                cell = fixed.ask(**dict(zip(names, point, strict=True)))
+                cell = fixed.ask(**dict(zip(names, values, strict=True)))
                 rows += [_describe_answer(cell)] if cell.fits else []
         maps.append(_draw_map(rows, names[:1], names[1:], place))
-        column, line = (_label(_describe_answer(answer), [name]) for name in names)
-        frames.append(_draw_frame(maps[-1]["x"].index(column), maps[-1]["y"].index(line), place))
+        column, line = (
+            maps[-1][letter].index(_label(point, [name])) for letter, name in zip("xy", names, strict=True)
+        )
+        frames.append(
+            {
+                "type": "rect", "xref": name_axis("x", place), "yref": name_axis("y", place),
+                "x0": column - 0.5, "x1": column + 0.5, "y0": line - 0.5, "y1": line + 0.5,
+                "line": {"color": PALETTE[0], "width": 4},
+            }
+        )  # fmt: skip
         data += rows
     titles = (("batch of each GPU", "ids of a bag"), ("tables", "dim"))
     figure = _draw_maps(maps, titles, 320, shapes=frames, meta={"min_width": 560})
@@ -72,10 +84,10 @@ def draw_grids(subject: Subject) -> Block:
 
     Limits: ranks that the calibration does not cover -> NoCalibrationError
     """
-    setting = subject.answer.setting
-    maps, data = list[Trace](), list[Row]()
+    maps, data, setting = list[Trace](), list[Row](), subject.answer.setting
     for place, (name, (across, up)) in enumerate(_PAPER.items()):
-        rows = project_rows(GRIDS[name](), setting.machine, setting=setting, backend=setting.backend)
+        values = GRIDS[name]()
+        rows = project_rows(values, *prepare(values, setting.machine, setting=setting))
         maps.append(_draw_map(rows, across, up, place))
         data += [{"grid": name, **{key: row[key] for key in _COLUMNS if key in row}} for row in rows]
     titles = [[", ".join(map(_NAMES.__getitem__, names)) for names in axes] for axes in _PAPER.values()]
@@ -87,13 +99,6 @@ def draw_grids(subject: Subject) -> Block:
         "slower. The paper prints no slowdown of a point."
     )
     return Block("paper-grids", title, how, figure, subject.source, data)
-
-
-def read_value(answer: Answer, name: str) -> float:
-    """The value of ``name`` in the question: batch, pooling, table_count or dim."""
-    tables = answer.work.tables
-    columns = {"pooling": tables.pooling, "table_count": tables.count, "dim": tables.dim}
-    return float(np.asarray(answer.work.batch if name == "batch" else columns[name]).flat[0])
 
 
 def list_around(value: float, name: str) -> list[float]:
@@ -110,8 +115,15 @@ def list_around(value: float, name: str) -> list[float]:
 
 def _describe_answer(answer: Answer) -> dict[str, Any]:
     """A row of the figure's data, in SI units."""
-    values: dict[str, Any] = {name: read_value(answer, name) for name in _AROUND} | answer.totals
-    values |= {"sharding": answer.sharding, "evidence": str(answer.evidence)}
+    tables = answer.work.tables
+    columns = {
+        "batch": answer.work.batch,
+        "pooling": tables.pooling,
+        "table_count": tables.count,
+        "dim": tables.dim,
+    }
+    values: dict[str, Any] = {name: float(column.flat[0]) for name, column in columns.items()}
+    values |= answer.totals | {"sharding": answer.sharding, "evidence": str(answer.evidence)}
     return {name: values[name] for name in _COLUMNS if name in values}
 
 
@@ -121,46 +133,37 @@ def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], pla
         list(dict.fromkeys(_label(row, names) for row in sorted(rows, key=itemgetter(*names))))
         for names in (across, up)
     )
-    labels = [column.replace(", ", "<br>") for column in columns]
     cells = {(_label(row, up), _label(row, across)): row for row in rows}
     table = [[cells.get((line, column)) for column in columns] for line in lines]
-    logs = [math.log10(row["slowdown"]) for row in rows] or [0.0]
-    names = (*across, *up)
+    logs, names = [math.log10(row["slowdown"]) for row in rows] or [0.0], (*across, *up)
+
+    def describe(row: Row) -> str:
+        words = ": ".join(filter(None, (_join(row, names), row.get("sharding", ""))))
+        return write_hover({"evidence": row["evidence"]}, words, _SLOWDOWN.describe(row))
+
     return {
-        "type": "heatmap", "x": labels, "y": lines, "colorscale": SCALE, "showscale": False,
-        "xaxis": f"x{place + 1 if place else ''}", "yaxis": f"y{place + 1 if place else ''}",
+        "type": "heatmap", "x": [column.replace(", ", "<br>") for column in columns], "y": lines,
+        "colorscale": SCALE, "showscale": False,
+        "xaxis": name_axis("x", place), "yaxis": name_axis("y", place),
         "z": [[math.log10(row["slowdown"]) if row else None for row in line] for line in table],
         "text": [[format_ratio(row["slowdown"]) if row else "" for row in line] for line in table],
-        "hovertext": [[_describe_cell(row, names) if row else "" for row in line] for line in table],
+        "hovertext": [[describe(row) if row else "" for row in line] for line in table],
         "zmin": min(logs), "zmax": max(*logs, min(logs) + 0.01), "hoverinfo": "text",
         "texttemplate": "%{text}", "textfont": {"color": NUMBERS}, "xgap": 2, "ygap": 2,
     }  # fmt: skip
-
-
-def _draw_frame(column: int, line: int, place: int) -> Trace:
-    """A plotly shape around a cell of the map in pane ``place``."""
-    number = place + 1 if place else ""
-    corners = {"x0": column - 0.5, "x1": column + 0.5, "y0": line - 0.5, "y1": line + 0.5}
-    look = {"color": style.PALETTE[0], "width": 4}
-    return {"type": "rect", "xref": f"x{number}", "yref": f"y{number}", **corners, "line": look}
 
 
 def _draw_maps(maps: Sequence[Trace], titles: Sequence[Sequence[str]], height: int, **layout: Any) -> Any:
     """A plotly figure of heat maps side by side. titles  of the axes of each"""
     shared = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": 11}}
     axes = {
-        f"{letter}axis{place + 1 if place else ''}": style.axis(title, **shared)
+        f"{letter}axis{name_axis(letter, place)[1:]}": {"title": {"text": title}, **shared}
         for place, words in enumerate(titles)
         for letter, title in zip("xy", words, strict=True)
     }
     grid = {"rows": 1, "columns": len(maps), "pattern": "independent", "xgap": 0.25}
     margin = {"l": 24, "r": 16, "t": 36, "b": 56}
-    return style.new_figure(maps, height=height, margin=margin, grid=grid, **axes, **layout)
-
-
-def _describe_cell(row: Row, names: Sequence[str]) -> str:
-    words = ": ".join(filter(None, (_join(row, names), row.get("sharding", ""))))
-    return join_lines([words, _SLOWDOWN.describe(row), f"evidence: {row['evidence']}"])
+    return new_figure(maps, height=height, margin=margin, grid=grid, **axes, **layout)
 
 
 def _name_ends(rows: Sequence[Row], names: Sequence[str]) -> str:

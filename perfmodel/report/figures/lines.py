@@ -1,4 +1,4 @@
-"""Line charts: the slowdown over table sizes, and time and GPU-hours over GPUs."""
+"""Line charts: the slowdown over table sizes, time and GPU-hours over GPUs, the roofline of the gather."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from perfmodel.answer import Answer
 from perfmodel.answer.answer import answer_row_wise
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.ranking import rank
 from perfmodel.engine.schemes import ROW_WISE, TORCHREC
+from perfmodel.engine.tables import row_bytes
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
+from perfmodel.model import kernels
+from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures.chart import (
+    RULE,
     Axis,
+    Block,
     Row,
-    Trace,
     describe_dashes,
-    draw_line,
-    draw_marks,
     draw_rule,
-    format_size,
-    place_panes,
+    draw_series,
+    new_figure,
 )
-from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
+from perfmodel.report.figures.subject import PLANNED_WORDS, Subject, project_rows
 from perfmodel.resources import DEFAULT_MACHINE
-from perfmodel.units import counted, format_number, format_ratio, format_time
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_rate,
+    format_ratio,
+    format_time,
+)
 from perfmodel.validate.verdicts import load_claims
 
 _SIZE = Axis("table_bytes", "bytes of all tables", "B")
@@ -50,7 +61,6 @@ def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
     """An answer as a point of ``line``: a row of the figure's data, in SI units."""
     hours = _SAMPLES * answer.gpus / (answer.time_s * answer.samples_per_s * 3600)
     names = ("slowdown", *_SLOWDOWN.ends, "time_s", *_TIME.ends, "baseline_time_s")
-    times = zip(("gpu_hours", *_HOURS.ends), ("time_s", *_TIME.ends), strict=True)
     return {
         "line": line,
         "table_bytes": answer.gpu_count.table_bytes,
@@ -58,15 +68,16 @@ def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
         "sharding": answer.sharding,
         **{name: answer.totals[name] for name in names},
         "samples_per_s": answer.samples_per_s,
-        **{name: hours * answer.totals[time] for name, time in times},
+        "gpu_hours": hours * answer.time_s,
+        "gpu_hours_low": hours * answer.totals["low_s"],
+        "gpu_hours_high": hours * answer.totals["high_s"],
         "evidence": str(answer.evidence),
         "main_evidence": str(answer.main_evidence),
     }
 
 
 def _describe_point(row: Row) -> str:
-    size, gpus = format_size(row["table_bytes"]), counted(row["gpus"], "GPU")
-    return f"{size} on {gpus}, {row['sharding']}"
+    return f"{_SIZE.describe(row)} on {counted(row['gpus'], 'GPU')}, {row['sharding']}"
 
 
 def draw_slowdown(subject: Subject) -> Block:
@@ -79,41 +90,40 @@ def draw_slowdown(subject: Subject) -> Block:
     lines = [line for line in _list_lines(subject) if any(row["gpus"] > 1 for row in line)]
     if not lines:
         raise BadInputError("no size beyond one GPU is covered by the calibration.")
-    rows = [row for line in lines for row in line]
+    rows, axes = [row for line in lines for row in line], (_SIZE, _SLOWDOWN)
     traces = [
         trace
         for number, line in enumerate(lines)
-        for trace in draw_line(line, _SIZE, _SLOWDOWN, number, about=_describe_point)
+        for trace in draw_series(line, axes, number, about=_describe_point)
     ]
-    if published := _list_published(subject):
-        marker = {"symbol": "star-diamond", "size": 12, "color": style.RULE}
+    question = subject.base.question
+    if not question.training and question.machine.name in _PAPER_MACHINES:
         about = "10 TB on 128 GPUs, NVLink between all: arXiv 2512.05831, Fig 9"
-        traces.append(draw_marks(published, _SIZE, _SLOWDOWN, 0, about=lambda _: about, marker=marker))
-    borders = list(_list_borders(subject.answer))
-    labels = [
-        {
-            "x": math.log10(size), "y": 1, "yref": "paper", "xanchor": "right", "yanchor": "top",
-            "text": words, "textangle": -90, "font": {"size": 11}, "showarrow": False,
-        }
-        for size, words in borders
-    ]  # fmt: skip
-    figure = style.new_figure(
-        traces,
-        height=style.FIRST_HEIGHT,
-        margin={"l": 64, "r": 16, "t": 16, "b": 56},
-        shapes=[draw_rule("x", size) for size, _ in borders],
-        annotations=labels,
-        **place_panes(traces, [_SIZE], [_SLOWDOWN]),
-    )
+        shared = {"line": "the paper's least and most", _SIZE.column: _PAPER_BYTES}
+        claims = {claim.id: claim.published for claim in load_claims()}
+        published = [{**shared, _SLOWDOWN.column: claims[name]} for name in _PAPER_CLAIMS]
+        (stars,) = draw_series(published, axes, 0, about=lambda _: about, marks=True)
+        traces.append({**stars, "marker": {"symbol": "star-diamond", "size": 12, "color": RULE}})
+    node, usable = subject.answer.gpu_count.gpus_per_node, subject.answer.gpu_count.usable_bytes
+    machine = subject.answer.setting.machine
+    domain = machine.nvlink_domain_gpus
+    borders = {domain: f"{machine.links.scale_up} domain of {domain} ends", node: f"node of {node} ends"}
+    rules = [
+        draw_rule("x", gpus * usable, words)
+        for gpus, words in sorted(borders.items())
+        if 1 < gpus < _LARGEST_BYTES / usable
+    ]
+    look = {"height": 370, "margin": {"l": 64, "r": 16, "t": 16, "b": 56}}
+    figure = new_figure(traces, [_SIZE], [_SLOWDOWN], shapes=rules, **look)
     how = f"Against one GPU that holds all tables. Ribbons are 95 % bands; {describe_dashes(rows)}."
     title = _describe_slowdown(rows, subject.answer)
     return Block("slowdown", title, how, figure, subject.source, rows)
 
 
-def _list_lines(subject: Subject) -> Iterator[list[dict[str, Any]]]:
+def _list_lines(subject: Subject) -> Iterator[list[Row]]:
     machine, sizes = subject.base.question.machine, list_sizes(subject.base)
 
-    def list_points(label: str, ask: Callable[..., Answer | None], **changes: Any) -> list[dict[str, Any]]:
+    def list_points(label: str, ask: Callable[..., Answer | None], **changes: Any) -> list[Row]:
         answers = []
         for size in sizes:
             with suppress(PerfmodelError):
@@ -143,33 +153,14 @@ def list_sizes(base: Answer) -> list[float]:
     return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {table_bytes})
 
 
-def _list_published(subject: Subject) -> list[Row]:
-    """The paper's slowdowns of 10 TB. Limits: training, or another machine than the paper's kind -> none"""
-    question, line = subject.base.question, "the paper's least and most"
-    if question.training or question.machine.name not in _PAPER_MACHINES:
-        return []
-    claims = {claim.id: claim.published for claim in load_claims()}
-    return [{"line": line, "table_bytes": _PAPER_BYTES, "slowdown": claims[name]} for name in _PAPER_CLAIMS]
-
-
-def _list_borders(answer: Answer) -> Iterator[tuple[float, str]]:
-    """Table sizes that fill a node, and a scale-up domain if that is larger, each with its label."""
-    node, usable = answer.gpu_count.gpus_per_node, answer.gpu_count.usable_bytes
-    machine = answer.setting.machine
-    domain = machine.nvlink_domain_gpus
-    ends = {domain: f"{machine.links.scale_up} domain of {domain} ends", node: f"node of {node} ends"}
-    for gpus, words in sorted(ends.items()):
-        if 1 < gpus < _LARGEST_BYTES / usable:
-            yield gpus * usable, words
-
-
 def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
     size = answer.gpu_count.table_bytes
+    size_text = format_bytes(size, binary=False)
     if answer.gpus == 1:
-        return f"Tables of {format_size(size)} fit on one GPU, so nothing is slower there."
+        return f"Tables of {size_text} fit on one GPU, so nothing is slower there."
     beside = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
     words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in beside]
-    return f"Slowdown at {format_size(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
+    return f"Slowdown at {size_text}: {format_ratio(answer.slowdown)}{''.join(words)}."
 
 
 def draw_over_gpus(subject: Subject) -> Block:
@@ -181,13 +172,13 @@ def draw_over_gpus(subject: Subject) -> Block:
     if len(rows) < 2:
         raise BadInputError("no other number of GPUs is covered by the calibration.")
     point = describe_answer(PLANNED_WORDS if planned else line, answer)
-    traces: list[Trace] = []
+    traces = []
     for place, y in enumerate((_TIME, _HOURS)):
-        traces += draw_line(rows, _GPUS, y, 0, (0, place), _describe_point)
-        traces += [draw_marks([point], _GPUS, y, 1, (0, place), _describe_point)] if planned else []
-    look = {"height": 400, "showlegend": planned, "margin": {"l": 64, "r": 16, "t": 32, "b": 56}}
-    shapes = [draw_rule("x", answer.gpus)]
-    figure = style.new_figure(traces, shapes=shapes, **look, **place_panes(traces, [_GPUS], [_TIME, _HOURS]))
+        traces += draw_series(rows, (_GPUS, y), 0, (0, place), _describe_point)
+        if planned:
+            traces += draw_series([point], (_GPUS, y), 1, (0, place), _describe_point, marks=True)
+    look = {"height": 400, "showlegend": planned, "shapes": [draw_rule("x", answer.gpus)]}
+    figure = new_figure(traces, [_GPUS], [_TIME, _HOURS], **look)
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
         f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "
@@ -215,3 +206,81 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
             answer = subject.uniform if gpus == own_gpus else fixed.ask(gpus=gpus, **batch)
             if answer.fits:
                 yield answer
+
+
+_HELD = Axis("table_bytes", "bytes of all tables on one GPU", "B")
+_RATE = Axis("bytes_per_s", "bytes per second", "B/s", ("slowest", "fastest"))
+_BATCHES = (1, 8, 64)
+_SMALLEST, _SIZES = 2.0**18, 37
+_CEILINGS = {"hbm_bytes_per_s": "memory", "gather_bytes_per_s": "gather", "l2_bytes_per_s": "L2"}
+
+
+def draw_roofline(subject: Subject) -> Block:
+    """Lines of the bytes per second that a gather on one GPU requests, against the bytes of all tables.
+
+    The tables and the batch of the answer, also 8 and 64 times the batch. Rows read from the L2 count too, so
+    small tables can exceed the memory's rate.
+    Limits: tables of a set -> BadInputError
+    """
+    answer, machine = subject.answer, subject.answer.setting.machine
+    if subject.base.question.model is not None:
+        raise BadInputError("the tables of a set have their own pooling and dim.")
+    sizes = np.geomspace(_SMALLEST, machine.value("hbm_bytes"), _SIZES)
+    rows, traces = [], []
+    for number, factor in enumerate(_BATCHES):
+        if (batch := factor * int(answer.work.batch[0])) > LARGEST["batch"]:
+            continue
+        moved, values = _count_gathered(answer, batch), {"table_bytes": sizes, "batch": batch}
+        fixed = subject.change(gpus=1, total=None, batch=batch, table_bytes=None, rows=None)
+        line = [
+            {
+                "line": f"batch {format_count(batch)}", "batch": batch, _HELD.column: row[_HELD.column],
+                "requested_bytes": moved, **{name: row[name] for name in ("time_s", *_TIME.ends)},
+                _RATE.column: moved / row["time_s"], "slowest": moved / row["high_s"],
+                "fastest": moved / row["low_s"], "evidence": row["evidence"],
+            }
+            for row in project_rows(values, *fixed.prepare({"table_bytes": sizes}))
+        ]  # fmt: skip
+        traces += draw_series(line, (_HELD, _RATE), number)
+        rows += line
+    rates = {key: machine.quantity(key) for key in _CEILINGS}
+    rules = [
+        draw_rule("y", quantity.value, f"{_CEILINGS[key]} {format_rate(quantity.value)}")
+        for key, quantity in rates.items()
+    ]
+    rules.append(draw_rule("x", machine.value("l2_bytes"), "L2"))
+    how = (
+        "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU. Lines are the "
+        "kernel model with its 95 % band. Rules are rates of the machine: of its memory, of a gather of long "
+        f"rows, and of its L2, which holds what is left of the upright one; {describe_dashes(rows)}."
+    )
+    ceilings = ", ".join(f"{key} {quantity} ({quantity.evidence})" for key, quantity in rates.items())
+    figure = new_figure(traces, [_HELD], [_RATE], height=460, shapes=rules)
+    return Block(
+        "roofline",
+        _describe_full(answer, rows[_SIZES - 1]),
+        how,
+        figure,
+        f"Machine {machine.name}: {ceilings}.",
+        rows,
+    )
+
+
+def _count_gathered(answer: Answer, batch: int) -> float:
+    """Bytes of rows, ids and bags that the gather of a batch requests on one GPU."""
+    tables, numbers = answer.work.tables, answer.basis.numbers
+    bags, stored = batch * tables.count * tables.features, row_bytes(tables.dtype, tables.dim, training=False)
+    bag = tables.dim * numbers["pooled_element_bytes"] + numbers["offset_bytes"]
+    ids = float(answer.work.id_bytes[0]) + tables.weight_bytes
+    return float(kernels.gather_bytes(bags * tables.pooling, stored, ids, bags, bag).sum())
+
+
+def _describe_full(answer: Answer, full: Row) -> str:
+    """The title of the roofline. full  the gather from tables that fill a GPU"""
+    machine, rate = answer.setting.machine, full["bytes_per_s"]
+    share = format_fraction(rate / machine.value("gather_bytes_per_s"))
+    floor = format_fraction(machine.value("launch_floor_s") / full["time_s"])
+    return (
+        f"{full['line'].capitalize()} gathers from tables that fill a GPU at {format_rate(rate)}, {share} of "
+        f"the rate for long rows; kernel launches take {floor} of the time."
+    )

@@ -1,9 +1,12 @@
-"""Figures of arXiv 2512.05831: its stages (6 to 8), NVLink against PCIe, and the slowdown of 10 TB (9)."""
+"""Figures of arXiv 2512.05831: its collectives (1), stages (6 to 8), NVLink against PCIe, and 10 TB (9).
+
+Above each stands what the paper says, what is found here, and whether it holds, by ``validate``'s own rule.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -11,35 +14,80 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.answer.sweep import GRIDS
+from perfmodel.answer.sweep import GRIDS, prepare
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import PerfmodelError
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
+    PALETTE,
     Axis,
+    Block,
     Row,
-    Trace,
     describe_dashes,
-    draw_line,
-    draw_marks,
     draw_rule,
+    draw_series,
     draw_whiskers,
     name_library,
-    place_panes,
+    new_figure,
 )
+from perfmodel.report.figures.collectives import HOW, TIME, draw_curves, list_series, load_measured
 from perfmodel.report.figures.subject import Subject, project_rows
-from perfmodel.report.figures.verdicts import describe_verdicts, judge
 from perfmodel.resources import DEFAULT_MACHINE, data_path
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import PointKind
-from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
-from perfmodel.validate.crossover import GPUS, MACHINE
+from perfmodel.units import counted, format_bytes, format_ratio, format_time
+from perfmodel.validate.crossover import COLLECTIVES, GPUS, MACHINE
 from perfmodel.validate.points import run_of
-from perfmodel.validate.verdicts import Finding, load_claims
+from perfmodel.validate.questions import find_answer
+from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_claims
+
+_WORDS = {
+    Outcome.HOLDS: ("it holds", "holds", "hold"),
+    Outcome.CANNOT_SAY: ("cannot be said",) * 3,
+    Outcome.FAILS: ("it fails", "fails", "fail"),
+}
+"""An outcome in words, and its verbs for one claim and for several."""
+
+
+def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) -> list[Verdict]:
+    """The verdicts on claims, by their ids. findings  that the figure has already; else they are computed"""
+    rows, computed = {claim.id: claim for claim in load_claims()}, findings or {}
+    return [rows[name].verdict(computed.get(name) or find_answer(rows[name].ask)) for name in claims]
+
+
+def describe_verdicts(verdicts: Iterable[Verdict]) -> str:
+    """A line for each claim: what the paper says, what is found here, and whether it holds."""
+    lines = []
+    for verdict in verdicts:
+        value_words = verdict.got.partition(",")[0].partition(";")[0].rpartition(": ")[2]
+        lines.append(f"\nThe paper says: {verdict.claim}. Here: {value_words}; {_WORDS[verdict.verdict][0]}.")
+    return "".join(lines)
+
+
+_PAPER_CLOCKS = ((Backend.NCCL, Clock.STREAM), (Backend.NVSHMEM, Clock.DEVICE))
+_OF_COLLECTIVES = ("2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c")
+
+
+def draw_paper_collectives(subject: Subject) -> Block:
+    """Figure 1 of the paper: four collectives by NCCL and NVSHMEM, with the paper's clocks.
+
+    On the answer's machine if both were measured there, else on the shipped machine where both were.
+    """
+    models: list[CollectiveModel] = []
+    for machine in (subject.answer.setting.machine.unchanged(), load_machine(MACHINE)):
+        pair = [load_measured(machine, str(backend), str(clock)) for backend, clock in _PAPER_CLOCKS]
+        models = models or [model for model in pair if model is not None and None not in pair]
+    verdicts = judge(_OF_COLLECTIVES)
+    counts = [(sum(x.verdict is kind for x in verdicts), words[1:]) for kind, words in _WORDS.items()]
+    parts = ", ".join(f"{count} {words[count > 1]}" for count, words in counts if count)
+    title = (
+        f"Figure 1 of the paper, on {models[0].machine.name}: of {counted(len(verdicts), 'claim')} {parts}."
+    )
+    series, how = list_series(models, COLLECTIVES, GPUS), f"{HOW}{describe_verdicts(verdicts)}"
+    return draw_curves("paper-collectives", title, how, series, [TIME])
+
 
 _FASTER = "the faster of each stage"
 STAGES = {
@@ -66,18 +114,18 @@ def draw_stages(subject: Subject) -> Block:
     The libraries are the paper's two on the shipped machine where both were measured, or that of the
     user's own calibration. Look-ups that its run has timed are marks; lines then have their shapes.
     """
-    setting = subject.answer.setting
+    setting, rows = subject.answer.setting, list[Row]()
     samples = list(list_look_ups(setting.calibration))
     machine: Any = MACHINE if setting.calibration is None else setting.machine
     libraries = _CLOCKS if setting.calibration is None else {setting.backend: setting.clock}
-    rows: list[Row] = []
     for axis in _AXES:
         works, timed = choose_works(axis, samples)
         lines = []
         for backend, clock in libraries.items():
             options = {"backend": backend, "clock": clock, "calibration": setting.calibration}
             name = f"{name_library(backend)} ({clock})" if clock else name_library(backend)
-            lines.append([_sum_stages(axis, name, row) for row in project_rows(works, machine, **options)])
+            costs = project_rows(works, *prepare(works, machine, **options))
+            lines.append([_sum_stages(axis, name, row) for row in costs])
         if len(lines) > 1:
             lines.append([_take_faster(points) for points in zip(*lines, strict=True)])
         rows += [row for line in lines for row in line]
@@ -88,7 +136,15 @@ def draw_stages(subject: Subject) -> Block:
     where = getattr(machine, "name", machine)
     source = f"Machine {where}; lines are the row-wise projection, clocks in brackets."
     title = f"Figures 6 to 8 of the paper, on {counted(int(rows[0]['gpus']), 'GPU')} of {where}: "
-    return Block("paper-stages", title + _describe_stages(rows), how, _draw_stages(rows), source, rows)
+    xs = [Axis(axis, words, "count") for axis, words in _AXES.items()]
+    ys = [Axis(stage, stage.removesuffix("_s"), "s") for stage in STAGES] + [Axis("time_s", "all", "s")]
+    names, traces = list(dict.fromkeys(row["line"] for row in rows)), []
+    for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
+        line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
+        marks = bool(line) and "low_s" not in line[0]
+        traces += draw_series(line, (x, y), number, (column, place), marks=marks) if line else []
+    figure = new_figure(traces, xs, ys, height=760, meta={"min_width": 720})
+    return Block("paper-stages", title + _describe_stages(rows), how, figure, source, rows)
 
 
 def list_look_ups(calibration: str | Path | None) -> Iterator[Row]:
@@ -143,38 +199,14 @@ def _take_faster(points: Sequence[Row]) -> Row:
 
 
 def _describe_stages(rows: Sequence[Row]) -> str:
+    """The least and the most time of a look-up, by line."""
     times: dict[str, list[float]] = {}
     for row in rows:
         times.setdefault(row["line"], []).append(row["time_s"])
-    if _FASTER not in times:
-        line_s = next(iter(times.values()))
-        return f"a look-up takes {format_time(min(line_s))} to {format_time(max(line_s))}."
-    (nccl, nccl_s), (nvshmem, nvshmem_s), (_, faster_s) = times.items()
-    pairs = list(zip(nccl_s, nvshmem_s, strict=True))
-    wins = sum(slow > fast for slow, fast in pairs)
-    saved = max(1 - time / min(pair) for time, pair in zip(faster_s, pairs, strict=True))
-    return (
-        f"{nvshmem} is faster than {nccl} in {wins} of {len(pairs)} look-ups; the faster library of each "
-        f"stage saves at most {format_fraction(saved)} more."
-    )
-
-
-def _draw_stages(rows: Sequence[Row]) -> Any:
-    xs = [Axis(axis, title, "count") for axis, title in _AXES.items()]
-    ys = [Axis(stage, stage.removesuffix("_s"), "s") for stage in STAGES] + [Axis("time_s", "all", "s")]
-    names, traces = list(dict.fromkeys(row["line"] for row in rows)), list[Trace]()
-    for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
-        line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
-        traces += _draw_series(line, x, y, number, (column, place)) if line else []
-    return style.new_figure(traces, height=760, meta={"min_width": 720}, **place_panes(traces, xs, ys))
-
-
-def _draw_series(
-    rows: Sequence[Row], x: Axis, y: Axis, number: int, pane: tuple[int, int] = (0, 0)
-) -> list[Trace]:
-    """A line of what was projected, marks of what was timed: a projection has a band."""
-    timed = "low_s" not in rows[0]
-    return [draw_marks(rows, x, y, number, pane)] if timed else draw_line(rows, x, y, number, pane)
+    parts = [
+        f"{line} {format_time(min(all_s))} to {format_time(max(all_s))}" for line, all_s in times.items()
+    ]
+    return f"a look-up takes by {'; '.join(parts)}."
 
 
 _BOXES, _OFF = "a100_p2p_disable", "p2p-disabled"
@@ -188,18 +220,17 @@ def draw_links(_: Subject) -> Block:
     PCIe is the same machine with an NVLink domain of one GPU, whose times are assumed; A100 were measured.
     """
     machine = load_machine(DEFAULT_MACHINE)
-    machines = {
-        "8 H100, NVLink": machine,
-        "8 H100, PCIe": machine.with_overrides({"nvlink_domain_gpus": 1}),
-    }
-    lines = {line: _project_all_reduces(line, changed) for line, changed in machines.items()}
+    pcie = machine.with_overrides({"nvlink_domain_gpus": 1})
+    links = {"8 H100, NVLink": machine, "8 H100, PCIe": pcie}
+    lines = {line: _project_all_reduces(line, changed) for line, changed in links.items()}
     with data_path("measurements", "nccl", f"{_BOXES}.csv").open(encoding="utf-8") as stream:
         for sample in csv.DictReader(stream):
             line = f"4 A100, peer-to-peer {'off' if sample['note'] == _OFF else 'on'}"
             numbers = {name: float(sample[name]) for name in ("payload_bytes", "time_s")}
             lines.setdefault(line, []).append({"line": line, "evidence": str(Evidence.MEASURED), **numbers})
-    size = min(row["payload_bytes"] for line in lines.values() for row in line if "low_s" not in row)
-    times = {row["line"]: row["time_s"] for x in lines.values() for row in x if row["payload_bytes"] == size}
+    rows, traces = [row for line in lines.values() for row in line], []
+    size = min(row["payload_bytes"] for row in rows if "low_s" not in row)
+    times = {row["line"]: row["time_s"] for row in rows if row["payload_bytes"] == size}
     modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
     measured = times["4 A100, peer-to-peer off"] / times["4 A100, peer-to-peer on"]
     finding = Finding(measured, f"{format_ratio(measured)} at {format_bytes(size)}")
@@ -207,14 +238,12 @@ def draw_links(_: Subject) -> Block:
         f"An all-reduce of {format_bytes(size)} on 8 H100 would take {format_ratio(modelled)} as long over "
         f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
     )
-    rows, traces = [row for line in lines.values() for row in line], list[Trace]()
-    for number, series in enumerate(lines.values()):
-        traces += _draw_series(series, _PAYLOAD, _TIME, number)
+    for number, (line, series) in enumerate(lines.items()):
+        traces += draw_series(series, (_PAYLOAD, _TIME), number, marks=line not in links)
     verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
     how = f"Ribbons are 95 % bands; {describe_dashes(rows)}. Marks are measured.{describe_verdicts(verdicts)}"
     source = f"Machine {machine.name}, and the same with nvlink_domain_gpus=1; samples {_BOXES}."
-    figure = style.new_figure(traces, **place_panes(traces, [_PAYLOAD], [_TIME]))
-    return Block("paper-links", title, how, figure, source, rows)
+    return Block("paper-links", title, how, new_figure(traces, [_PAYLOAD], [_TIME]), source, rows)
 
 
 def _project_all_reduces(line: str, machine: Machine) -> list[Row]:
@@ -231,6 +260,7 @@ def _project_all_reduces(line: str, machine: Machine) -> list[Row]:
 _ENDS = {"least": ("10a", min), "most": ("10b", max)}
 _PAPERS_GPUS = 128
 _SLOWDOWN = Axis("slowdown", "slowdown (×)", "×", ("slowdown_low", "slowdown_high"))
+_WHERE = Axis("where", "", "name")
 
 
 def draw_ends(_: Subject) -> Block:
@@ -241,24 +271,22 @@ def draw_ends(_: Subject) -> Block:
         for end, (claim, _choose) in _ENDS.items()
     ]
     findings: dict[str, Finding] = {}
-    for machine, where in (("h100-paper", "one NVLink domain"), (DEFAULT_MACHINE, "16 nodes of 8")):
-        for backend in ("nccl", "nvshmem", BEST):
-            points: list[Row] = []
-            with suppress(PerfmodelError):
-                for grid in GRIDS.values():
-                    points += project_rows(grid(gpus=(_PAPERS_GPUS,)), machine, backend=backend)
-            name = "the faster for each step" if backend == BEST else name_library(backend)
-            for end, (claim, choose) in _ENDS.items() if points else ():
-                point = choose(points, key=lambda row: float(row["slowdown"]))
-                values = {name: point[name] for name in ("slowdown", *_SLOWDOWN.ends)}
-                about = {
-                    "where": f"{where}, {name}",
-                    "line": f"the {end}",
-                    "evidence": point["main_evidence"],
-                }
-                rows.append({**about, **values})
-                finding = Finding.within(point["slowdown"], values.values(), format_ratio)
-                findings.setdefault(claim, finding)
+    places = product(
+        (("h100-paper", "one NVLink domain"), (DEFAULT_MACHINE, "16 nodes of 8")), (*_CLOCKS, BEST)
+    )
+    for (machine, where), backend in places:
+        points: list[Row] = []
+        with suppress(PerfmodelError):
+            for grid in GRIDS.values():
+                works = grid(gpus=(_PAPERS_GPUS,))
+                points += project_rows(works, *prepare(works, machine, backend=backend))
+        name = "the faster for each step" if backend == BEST else name_library(backend)
+        for end, (claim, choose) in _ENDS.items() if points else ():
+            point = choose(points, key=lambda row: float(row["slowdown"]))
+            values = {column: point[column] for column in ("slowdown", *_SLOWDOWN.ends)}
+            about = {"where": f"{where}, {name}", "line": f"the {end}", "evidence": point["main_evidence"]}
+            rows.append({**about, **values})
+            findings.setdefault(claim, Finding.within(point["slowdown"], values.values(), format_ratio))
     low_words, high_words, *projected = (format_ratio(row["slowdown"]) for row in rows[:4])
     title = (
         f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {' to '.join(projected)} in one "
@@ -267,21 +295,13 @@ def draw_ends(_: Subject) -> Block:
     how = "The least and the most over both grids, with 95 % bands."
     how += describe_verdicts(judge(findings, findings))
     source = f"Machines h100-paper, which nobody makes, and {DEFAULT_MACHINE}; row-wise."
-    return Block("paper-slowdown", title, how, _draw_ends(rows), source, rows)
-
-
-def _draw_ends(rows: Sequence[Mapping[str, Any]]) -> Any:
-    where, traces = Axis("where", "", "name"), []
+    traces = []
     for number, end in enumerate(_ENDS):
-        points = [row for row in rows if row["line"] == f"the {end}"]
-        ends = draw_whiskers(map(_SLOWDOWN.read, points), color=style.colour(number))
-        trace = draw_marks(points, _SLOWDOWN, where, number, (0, 0), _SLOWDOWN.describe, error_x=ends)
-        traces.append(trace)
-    return style.new_figure(
-        traces,
-        height=380,
-        meta={"min_width": 640},
-        margin={"l": 24, "r": 24, "t": 40, "b": 56},
-        shapes=[draw_rule("x", row["slowdown"]) for row in rows if row["evidence"] == "published"],
-        **place_panes(traces, [_SLOWDOWN], [where]),
-    )
+        ends = [row for row in rows if row["line"] == f"the {end}"]
+        (marks,) = draw_series(ends, (_SLOWDOWN, _WHERE), number, about=_SLOWDOWN.describe, marks=True)
+        whiskers = draw_whiskers(map(_SLOWDOWN.read, ends), PALETTE[number])
+        traces.append({**marks, "error_x": whiskers})
+    rules = [draw_rule("x", row["slowdown"]) for row in rows if row["evidence"] == "published"]
+    look = {"height": 380, "meta": {"min_width": 640}, "shapes": rules}
+    figure = new_figure(traces, [_SLOWDOWN], [_WHERE], **look)
+    return Block("paper-slowdown", title, how, figure, source, rows)

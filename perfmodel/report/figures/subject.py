@@ -11,13 +11,12 @@ import numpy as np
 from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answer import note_idle
 from perfmodel.answer.ranking import Ranking, answer_question, rank
-from perfmodel.answer.sweep import prepare
-from perfmodel.engine.grid import project_grid
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.grid import Configs, project_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.report.ranking_text import headline
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import Machine
 
 PLANNED_WORDS = "a sharding for each table"
 """The name of a plan among shardings for all tables."""
@@ -85,13 +84,11 @@ def find_subject(question: Question) -> Subject:
     return Subject(answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus), answer)
 
 
-def project_rows(values: Mapping[str, Any], machine: str | Machine, **options: Any) -> list[dict[str, Any]]:
+def project_rows(values: Mapping[str, Any], basis: PassBasis, work: Configs) -> list[dict[str, Any]]:
     """Row-wise answers of many configurations: a dictionary of ``values`` and of ``project_grid`` for each.
 
-    values  arrays by name (batch, table_count, gpus ...);  machine, options  as of ``perfmodel.project``
-    Limits: as ``perfmodel.project``
+    values  arrays or numbers by name (batch, table_count, gpus ...);  basis, work  of ``Question.prepare``
     """
-    basis, work = prepare(values, machine, **options)
     columns = {name: np.broadcast_to(column, len(work)) for name, column in values.items()}
     columns |= project_grid(basis, work)
     for name in ("evidence", "main_evidence"):

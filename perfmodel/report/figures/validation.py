@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.chart import Axis, Row, draw_marks, draw_rule, name_collective, place_panes
+from perfmodel.report.figures.chart import (
+    RULE,
+    Axis,
+    Block,
+    Row,
+    draw_rule,
+    draw_series,
+    name_collective,
+    new_figure,
+)
 from perfmodel.report.figures.subject import Subject
 from perfmodel.resources import data_path
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 
 _MEASURED = Axis("time_s", "measured time", "s")
-_PREDICTED = Axis("predicted_s", "predicted time", "s", ("low_s", "high_s"))
+_PREDICTED = Axis("predicted_s", "predicted time", "s")
 _RATIO = Axis("ratio", "predicted over measured (×)", "×")
 _STORED = {
     "a cluster left out of the fit": "clusters_left_out.csv",
@@ -41,37 +48,29 @@ def read_held_out() -> Iterator[dict[str, Any]]:
 
 
 def compare_points(points: Sequence[Row]) -> Block:
-    """Predicted against measured times on logarithmic axes, and their ratio below.
-
-    points  rows of ``read_held_out``
-    """
-    kinds: dict[str, list[Row]] = {}
+    """Predicted against measured times, and their ratio below. points  rows of ``read_held_out``"""
+    rows: list[Row] = []
     for point in points:
         inside = point["low_s"] <= point["time_s"] <= point["high_s"]
-        row = {**point, "ratio": point["predicted_s"] / point["time_s"], "inside": inside}
-        kinds.setdefault(point["line"], []).append(row)
-    rows = [row for members in kinds.values() for row in members]
+        rows.append({**point, "ratio": point["predicted_s"] / point["time_s"], "inside": inside})
     half, nine_tenths = (_find_error(rows, share) for share in (0.5, 0.9))
     inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
+    most = counted(int(max(row["gpus"] for row in rows)), "GPU")
     title = (
-        f"Of {counted(len(rows), 'point')} left out of the fits, on up to "
-        f"{counted(int(max(row['gpus'] for row in rows)), 'GPU')}, half are predicted within {half} and "
-        f"90 % within {nine_tenths}; {inside} are inside their 95 % band."
+        f"Of {counted(len(rows), 'point')} left out of the fits, on up to {most}, half are predicted within "
+        f"{half} and 90 % within {nine_tenths}; {inside} are inside their 95 % band."
     )
-    parts = [
-        f"{kind}, {counted(len(members), 'point')}, median error {_find_error(members, 0.5)}"
-        for kind, members in kinds.items()
-    ]
-    traces = [
-        draw_marks(members, _MEASURED, y, number, (0, place), _describe)
-        for number, members in enumerate(kinds.values())
-        for place, y in enumerate((_PREDICTED, _RATIO))
-    ]
-    times = [row["time_s"] for row in rows]
-    diagonal = {"type": "line", "xref": "x", "yref": "y", "line": {"color": style.RULE, "width": 1}}
-    diagonal |= {"x0": min(times), "y0": min(times), "x1": max(times), "y1": max(times)}
-    layout = place_panes(traces, [_MEASURED], [_PREDICTED, _RATIO])
-    figure = style.new_figure(traces, height=680, shapes=[diagonal, draw_rule("y2", 1.0)], **layout)
+    parts, traces = [], []
+    for number, kind in enumerate(dict.fromkeys(row["line"] for row in rows)):
+        members = [row for row in rows if row["line"] == kind]
+        parts.append(f"{kind}, {counted(len(members), 'point')}, median error {_find_error(members, 0.5)}")
+        for place, y in enumerate((_PREDICTED, _RATIO)):
+            traces += draw_series(members, (_MEASURED, y), number, (0, place), _describe, marks=True)
+    low, high = (end(row["time_s"] for row in rows) for end in (min, max))
+    ends = {"x0": low, "y0": low, "x1": high, "y1": high, "xref": "x", "yref": "y"}
+    diagonal = {"type": "line", **ends, "line": {"color": RULE, "width": 1}}
+    look = {"height": 680, "shapes": [diagonal, draw_rule("y2", 1.0)]}
+    figure = new_figure(traces, [_MEASURED], [_PREDICTED, _RATIO], **look)
     how = "On the line, a prediction is exact. Below: predicted divided by measured."
     source = f"Predicted and measured: {'; '.join(parts)}."
     return Block("validation", title, how, figure, source, rows)
@@ -84,4 +83,7 @@ def _find_error(rows: Sequence[Row], share: float) -> str:
 
 def _describe(row: Row) -> str:
     names = [row["machine"], name_collective(row["collective"]), format_bytes(row["payload_bytes"])]
-    return ", ".join([*names, counted(int(row["gpus"]), "GPU"), f"{format_time(row['time_s'])} measured"])
+    band = f"95 % band {format_time(row['low_s'])} – {format_time(row['high_s'])}"
+    return ", ".join(
+        [*names, counted(int(row["gpus"]), "GPU"), f"{format_time(row['time_s'])} measured", band]
+    )

@@ -1,4 +1,4 @@
-"""Assembles the page: template, style, script, plotly, headline and figures."""
+"""A page: its headline (the card) and its figures, and the HTML file that they become with plotly inside."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.style import EVIDENCE_COLOURS
-from perfmodel.report.page.parts import Card, Page
-from perfmodel.schema.evidence import Evidence
+from perfmodel.answer import Answer
+from perfmodel.report.figures.chart import Block, Missing
 from perfmodel.schema.files import write_whole
 from perfmodel.units import format_fraction
 
@@ -25,22 +24,37 @@ _DIGITS = 6
 """Digits of the numbers in a figure: more than it shows."""
 
 
-def render_page(page: Page) -> str:
-    """The HTML file of a page; the same page always gives the same bytes."""
-    head = f"{render_head(page.card)}<div class='pair'>{_render_blocks(page.pair)}</div>"
-    body = f"<section id='first'>{head}{render_rest(page.card)}{_render_blocks(page.helps)}</section>"
-    parts = {
-        "TITLE": escape(page.title),
-        "STYLE": _read_file("page.css"),
-        "ALERTS": "".join(_write_paragraph(text, "alert") for text in page.alerts),
-        "BODY": f"{body}\n{_render_blocks(page.blocks)}",
-        "PROVENANCE": page.provenance,
-        "DATA": escape_script(build_document(page)),
-        "PLOTLY": _pack_plotly(),
-        "SCRIPT": _read_file("page.js"),
-    }
-    pieces = _read_file("page.html").split("@@")
-    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+@dataclass(frozen=True)
+class Card:
+    """The headline (card) at the top of a page, all as plain text, which is never interpreted as HTML.
+
+    sentence  the answer;  lines  below it: times, bands, the question, evidence;  findings  sentences
+    alert     a doubt that the reader must see;  notes  further sentences
+    """
+
+    sentence: str
+    lines: Sequence[str] = ()
+    findings: Sequence[str] = ()
+    alert: str = ""
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """The contents of a page.
+
+    title       plain text;  provenance  sources of the numbers, as HTML
+    first       figures of the first screen: two side by side, and those below the findings
+    blocks      the other figures, in the order of the reader's questions
+    alerts      doubts about the calibration: incomplete, noisy
+    """
+
+    title: str
+    card: Card
+    blocks: Sequence[Block | Missing]
+    provenance: str = ""
+    first: Sequence[Block | Missing] = ()
+    alerts: Sequence[str] = ()
 
 
 def write_page(page: Page, out: Path) -> int:
@@ -48,6 +62,25 @@ def write_page(page: Page, out: Path) -> int:
     content = render_page(page).encode()
     write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
+
+
+def render_page(page: Page) -> str:
+    """The HTML file of a page; the same page always gives the same bytes."""
+    pair = f"<div class='pair'>{_render_blocks(page.first[:2])}</div>"
+    first = f"{render_head(page.card)}{pair}{render_rest(page.card)}{_render_blocks(page.first[2:])}"
+    blocks = [build_data(block) for block in (*page.first, *page.blocks) if isinstance(block, Block)]
+    parts = {
+        "TITLE": escape(page.title),
+        "STYLE": read_file("page.css"),
+        "ALERTS": "".join(_write_paragraph(text, "alert") for text in page.alerts),
+        "BODY": f"<section id='first'>{first}</section>\n{_render_blocks(page.blocks)}",
+        "PROVENANCE": page.provenance,
+        "DATA": escape_script({"blocks": blocks}),
+        "PLOTLY": _pack_plotly(),
+        "SCRIPT": read_file("page.js"),
+    }
+    pieces = read_file("page.html").split("@@")
+    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 @lru_cache(maxsize=1)
@@ -58,7 +91,8 @@ def _pack_plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
 
 
-def _read_file(name: str) -> str:
+def read_file(name: str) -> str:
+    """The text of a file of this page."""
     return resources.files("perfmodel.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -70,34 +104,23 @@ def escape_script(value: Any) -> str:
 
 
 def render_head(card: Card) -> str:
-    """The headline's sentence, times and bands as HTML."""
-    lines = [_write_paragraph(card.times, "times"), _write_paragraph(card.sure)]
-    lines += [_write_paragraph(f"Question: {card.question}", "soft") if card.question else ""]
-    lines += [_write_paragraph(f"GPUs: {card.gpus}", "soft") if card.gpus else ""]
+    """The headline's sentence and the lines below it as HTML."""
+    lines = (_write_paragraph(text, "soft" if place > 1 else "") for place, text in enumerate(card.lines))
     return f"<h1>{escape(card.sentence)}</h1>{''.join(lines)}"
 
 
 def render_rest(card: Card) -> str:
-    """The headline's findings, evidence, doubt and notes as HTML."""
+    """The headline's findings, doubt and notes as HTML."""
     items = "".join(f"<li>{escape(words)}</li>" for words in card.findings)
     notes = "".join(_write_paragraph(f"Note: {note}", "soft") for note in card.notes)
     findings = f"<ul class='findings'>{items}</ul>" if items else ""
-    return f"{findings}{_render_evidence(card.evidence)}{_write_paragraph(card.alert, 'alert')}{notes}"
+    return f"{findings}{_write_paragraph(card.alert, 'alert')}{notes}"
 
 
-def _render_evidence(shares: Mapping[Evidence, float]) -> str:
-    """A bar of the time's evidence, and its words."""
-    if not shares:
-        return ""
-    looks = {kind: f"background:{EVIDENCE_COLOURS[kind]}" for kind in shares}
-    bar = "".join(
-        f"<span style='flex-grow:{share:.4g};{looks[kind]}'></span>" for kind, share in shares.items()
-    )
-    words = "".join(
-        f"<li><i style='{looks[kind]}'></i>{format_fraction(share)} {kind}</li>"
-        for kind, share in shares.items()
-    )
-    return f"<div class='evidence'>{bar}</div><ul class='key'>{words}</ul>"
+def describe_evidence(answer: Answer) -> str:
+    """Shares of the time by evidence: ``Evidence: 90 % measured, 10 % transferred``."""
+    shares = answer.evidence_shares().items()
+    return f"Evidence: {', '.join(f'{format_fraction(share)} {kind}' for kind, share in shares)}"
 
 
 def _write_paragraph(text: str, kind: str = "") -> str:
@@ -117,7 +140,7 @@ def render_block(block: Block | Missing) -> str:
         words = f"Left out: {escape(block.name)}: {escape(block.why)}"
         return f"<section id='block-{block.name}'><p class='missing'>{words}</p></section>"
     title = escape(block.title)
-    place = f"role='img' aria-label='{title}' style='height:{int(block.figure.layout.height)}px'"
+    place = f"role='img' aria-label='{title}' style='height:{block.figure['layout']['height']}px'"
     return (
         f"<section id='block-{block.name}'><h2>{title}</h2><p class='how'>{escape(block.how_to_read)}</p>"
         f"<div class='wide'><div class='plot' {place}></div></div><p class='source'>"
@@ -125,49 +148,21 @@ def render_block(block: Block | Missing) -> str:
     )
 
 
-def build_document(page: Page) -> dict[str, Any]:
-    """The page's data for its script: figures with their numbers, the command, and what is besides."""
-    blocks = [build_data(block) for block in page.figures]
-    return {"blocks": [data for data in blocks if "figure" in data], "command": page.command, **page.besides}
-
-
 def build_live_block(block: Block | Missing) -> dict[str, Any]:
     """A block for the script of a live page: its data, and its section as HTML."""
-    return {**build_data(block), "html": render_block(block)}
+    data = build_data(block) if isinstance(block, Block) else {"name": block.name}
+    return {**data, "html": render_block(block)}
 
 
-def build_data(block: Block | Missing) -> dict[str, Any]:
-    """A block's data for the script: name, plotly figure, and its rows by column.
-
-    Limits: a missing figure -> name and reason only
-    """
-    if isinstance(block, Missing):
-        return {"name": block.name, "missing": block.why}
+def build_data(block: Block) -> dict[str, Any]:
+    """A block's data for the script: name, plotly figure, and its rows by column."""
     columns = list(dict.fromkeys(name for row in block.data for name in row))
-    figure = block.figure.to_dict()
-    figure["layout"].pop("template", None)
-    if block.switches:
-        buttons = [
-            {"label": data.label, "method": "update", "args": [data.traces, data.layout]}
-            for data in block.switches
-        ]
-        figure["layout"]["updatemenus"] = [{**_SWITCHES, "buttons": buttons}]
     return {
         "name": block.name,
-        "figure": {
-            "data": _make_plain(figure["data"], _DIGITS),
-            "layout": _make_plain(figure["layout"], _DIGITS),
-        },
+        "figure": _make_plain(block.figure, _DIGITS),
         "columns": columns,
         "rows": [[_make_plain(row.get(name)) for name in columns] for row in block.data],
     }
-
-
-_SWITCHES = {
-    "type": "buttons", "direction": "right", "x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top",
-    "pad": {"t": 8}, "bgcolor": "rgba(128,128,128,0.15)", "bordercolor": "rgba(128,128,128,0.4)",
-}  # fmt: skip
-"""Plotly's buttons, below the figure at its right."""
 
 
 def _make_plain(value: Any, digits: int = 17) -> Any:
@@ -179,11 +174,40 @@ def _make_plain(value: Any, digits: int = 17) -> Any:
         return {str(key): _make_plain(element, digits) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
         return [_make_plain(element, digits) for element in value]
-    if hasattr(value, "tolist"):
-        return _make_plain(value.tolist(), digits)
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
         short = float(f"{value:.{digits}g}")
-        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+        return (
+            None
+            if not math.isfinite(short)
+            else int(short)
+            if short.is_integer() and abs(short) < 1e15
+            else short
+        )
     return value if isinstance(value, (bool, int)) or value is None else str(value)
+
+
+def write_sources(answer: Answer, command: str, reproducing: str = "To reproduce this page exactly") -> str:
+    """The machine with its values, calibrations, versions, and the command that makes the page again: HTML.
+
+    reproducing  words above the command
+    """
+    import plotly
+
+    from perfmodel import __version__
+
+    machine, clocks = answer.setting.machine, ", ".join(map(str, answer.clocks))
+    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+    versions = f"perfmodel {__version__}, plotly {plotly.__version__}"
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td><td>{quantity.evidence}</td>"
+        f"<td>{escape(quantity.source)}</td></tr>"
+        for key, quantity in sorted(machine.values.items())
+    )
+    head = "<tr><th>value of the machine</th><th></th><th>evidence</th><th>source</th></tr>"
+    table = f"<div class='wide'><table>{head}{rows}</table></div>"
+    return (
+        f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}</p>\n"
+        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {escape(versions)}.</p>\n"
+        f"<details><summary>Values of the machine ({len(machine.values)})</summary>{table}</details>\n"
+        f"<p>{escape(reproducing)}:</p><pre><code>{escape(command)}</code></pre>"
+    )

@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from perfmodel.answer import Answer
+from perfmodel.answer import Answer, Question
 from perfmodel.answer.ranking import Ranking
-from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import FIGURES, PAPER, draw_figure
+from perfmodel.effort import tell
+from perfmodel.errors import PerfmodelError
+from perfmodel.report.figures.bars import draw_breakdown, draw_changes, draw_shardings
+from perfmodel.report.figures.chart import Block, Missing
+from perfmodel.report.figures.collectives import draw_collectives
+from perfmodel.report.figures.heat_maps import draw_grids, draw_shapes
+from perfmodel.report.figures.lines import draw_over_gpus, draw_roofline, draw_slowdown
+from perfmodel.report.figures.paper import draw_ends, draw_links, draw_paper_collectives, draw_stages
 from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.validation import draw_validation
 from perfmodel.report.page.alerts import list_alerts
-from perfmodel.report.page.parts import Card, Page
-from perfmodel.report.page.provenance import write_sources
+from perfmodel.report.page.assemble import Card, Page, describe_evidence, write_sources
 from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
@@ -26,34 +32,71 @@ from perfmodel.report.ranking_text import (
 )
 from perfmodel.schema.calibration import list_calibrations
 
-Draw = Callable[[str, Subject], Block | Missing]
+FIGURES: dict[str, Callable[[Subject], Block]] = {
+    "breakdown": draw_breakdown,
+    "slowdown": draw_slowdown,
+    "changes": draw_changes,
+    "shardings": draw_shardings,
+    "over-gpus": draw_over_gpus,
+    "shapes": draw_shapes,
+    "collectives": draw_collectives,
+    "roofline": draw_roofline,
+    "paper-collectives": draw_paper_collectives,
+    "paper-stages": draw_stages,
+    "paper-links": draw_links,
+    "paper-grids": draw_grids,
+    "paper-slowdown": draw_ends,
+    "validation": draw_validation,
+}
+"""The figures by their names, in the order of the page."""
 
 
-def build_question_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
-    """The page of a question. command  makes it again;  draw  draws a figure, and may tell the progress"""
+def list_figures(question: Question, *, paper: bool = False) -> list[str]:
+    """The names of a page's figures. paper  whether those of arXiv 2512.05831 alone
+
+    Limits: a set of tables -> none of the paper's, whose tables are equal;  no slowdown over sizes
+    """
+    if paper:
+        return [name for name in FIGURES if name.startswith("paper")]
+    if question.model is None:
+        return list(FIGURES)
+    names = ["breakdown", "over-gpus", *FIGURES]
+    return [x for x in dict.fromkeys(names) if x != "slowdown" and not x.startswith("paper")]
+
+
+def draw_figure(name: str, subject: Subject) -> Block | Missing:
+    """The figure of this name; where it cannot be drawn, the reason."""
+    tell(f"figure {name}")
+    try:
+        return FIGURES[name](subject)
+    except PerfmodelError as error:
+        return Missing(name, error.message)
+
+
+def build_question_page(subject: Subject, command: str) -> Page:
+    """The page of a question. command  makes it again"""
     answer, card = subject.answer, build_card(subject)
-    second = "over-gpus" if subject.base.question.model is not None else "slowdown"
-    drawn = {name: draw(name, subject) for name in FIGURES if name != "slowdown" or name == second}
+    blocks = [draw_figure(name, subject) for name in list_figures(subject.base.question)]
     return Page(
         title=f"{card.sentence}: {answer.setting.machine.name}",
-        provenance=write_sources(answer, command),
         card=card,
-        pair=(drawn.pop("breakdown"), drawn.pop(second)),
-        helps=(drawn.pop("changes"),),
-        blocks=tuple(drawn.values()),
-        command=command,
+        blocks=blocks[3:],
+        provenance=write_sources(answer, command),
+        first=blocks[:3],
         alerts=list_alerts(answer, answer.question.calibration),
     )
 
 
-def build_paper_page(subject: Subject, command: str, draw: Draw = draw_figure) -> Page:
-    """The page of the paper's figures alone, on the machine of a question. command, draw  as above"""
-    blocks = [draw(name, subject) for name in PAPER]
-    sentence = f"The figures of arXiv 2512.05831, on {subject.answer.setting.machine.name}"
+def build_paper_page(subject: Subject, command: str) -> Page:
+    """The page of the paper's figures alone. command  makes it again"""
+    blocks = [draw_figure(name, subject) for name in list_figures(subject.base.question, paper=True)]
+    sentence = "The figures of arXiv 2512.05831"
     titles = [block.title for block in blocks if isinstance(block, Block)]
-    note = "Above each figure: what the paper says, what is found here, and whether it holds."
-    card = Card(sentence, note, "All of its claims: perfmodel validate --paper.", findings=titles)
-    return Page(sentence, write_sources(subject.answer, command), card, blocks, command)
+    lines = (
+        "Above each figure: its machine, what the paper says, what is found here, and whether it holds.",
+        "All of its claims: perfmodel validate --paper.",
+    )
+    return Page(sentence, Card(sentence, lines, titles), blocks, write_sources(subject.answer, command))
 
 
 def build_card(subject: Subject, *, whole: bool = True) -> Card:
@@ -68,15 +111,13 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
     findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
+    question = f"Question: {facts}; on {setting_words(subject.base)}"
     return Card(
         headline(shown),
-        _write_sentence(throughput_words(answer)),
-        _write_sentence(beside),
-        evidence=answer.evidence_shares(),
-        alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
-        notes=answer.every_note,
-        question=f"{facts}; on {setting_words(subject.base)}",
-        findings=findings,
+        (*map(_write_sentence, (throughput_words(answer), beside)), question, describe_evidence(answer)),
+        findings,
+        re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
+        answer.every_note,
     )
 
 

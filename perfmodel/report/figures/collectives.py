@@ -16,35 +16,30 @@ from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.curves import hockney_time
-from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chart import (
     Axis,
+    Block,
     Row,
     Trace,
-    draw_line,
-    draw_marks,
     draw_rule,
+    draw_series,
+    name_axis,
     name_collective,
     name_library,
-    place_panes,
+    new_figure,
 )
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.figures.verdicts import count_verdicts, describe_verdicts, judge
 from perfmodel.schema.calibration import Curve
-from perfmodel.schema.evidence import Backend, Clock, Evidence
-from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_time
-from perfmodel.validate.crossover import COLLECTIVES as PAPERS
-from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, list_common_sizes
+from perfmodel.schema.evidence import Backend, Evidence
+from perfmodel.schema.machine import Machine
+from perfmodel.units import counted, format_fraction, format_rate, format_time
+from perfmodel.validate.crossover import GPUS, Comparison, list_common_sizes
 
-_TIME = Axis("time_s", "time", "s")
+TIME = Axis("time_s", "time", "s")
 _FITTED = Axis("fitted_s", "fitted", "s")
 _OFF = Axis("off_percent", "off the curve (%)", "%")
 _OF_ANSWER = ("all_to_all", "reduce_scatter")
-_PAPER_CLOCKS = ((Backend.NCCL, Clock.STREAM), (Backend.NVSHMEM, Clock.DEVICE))
-_CLAIMS = ("2a", "2b", "3a", "3b", "3c", "4a", "4b", "4c")
-_HOW = "Marks are medians, lines fitted curves. A vertical rule is where the faster library changes."
+HOW = "Marks are medians, lines fitted curves."
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +82,15 @@ Series = Mapping[str, Sequence[MeasuredCurve]]
 def draw_collectives(subject: Subject) -> Block:
     """All-to-all and reduce-scatter on the most ranks of a node that were measured, by each library.
 
-    Limits: no library has measured them here -> BadInputError
+    The libraries are the answer's own, and the other of NCCL and NVSHMEM if it was measured on this machine.
+    Limits: the user's own calibration -> its library alone;  no library was measured here -> BadInputError
     """
-    models = list_measured(subject)
+    setting, machine = subject.answer.setting, subject.answer.setting.machine.unchanged()
+    clocks = {} if setting.backend == BEST else {setting.backend: setting.clock}
+    if setting.calibration is None:
+        clocks |= {name: None for name in map(str, (Backend.NCCL, Backend.NVSHMEM)) if name not in clocks}
+    loaded = [load_measured(machine, name, clock, setting.calibration) for name, clock in clocks.items()]
+    models = [model for model in loaded if model is not None]
     curves = [curve for model in models[:1] for curve in model.calibration.curves]
     inside = [curve for curve in curves if curve.domain_gpus >= curve.gpus]
     gpus = max((curve.gpus for curve in inside if curve.collective in _OF_ANSWER), default=GPUS)
@@ -99,38 +100,9 @@ def draw_collectives(subject: Subject) -> Block:
             f"no collective on {counted(gpus, 'GPU')} was measured on this machine: "
             "perfmodel calibrate --only all_to_all,reduce_scatter"
         )
-    title = f"On {counted(gpus, 'GPU')}, {'; '.join(map(describe_series, series.values()))}."
-    return _make_block("collectives", title, _HOW, series, [_TIME, _OFF])
-
-
-def draw_paper_collectives(subject: Subject) -> Block:
-    """Figure 1 of the paper: four collectives by NCCL and NVSHMEM, with the paper's clocks.
-
-    On the answer's machine if both were measured there, else on the shipped machine where both were.
-    """
-    models: list[CollectiveModel] = []
-    for machine in (subject.answer.setting.machine.unchanged(), load_machine(MACHINE)):
-        pair = [load_measured(machine, str(backend), str(clock)) for backend, clock in _PAPER_CLOCKS]
-        models = models or [model for model in pair if model is not None and None not in pair]
-    verdicts = judge(_CLAIMS)
-    title = f"Figure 1 of the paper, on {models[0].machine.name}: {count_verdicts(verdicts)}."
-    how = f"{_HOW}{describe_verdicts(verdicts)}"
-    return _make_block("paper-collectives", title, how, list_series(models, PAPERS, GPUS), [_TIME])
-
-
-def list_measured(subject: Subject) -> list[CollectiveModel]:
-    """The libraries measured on the answer's machine: its own first, and the other of NCCL and NVSHMEM.
-
-    Limits: the user's own calibration -> its library alone;  not measured on this machine -> left out
-    """
-    setting, machine = subject.answer.setting, subject.answer.setting.machine.unchanged()
-    if setting.calibration is not None:
-        models = [load_measured(machine, setting.backend, setting.clock, setting.calibration)]
-    else:
-        clocks = {} if setting.backend == BEST else {setting.backend: setting.clock}
-        clocks |= {name: None for name in map(str, (Backend.NCCL, Backend.NVSHMEM)) if name not in clocks}
-        models = [load_measured(machine, name, clock) for name, clock in clocks.items()]
-    return [model for model in models if model is not None]
+    words = [describe_curve(line) for lines in series.values() for line in lines]
+    title = f"On {counted(gpus, 'GPU')}, {'; '.join(words)}."
+    return draw_curves("collectives", title, HOW, series, [TIME, _OFF])
 
 
 def load_measured(
@@ -155,39 +127,32 @@ def list_series(models: Sequence[CollectiveModel], collectives: Sequence[str], g
     return series
 
 
-def compare_curves(curves: Sequence[MeasuredCurve]) -> tuple[list[MeasuredCurve], float | None]:
-    """(both libraries, the faster one at small sizes first; the size from which the other is faster).
+def find_switch(curves: Sequence[MeasuredCurve]) -> tuple[float | None, str]:
+    """(size from which another library is faster than at small sizes, the name of that library).
 
-    Limits: not two libraries, or no size in common -> none
+    Limits: not two libraries, no size in common, or one is faster at all sizes -> None
     """
     low = max(line.curve.anchor_bytes[0] for line in curves)
     if len(curves) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in curves):
-        return [], None
+        return None, ""
     sizes = list_common_sizes([line.curve for line in curves])
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
     pair = sorted(times, key=lambda line: float(times[line][0]))
-    return pair, Comparison(sizes, *(times[line] for line in pair)).crossover_bytes
+    return Comparison(sizes, *(times[line] for line in pair)).crossover_bytes, pair[1].label.partition(" ")[0]
 
 
-def describe_series(curves: Sequence[MeasuredCurve]) -> str:
-    """What the curves of a collective say: which library is faster where; of one, its floor and its rate."""
-    name = name_collective(curves[0].curve.collective)
-    pair, switch = compare_curves(curves)
-    if pair:
-        faster, slower = (line.label for line in pair)
-        if switch is not None:
-            return f"{name}: {faster} is faster below {format_bytes(switch)}, {slower} above"
-        return f"{name}: {faster} is faster than {slower} at every size that both measured"
-    rows = [row for line in curves for row in line.rows]
-    half = format_fraction(float(np.median([abs(row["off_percent"]) for row in rows])) / 100)
+def describe_curve(line: MeasuredCurve) -> str:
+    """What a curve says: its floor, its rate, and how far the medians are from it."""
+    half = format_fraction(float(np.median([abs(row["off_percent"]) for row in line.rows])) / 100)
     return (
-        f"{name} takes at least {format_time(min(row['time_s'] for row in rows))} and reaches "
-        f"{format_rate(max(row['busbw_bytes_per_s'] for row in rows))} of bus bandwidth, half of the medians "
+        f"{name_collective(line.curve.collective)} by {line.label} takes at least "
+        f"{format_time(min(row['time_s'] for row in line.rows))} and reaches "
+        f"{format_rate(max(row['busbw_bytes_per_s'] for row in line.rows))} on the bus, half of the medians "
         f"within {half} of the curve"
     )
 
 
-def _make_block(name: str, title: str, how: str, series: Series, ys: Sequence[Axis]) -> Block:
+def draw_curves(name: str, title: str, how: str, series: Series, ys: Sequence[Axis]) -> Block:
     """A figure with a column of panes for each collective. ys  the axis of each row of panes"""
     lines = [line for curves in series.values() for line in curves]
     labels = list(dict.fromkeys(line.label for line in lines))
@@ -197,15 +162,17 @@ def _make_block(name: str, title: str, how: str, series: Series, ys: Sequence[Ax
         for line in curves:
             number = labels.index(line.label)
             fitted = [{**row, "evidence": Evidence.INTERPOLATED} for row in line.rows]
-            law = draw_line(fitted, x, _FITTED, number, (column, 0))
+            law = draw_series(fitted, (x, _FITTED), number, (column, 0))
             traces += [{**trace, "mode": "lines", "showlegend": False, "hoverinfo": "skip"} for trace in law]
-            traces += [draw_marks(line.rows, x, y, number, (column, row)) for row, y in enumerate(ys)]
-        _, switch = compare_curves(curves)
-        rules += [] if switch is None else [draw_rule(f"x{column + 1 if column else ''}", switch)]
+            for place, y in enumerate(ys):
+                traces += draw_series(line.rows, (x, y), number, (column, place), marks=True)
+        switch, faster = find_switch(curves)
+        words = f"{faster} is faster →"
+        rules += [] if switch is None else [draw_rule(name_axis("x", column), switch, words)]
     samples: Counter[str] = Counter()
     for line in lines:
         samples[line.model.calibration_id] += line.curve.sample_count
     source = "; ".join(f"{calibration}, {counted(n, 'sample')}" for calibration, n in samples.items())
     look = {"height": 140 + 230 * len(ys), "shapes": rules, "meta": {"min_width": 260 * len(xs)}}
-    figure = style.new_figure(traces, **look, **place_panes(traces, xs, ys))
-    return Block(name, title, how, figure, f"Measured: {source}.", [row for x in lines for row in x.rows])
+    rows = [row for line in lines for row in line.rows]
+    return Block(name, title, how, new_figure(traces, xs, ys, **look), f"Measured: {source}.", rows)
