@@ -17,7 +17,7 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "report.png"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000",
-    "--window-size=1280,1100", "--force-device-scale-factor=0.7", f"--screenshot={PICTURE}",
+    "--window-size=1280,1020", "--force-device-scale-factor=0.7", f"--screenshot={PICTURE}",
 )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def test_columns_are_the_work_and_the_memory_of_each_gpu(planned: Planned) -> No
         busy_s[row["rank"]] += row.get("time_s", 0.0)
         held[row["rank"]] += row.get("held_bytes", 0.0)
     assert held.tolist() == pytest.approx(planned.to_dict()["memory_bytes"])
-    assert busy_s.max() == pytest.approx(planned.result.cost.time_s)
+    assert busy_s.min() < busy_s.max() <= planned.result.cost.time_s
     assert [shape["y0"] for shape in block.figure["layout"]["shapes"]] == [planned.result.cost.time_s]
     figure = go.Figure(block.figure)  # checked by plotly
     assert sum(sum(trace.y) for trace in figure.data if trace.yaxis == "y") == pytest.approx(busy_s.sum())
@@ -88,7 +88,7 @@ def test_a_gpu_holds_copies_hot_rows_its_shards_and_buffers(planned: Planned) ->
     names = planned.evaluator.tables.names
     on_three = {name: [names[t] for t in tables] for name, size, tables in list_held(planned, 3) if size > 0}
     on_one = {name: [names[t] for t in tables] for name, size, tables in list_held(planned, 1) if size > 0}
-    shared = {"data-parallel": ["small", "tiny"], HOT: ["whole"], "row-wise-ub": ["other"], BUFFERS: []}
+    shared = {"data-parallel": ["small", "tiny"], HOT: ["whole"], "row-wise": ["other"], BUFFERS: []}
     assert on_three == {**shared, "table-wise": ["whole"]}
     assert [BAD] in on_one.values() and on_one.items() >= shared.items()
     held = {name: size for name, size, _ in list_held(planned, 3)}
