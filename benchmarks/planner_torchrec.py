@@ -40,12 +40,10 @@ def list_features(entry: TorchRecTable) -> list[str]:
     return [f"f{number or ''}_{entry.table}" for number in range(entry.features)]
 
 
-def module_of(
-    plan: TorchRecPlan, training: bool = False, device: str = "meta", *, weighted: bool = False
-) -> Any:
+def module_of(plan: TorchRecPlan, training: bool = False, *, weighted: bool = False) -> Any:
     """The tables as an EmbeddingBagCollection, in training with row-wise Adagrad."""
     module = torchrec.EmbeddingBagCollection(
-        device=torch.device(device),
+        device=torch.device("meta"),
         tables=[
             torchrec.EmbeddingBagConfig(
                 name=entry.table,

@@ -39,23 +39,6 @@ def held(plan: Plan, name: str) -> Placement:
     return plan.placements[plan.tables.names.index(name)]
 
 
-@pytest.mark.parametrize(("gpus", "training"), [(4, True), (16, False)])
-def test_a_search_obeys(gpus: int, training: bool) -> None:
-    """Each rule is read off the plan, without the code that applies it."""
-    rules = [
-        "user_a=row-wise",
-        "item_a=column-wise,table-wise",
-        "deep=unique,data-parallel",
-        "g?o=table-wise",
-    ]
-    plan = question(rules, gpus, objective="training" if training else "latency").plan().plan
-    a, _, item_a, _, geo, deep = (held(plan, name) for name in plan.tables.names)
-    assert (a.scheme.row_parts, a.scheme.col_parts) == (gpus, 1)
-    assert item_a.scheme.row_parts == 1 and item_a.scheme.kind != Exchange.DP
-    assert geo.scheme.parts == 1
-    assert deep.scheme.kind in (Exchange.UB, Exchange.DP)
-
-
 def test_rules_that_want_another_exchange_for_each_table_have_a_plan() -> None:
     """TorchRec's row-wise is reduced, its table-wise sends bags: no kind of exchange alone has a plan."""
     rules = ["user_*=row-wise", "item_*=table-wise", "deep=column-wise", "geo=data-parallel"]
@@ -66,14 +49,16 @@ def test_rules_that_want_another_exchange_for_each_table_have_a_plan() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_rules_are_obeyed(seed: int) -> None:
-    """Random rules on random tables: what came out is allowed, table by table."""
+    """Random rules on random tables: what came out is allowed, read off the plan table by table."""
     random = np.random.default_rng(seed)
-    shardings = ["data-parallel", "table-wise", "column-wise", "row-wise", "3d"]
+    shardings = ["data-parallel", "table-wise", "column-wise", "row-wise", "3d", "unique"]
     wanted = {table.name: list(random.choice(shardings, size=2, replace=False)) for table in TABLES.tables}
-    rules = [f"{name}={','.join(some)}" for name, some in wanted.items()]
-    plan = question(rules, 8).plan().plan
-    for name, some in wanted.items():
-        assert held(plan, name).sharding(8, 8) in some
+    rules = [f"{name}={','.join(words)}" for name, words in wanted.items()]
+    plan = question(rules, 8, objective="training" if seed % 2 else "latency").plan().plan
+    for name, words in wanted.items():
+        placement = held(plan, name)
+        unique = "unique" in words and placement.scheme.kind == Exchange.UB
+        assert unique or placement.sharding(8, 8) in words, name
 
 
 def test_a_plan_of_a_file_is_held_to_the_rules() -> None:

@@ -18,7 +18,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.plan import outcome
 from perfmodel.plan.files import write_plan
-from perfmodel.plan.outcome import Planned, price_plan
+from perfmodel.plan.outcome import price_plan
 from perfmodel.report.plan_text import headline, placements
 from perfmodel.schema.workload import ONE_ROW, Distribution, Table, TableSet, parse_distribution
 
@@ -31,25 +31,18 @@ HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 """A tenth of the rows has half of the look-ups."""
 
 
-def price_row_wise(gpus: int) -> Planned:
-    evaluator = Evaluator.on("h100-sxm-ib", TABLES, 512, gpus)
-    return price_plan(evaluator, uniform_plan(TABLES, "row-wise", gpus, evaluator.domain), 64e9)
-
-
 def bounded(bound_s: float, stopped: str = "effort") -> str:
     """What is said of a plan of 100 µs with this bound [µs]."""
-    answer = price_row_wise(2)
+    evaluator = Evaluator.on("h100-sxm-ib", TABLES, 512, 2)
+    answer = price_plan(evaluator, uniform_plan(TABLES, "row-wise", 2, evaluator.domain), 64e9)
     cost = replace(answer.result.cost, time_s=100e-6)
     result = replace(answer.result, cost=cost, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
     return headline(replace(answer, result=result)).replace("\n     ", " ")
 
 
-def test_a_bound_is_said_if_it_is_near() -> None:
+def test_a_bound_is_said_if_it_is_near_and_after_that_a_search_was_stopped() -> None:
     assert "At least 90.0 µs for any plan of these shardings." in bounded(90)
     assert "At least" in bounded(70.1) and "At least" not in bounded(69.9)
-
-
-def test_a_search_that_was_stopped_says_so_before_its_bound() -> None:
     cut = bounded(90, "interrupt")
     words = "stopped by Ctrl-C after 40.0 % of the work: another run may find another plan"
     assert 0 < cut.index(words) < cut.index("At least 90.0 µs")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ from oracles.plans import exact
 from planner_baselines import plan_per_byte
 from searches import draw_tables, equal_tables, tables_of
 
-from perfmodel import effort
 from perfmodel.answer import project_one
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.ranking import plan_shardings
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.effort import EFFORTS, Budget, Work
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import ROWS_ONCE, WAYS, Exchange
 from perfmodel.engine.steps import WIDTH, Step
 from perfmodel.engine.tables import PlanTables
@@ -47,19 +45,12 @@ MODELS = (
 MORE_SAMPLES = {("embark-t510", 128): 8192}
 MACHINES = ("h100-sxm-ib", "b200-sxm-ib", "gh200-slingshot")
 SAME = 1 + 1e-9
-EACH_QUICK = 20  # of so many drawn sets, one is searched with an effort; the others with none
+EACH_QUICK = 12  # of so many drawn sets, one is searched with an effort; the others with none
 HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 """A tenth of the rows has half of the look-ups."""
 
 
-def test_a_plan_fits_and_is_not_below_its_bound() -> None:
-    tables = tables_of((10**6, 64, 10), (10**6, 64, 5), (10**6, 128, 1))
-    found = Search(Evaluator.on(MACHINE, tables, 1024, 8), 400e6, effort_s=1).run()
-    assert found.memory.total_bytes.max() <= 400e6
-    assert 0 < found.bound_s <= found.cost.time_s
-
-
-def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_searches_with_one_seed_find_one_plan() -> None:
     """Of searches that end with the same work, among plans that are changed at random."""
     tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
@@ -83,16 +74,6 @@ def test_a_budget_ends_when_its_work_is_done() -> None:
     work.add(1e9, 4)
     assert budget.over() and budget.share == 1.0
     assert Budget(work, 0.0).over() and not Budget(work, math.inf).over()
-
-
-def test_next_best_schemes_take_no_more_work_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a million GPUs a table takes a second; here a place to look at counts as much."""
-    monkeypatch.setattr(effort, "PLACED", 1e9)
-    monkeypatch.setattr(Search, "is_over", lambda search: False)
-    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("criteo-kaggle"), 1024, 64)
-    search = Search(evaluator, 60e9, effort_s=0.1)
-    groups = build_outcome(search, search.run()).groups
-    assert sum(group.next_best is not None for group in groups) <= 2
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
@@ -124,31 +105,22 @@ def planned_s(evaluator: Evaluator, limit_bytes: float, effort_s: float) -> floa
     return Search(evaluator, limit_bytes, effort_s=effort_s).run().cost.time_s
 
 
-def test_rows_over_all_of_40_gpus_are_found_before_the_effort_is_spent() -> None:
-    """Prices prefer 32 row parts of 39 GB, of which no GPU with 153 GB holds 4."""
-    base = project_one(
-        table_bytes=5e12, table_count=4, dim=128, pooling=1, gpus=40, batch=4096, machine="b200-sxm-ib"
-    )
-    evaluator = plan_shardings(base).evaluator
-    assert planned_s(evaluator, 153e9, EFFORTS["quick"]) <= uniform_s(evaluator, 153e9) * SAME
+HARD: dict[tuple[float, int], dict[str, Any]] = {
+    # prices prefer 32 row parts of 39 GB, of which no GPU with 153 GB holds 4
+    (153e9, 40): {"table_bytes": 5e12, "table_count": 4, "pooling": 1, "machine": "b200-sxm-ib"},
+    # schemes at prices are chosen for at most 98.5 % of the memory; here all but two thousandths are taken
+    (0, 248): {"table_bytes": 20e12, "table_count": 16, "pooling": 8, "machine": "gh200-slingshot"},
+}
 
 
-def test_a_plan_that_takes_all_but_two_thousandths_of_the_memory_is_found() -> None:
-    """Schemes at prices are chosen for at most 98.5 % of the memory."""
-    base = project_one(
-        table_bytes=20e12,
-        table_count=16,
-        dim=128,
-        pooling=8,
-        gpus=248,
-        machine="gh200-slingshot",
-        objective="training",
-    )
+@pytest.mark.parametrize(("limit_bytes", "gpus"), HARD)
+def test_rows_over_all_gpus_are_found_before_the_effort_is_spent(limit_bytes: float, gpus: int) -> None:
+    base = project_one(**HARD[limit_bytes, gpus], dim=128, gpus=gpus, batch=4096)
     evaluator = plan_shardings(base).evaluator
     over_all = UniformPlans(evaluator, np.inf).find_best(ROWS_ONCE)
     assert isinstance(over_all, UniformPlan)
-    limit_bytes = float(over_all.memory.total_bytes.max()) * 1.002
-    assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= over_all.cost.time_s * SAME
+    limit_bytes = limit_bytes or float(over_all.memory.total_bytes.max()) * 1.002
+    assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= uniform_s(evaluator, limit_bytes) * SAME
 
 
 def drawn(seed: int) -> Answer:
@@ -168,11 +140,11 @@ def drawn(seed: int) -> Answer:
     )
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
+@pytest.mark.parametrize("first", range(0, 2 * EACH_QUICK, EACH_QUICK))
 def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
-    """Over 40 sets. More effort only improves what a search without effort has, so most have none."""
+    """Over 24 sets. More effort only improves what a search without effort has, so most have none."""
     slower = []
-    for seed in range(first, first + 20):
+    for seed in range(first, first + EACH_QUICK):
         base = drawn(seed)
         evaluator, limit_bytes = plan_shardings(base).evaluator, base.gpu_count.usable_bytes
         uniform = uniform_s(evaluator, limit_bytes)
@@ -184,18 +156,16 @@ def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
     assert slower == []
 
 
-def random_tables(random: np.random.Generator, count: int) -> PlanTables:
-    """Tables of random shapes, some of them equal."""
+def random_tables(random: np.random.Generator, count: int, skewed: bool = False) -> PlanTables:
+    """Tables of random shapes, some of them equal; skewed: of random laws."""
+    laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM] if skewed else [UNIFORM]
     shapes = [
-        (
-            int(10 ** random.uniform(2, 6)),
-            int(random.choice([4, 8, 16])),
-            float(random.choice([1, 4, 30])),
-        )
-        for _ in range(count)
+        (int(10 ** random.uniform(2, 5 if skewed else 6)), int(random.choice([4, 8, 16])), float(pooling))
+        for pooling in random.choice([1, 4, 30], count)
     ]
     picked = [shapes[int(at)] for at in random.integers(0, count, count)]
-    return PlanTables.of(TableSet("random", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(picked))))
+    tables = TableSet("random", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(picked)))
+    return PlanTables.of(tables, [laws[int(at)] for at in random.integers(0, len(laws), count)])
 
 
 def random_plan(o: Options, evaluator: Evaluator, limit: float, random: np.random.Generator) -> Packing:
@@ -215,29 +185,21 @@ def random_plan(o: Options, evaluator: Evaluator, limit: float, random: np.rando
     return state
 
 
-def random_plan_for_size(evaluator: Evaluator) -> Plan:
-    """Any plan: for the size of its buffers."""
-    o = list_options(evaluator, np.inf)
-    return random_plan(o, evaluator, np.inf, np.random.default_rng(0)).build_plan()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_search_finds_the_best_plan_of_a_small_case(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(100 + seed)
-    gpus = int(random.choice([2, 3, 4]))
-    tables = random_tables(random, int(random.choice([1, 2, 3])))
+@pytest.mark.parametrize("seed", range(18))
+def test_the_search_finds_the_best_plan_of_a_small_case(seed: int) -> None:
+    """Of a third of the cases ids are skewed, so that hot rows may be on every rank."""
+    random, skewed = np.random.default_rng(100 + seed), seed % 3 == 2
+    gpus = 2 if skewed else int(random.choice([2, 3, 4]))
+    tables = random_tables(random, 2 if skewed else int(random.integers(1, 4)), skewed)
     node = 2 if gpus == 4 and seed % 2 else None
-    evaluator = Evaluator.on(
-        MACHINE, tables, int(random.choice([64, 8192])), gpus, gpus_per_node=node, training=seed % 3 == 0
-    )
-    buffers = evaluator.memory(random_plan_for_size(evaluator)).buffer_bytes.max()
-    limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + float(buffers)
+    batch, training = int(random.choice([64, 8192])), seed % 3 == 0 or seed % 6 == 2
+    evaluator = Evaluator.on(MACHINE, tables, batch, gpus, gpus_per_node=node, training=training)
+    limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + 40e6
     best = exact(evaluator, limit)
-    found = Search(evaluator, limit, effort_s=0.3).run()
+    found = Search(evaluator, limit, effort_s=0.5).run()
     time_s = float(evaluator.estimate_times(evaluator.loads(found.plan).most))
-    assert time_s <= best.time_s * 1.01, f"seed {seed}"
-    assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
-    assert found.bound_s > 0, f"seed {seed}"
+    assert time_s <= best.time_s * 1.01
+    assert 0 < found.bound_s <= best.time_s * 1.001
 
 
 def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:
@@ -245,35 +207,14 @@ def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:
     cases = Path(__file__).parents[1] / "cases"
     line = ("--model", str(cases / "two.csv"), "--gpus", "6", "--batch", "8192", "--json")
     line += ("--set", "max_hbm=300MB")
-    searched = json.loads(planned(*line).out)
+    searched = json.loads(planned(*line, "--effort", "quick").out)
     priced = json.loads(planned(*line, "--plan", str(cases / "two_rb.json")).out)
     assert searched["bound_s"] <= searched["time_s"] <= priced["time_s"]
 
 
-def skewed(random: np.random.Generator, count: int, biggest: float) -> PlanTables:
-    """Tables of random shapes and laws."""
-    laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM]
-    shapes = [(int(10 ** random.uniform(2, biggest)), int(random.choice([8, 16]))) for _ in range(count)]
-    set_of = TableSet("mine", tuple(Table(f"t{i}", *shape, 10.0) for i, shape in enumerate(shapes)))
-    return PlanTables.of(set_of, [laws[int(at)] for at in random.integers(0, len(laws), count)])
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(50 + seed)
-    tables = skewed(random, 2, 5)
-    e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
-    limit = tables.total_bytes * 0.8 + 40e6
-    best = exact(e, limit)
-    found = Search(e, limit, effort_s=0.5).run()
-    time_s = float(e.estimate_times(e.loads(found.plan).most))
-    assert time_s <= best.time_s * 1.01, f"seed {seed}"
-    assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
-
-
 def test_a_search_of_very_many_tables_keeps_its_effort() -> None:
     """Packing them one by one took ten times as much."""
-    tables = equal_tables((12_000, 10**5, 64, 10), (4_000, 10**5, 32, 5))
+    tables = equal_tables((6_000, 10**5, 64, 10), (2_000, 10**5, 32, 5))
     evaluator = Evaluator.on(MACHINE, tables, 256, 128)
     search = Search(evaluator, 68e9, effort_s=1)
     found = search.run()
@@ -292,19 +233,16 @@ def test_the_answer_keeps_the_effort_where_tables_are_many_and_differ() -> None:
 
 def test_no_plan_is_slower_than_that_of_a_part_of_its_schemes() -> None:
     """Listing the schemes took the whole effort, and one slow plan was left: 78 ms instead of 4."""
-    tables = draw_tables(1200, rows_log10=(3, 7))
+    evaluator = Evaluator.on(MACHINE, draw_tables(1200, rows_log10=(3, 7)), 256, 64)
+
+    def list_bags_and_copies(more: Any) -> Options:
+        options = list_options(evaluator, LIMIT, more)
+        return options.keep(np.isin(options.exchange, (Exchange.DP, Exchange.RB)))
+
     for effort_s in (0.0, 0.3):
-        evaluator = Evaluator.on(MACHINE, tables, 256, 64)
-        whole = Search(evaluator, 68e9, effort_s=effort_s).run()
-        part = Search(
-            evaluator, 68e9, effort_s=effort_s, options=partial(bags_and_copies, evaluator), ruled=True
-        ).run()
-        assert whole.cost.time_s <= part.cost.time_s * (1 + 1e-9)
-
-
-def bags_and_copies(evaluator: Evaluator, more: Any) -> Options:
-    options = list_options(evaluator, 68e9, more)
-    return options.keep(np.isin(options.exchange, (Exchange.DP, Exchange.RB)))
+        whole = planned_s(evaluator, LIMIT, effort_s)
+        part = Search(evaluator, LIMIT, effort_s=effort_s, options=list_bags_and_copies, ruled=True).run()
+        assert whole <= part.cost.time_s * SAME
 
 
 def test_more_different_tables_than_a_plan_can_choose_for_are_refused_at_once(
@@ -320,9 +258,8 @@ def test_more_different_tables_than_a_plan_can_choose_for_are_refused_at_once(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_plan_takes_less_than_the_bound(seed: int) -> None:
-    random = np.random.default_rng(seed)
+    random, batch = np.random.default_rng(seed), (64, 4096)[seed // 2 % 2]
     tables = random_tables(random, 5)
-    batch = int(random.choice([64, 4096]))
     evaluator = Evaluator.on(MACHINE, tables, batch, 16, gpus_per_node=4, training=bool(seed % 2))
     o = list_options(evaluator, np.inf)
     plans = [random_plan(o, evaluator, np.inf, random) for _ in range(200)]

@@ -29,31 +29,22 @@ def press(*_: object, **__: object) -> Any:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_the_first_press_is_told_of_and_the_plan_is_printed(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("of", "name", "said"),
+    [
+        (Search, "_anneal", "stopped by Ctrl-C after"),
+        (PlanQuestion, "price_again", "per forward pass of"),  # while changes are searched for
+    ],
+)
+def test_a_press_is_told_of_and_the_plan_is_printed(
+    of: type, name: str, said: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(Search, "_anneal", press)
+    monkeypatch.setattr(of, name, press)
     code, out, err = asked(*words)
-    assert code == 130 and "stopped by Ctrl-C after" in " ".join(out.split())
-    assert err.split() == ["stopping…", "stopped."]
-    assert "What would help" not in out
+    assert code == 130 and said in " ".join(out.split())
+    assert err.split() == ["stopping…", "stopped."] and "What would help" not in out
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_press_while_changes_are_searched_for_keeps_the_plan(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[object] = []
-
-    def again(*_: object) -> None:
-        tried.append(1)
-        press()
-
-    monkeypatch.setattr(PlanQuestion, "price_again", again)
-    code, out, err = asked(*words)
-    assert code == 130 and len(tried) == 1
-    assert "per forward pass of" in out and err.split() == ["stopping…", "stopped."]
 
 
 def test_several_numbers_of_gpus_are_stopped_as_one_is(

@@ -105,33 +105,30 @@ FEWER = ("copied", "whole", "rows", "node")
 
 
 @pytest.mark.parametrize(
-    ("gpus", "names", "features"), [(128, EVERYTHING, 1), (64, FEWER, 1), (64, FEWER, 3)]
+    ("gpus", "names", "features", "weighted"),
+    [(128, EVERYTHING, 1, False), (64, FEWER, 1, False), (64, FEWER, 3, False), (64, FEWER, 1, True)],
 )
 def test_an_exported_plan_runs_the_steps_that_it_is_costed_at(
-    gpus: int, names: tuple[str, ...], features: int, counted: Counted
+    gpus: int, names: tuple[str, ...], features: int, weighted: bool, counted: Counted
 ) -> None:
-    """Kinds of collective, how many, their ranks and every byte, of busy ranks and of one without shards."""
-    tables, plan = planned(gpus, *names, features=features)
+    """Kinds of collective, how many, their ranks and every byte, of busy ranks and of one without shards.
+
+    Weights of ids are exchanged after them in each set, and their number of each peer among the splits.
+    """
+    tables, plan = planned(gpus, *names, features=features, weighted=weighted)
     evaluator = evaluator_of(tables, gpus, ExchangeSets())
+    if weighted:
+        assert evaluator.times.splits_bytes == 64 * 4 * 8
+        assert sum(step.name.startswith("all_to_all_weights") for step in evaluator.steps) == 3
     ranks = [0, 3, 9, gpus - 2]
-    for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks), strict=True):
+    options = ["--weighted"] * weighted
+    for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks, *options), strict=True):
         assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
 
 
-def test_weights_of_ids_are_exchanged_after_them_in_each_set(counted: Counted) -> None:
-    """An all-to-all of weights for each type, and their number of each peer among the splits."""
-    tables, plan = planned(64, *FEWER, weighted=True)
-    evaluator = evaluator_of(tables, 64, ExchangeSets())
-    assert evaluator.times.splits_bytes == 64 * 4 * 8
-    assert sum(step.name.startswith("all_to_all_weights") for step in evaluator.steps) == 3
-    ranks = [0, 3, 9]
-    for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks, "--weighted"), strict=True):
-        assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
-
-
-@pytest.mark.parametrize("gpus", [64])
-def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, counted: Counted) -> None:
+def test_a_plan_with_every_type_runs_a_set_for_each(counted: Counted) -> None:
     """As TorchRec's own planner names them: six types, six sets; gradients of copies in one all-reduce."""
+    gpus = 64
     tables, plan = planned(gpus, *EVERYTHING)
     natural = ["data_parallel"] * 2
     natural += ["table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise", "grid_shard"]

@@ -51,54 +51,51 @@ def test_what_torchrec_does_not_have_is_refused_by_name(
     assert "--format torchrec" in error.value.next_step
 
 
-def test_row_parts_are_torchrecs() -> None:
-    """10 rows over 4 ranks: 3, 3, 3 and 1, on ranks in order whatever order the plan has."""
-    found = torchrec.build_torchrec_plan(
-        EVALUATOR, placed(Placement.of(Scheme(Exchange.RS, 4), [3, 1, 0, 2]))
-    )
-    users = found.tables[0]
-    assert (users.sharding_type, users.compute_kernel, users.ranks) == ("row_wise", "fused", [0, 1, 2, 3])
-    assert users.shard_sizes == [[3, 16], [3, 16], [3, 16], [1, 16]]
-    assert users.shard_offsets == [[0, 0], [3, 0], [6, 0], [9, 0]]
-    assert found.tables[1].sharding_type == "table_wise" and found.tables[1].ranks == [2]
+Shape = tuple[str, list[int], list[list[int]], list[list[int]]]
 
 
-def test_a_grid_is_column_by_column() -> None:
-    """ranks[i c + j] holds row part i of column part j: columns 0 to 7 in node 1, 8 to 15 in node 0."""
-    found = torchrec.build_torchrec_plan(
-        EVALUATOR, placed(Placement.of(Scheme(Exchange.TWO_LEVEL, 2, 2), [3, 0, 2, 1]))
-    )
-    users = found.tables[0]
-    assert (users.sharding_type, users.ranks) == ("grid_shard", [2, 3, 0, 1])
-    assert users.shard_sizes == [[5, 8]] * 4
-    assert users.shard_offsets == [[0, 0], [5, 0], [0, 8], [5, 8]]
+@pytest.mark.parametrize(
+    ("scheme", "ranks", "shape"),
+    [
+        (  # 10 rows over 4 ranks: 3, 3, 3 and 1, on ranks in order whatever order the plan has
+            Scheme(Exchange.RS, 4),
+            [3, 1, 0, 2],
+            ("row_wise", [0, 1, 2, 3], [[3, 16]] * 3 + [[1, 16]], [[0, 0], [3, 0], [6, 0], [9, 0]]),
+        ),
+        (  # ranks[i c + j] holds row part i of column part j: columns 0 to 7 in node 1, 8 to 15 in node 0
+            Scheme(Exchange.TWO_LEVEL, 2, 2),
+            [3, 0, 2, 1],
+            ("grid_shard", [2, 3, 0, 1], [[5, 8]] * 4, [[0, 0], [5, 0], [0, 8], [5, 8]]),
+        ),
+        (Scheme(Exchange.DP), [], ("data_parallel", [0, 1, 2, 3], [], [])),
+    ],
+)
+def test_shards_are_torchrecs(scheme: Scheme, ranks: list[int], shape: Shape) -> None:
+    users, items = torchrec.build_torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks))).tables
+    assert (users.sharding_type, users.ranks, users.shard_sizes, users.shard_offsets) == shape
+    assert users.compute_kernel == ("dense" if scheme.copied else "fused")
+    assert (items.sharding_type, items.ranks) == ("table_wise", [2])
 
 
-def test_more_parts_than_rows_leave_ranks_empty() -> None:
+def test_in_one_domain_all_is_row_wise_and_ranks_without_rows_are_empty() -> None:
     """5 rows over 4 ranks: 2, 2, 1 and none."""
     tables = PlanTables.of(TableSet("mine", (Table("users", 5, 16, 4.0),)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 4)
-    users = torchrec.build_torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 4)).tables[0]
-    assert [size[0] for size in users.shard_sizes] == [2, 2, 1, 0]
-    assert [offset[0] for offset in users.shard_offsets] == [0, 2, 4, 5]
+    for name in ("row-wise", "table-row-wise"):
+        users = torchrec.build_torchrec_plan(evaluator, uniform_plan(tables, name, 4, 4)).tables[0]
+        assert users.sharding_type == "row_wise"
+        assert [size[0] for size in users.shard_sizes] == [2, 2, 1, 0]
+        assert [offset[0] for offset in users.shard_offsets] == [0, 2, 4, 5]
 
 
-def test_two_levels_in_one_domain_are_row_wise() -> None:
-    evaluator = Evaluator.on("h100-sxm-ib", TABLES, 5, 4)
-    found = torchrec.build_torchrec_plan(evaluator, uniform_plan(TABLES, "table-row-wise", 4, 4))
-    assert {entry.sharding_type for entry in found.tables} == {"row_wise"}
-
-
-def test_copies_have_no_shards_and_the_topology_is_si_of_one_gpu() -> None:
+def test_the_topology_is_si_of_one_gpu() -> None:
     """H100: 84.94 GB, 3.35 TB/s, 450 GB/s NVLink and 50 GB/s network in one direction."""
     plan = placed(Placement.of(Scheme(Exchange.DP)))
-    found = torchrec.build_torchrec_plan(EVALUATOR, plan)
-    users, rates = found.tables[0], found.topology
-    assert (users.sharding_type, users.compute_kernel) == ("data_parallel", "dense")
-    assert (users.ranks, users.shard_sizes) == ([0, 1, 2, 3], [])
+    file = torchrec.build_torchrec_plan(EVALUATOR, plan)
+    rates = file.topology
     assert (rates.hbm_bytes, rates.hbm_bytes_per_s) == (84_940_000_000, 3.35e12)
     assert (rates.intra_bytes_per_s, rates.inter_bytes_per_s) == (450e9, 50e9)
-    assert (found.gpus, found.gpus_per_node, found.domain_gpus, found.batch) == (4, 2, 2, 5)
+    assert (file.gpus, file.gpus_per_node, file.domain_gpus, file.batch) == (4, 2, 2, 5)
     assert torchrec.build_torchrec_plan(EVALUATOR, plan, 6e10).topology.hbm_bytes == 60 * 10**9
 
 
@@ -153,10 +150,8 @@ def test_a_plan_of_torchrec_is_costed_as_it_runs_it(tmp_path: Path) -> None:
         Placement.of(Scheme(Exchange.RS, 8), range(8)),
         Placement(Scheme(Exchange.TWO_LEVEL, 4, 2), np.array([4, 0, 5, 1, 6, 2, 7, 3])),
     )
-    assert plan == Plan(tables, by_hand, 8, 4) or all(
-        one.scheme == two.scheme and one.ranks.tolist() == two.ranks.tolist()
-        for one, two in zip(plan.placements, by_hand, strict=True)
-    )
+    for placement, want in zip(plan.placements, by_hand, strict=True):
+        assert (placement.scheme, placement.ranks.tolist()) == (want.scheme, want.ranks.tolist())
 
 
 @pytest.mark.parametrize(
@@ -188,11 +183,8 @@ def test_what_torchrec_cannot_hold_is_said_of_the_table(
     table: Table, words: str, step: str, tmp_path: Path
 ) -> None:
     """Sharded, rows of 50 columns are refused; 40 M of them are no copies on 1 GB."""
-    tables, more = (
-        TableSet("mine", (table, Table("even", 1000, 64, 1.0))),
-        {"most_bytes": 2e9, "effort_s": 0.0},
-    )
-    asked = ask_plan(tables, 8, "a100-sxm-ib", batch=512, for_torchrec=True, **more)
+    tables, options = TableSet("mine", (table, Table("even", 1000, 64, 1.0))), {"batch": 512, "effort_s": 0.0}
+    asked = ask_plan(tables, 8, "a100-sxm-ib", for_torchrec=True, most_bytes=2e9, **options)
     with pytest.raises(BadInputError, match=words) as refused:
         answer = asked.plan()
         torchrec.write_for_torchrec(answer.evaluator, answer.plan, tmp_path / "plan.json")

@@ -1,17 +1,11 @@
-"""Plans shard real TorchRec modules over gloo ranks, and TorchRec's planner takes their topology."""
+"""Plans as TorchRec's modules and its planner take them: kernels, shards, topology, other jobs."""
 
 from __future__ import annotations
 
-import json
-import socket
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext
 
-import forked_ranks
-import numpy as np
 import pytest
 
-import perfmodel
 from calibrate import torchrec_plan
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
@@ -25,106 +19,21 @@ from perfmodel.schema.workload import Table, TableSet
 
 pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
 
-PROGRAM = Path(__file__).with_name("torchrec_plan_ranks.py")
-
-
-def plan_of(gpus: int, per_node: int, **placed: Placement) -> TorchRecPlan:
-    """A plan for TorchRec of tables of 101 rows and 16 columns, placed so."""
-    tables = PlanTables.of(TableSet("mine", tuple(Table(name, 101, 16, 4.0) for name in placed)))
-    evaluator = Evaluator.on("h100-sxm-ib", tables, 5, gpus, gpus_per_node=per_node)
-    plan = Plan(tables, tuple(placed.values()), gpus, evaluator.domain)
-    return torchrec.build_torchrec_plan(evaluator, plan)
-
 
 def on_eight() -> TorchRecPlan:
-    """Two nodes of four ranks: everything that TorchRec has."""
-    return plan_of(
-        gpus=8,
-        per_node=4,
-        copied=Placement.of(Scheme(Exchange.DP)),
-        whole=Placement.of(Scheme(Exchange.RB), [7]),
-        columns=Placement.of(Scheme(Exchange.RB, 1, 4), [2, 0, 7, 1]),
-        inside=Placement.of(Scheme(Exchange.RB, 1, 2), [7, 6]),
-        rows=Placement.of(Scheme(Exchange.RS, 8), range(8)),
-        node=Placement.of(Scheme(Exchange.TWO_LEVEL, 4), range(4, 8)),
-        grid=Placement.of(Scheme(Exchange.TWO_LEVEL, 4, 2), [4, 0, 5, 1, 6, 2, 7, 3]),
-    )
-
-
-HELD: dict[int, dict[str, list[int]]] = {
-    0: {"copied": [0, 0, 101, 16], "columns": [0, 4, 101, 4], "rows": [0, 0, 13, 16], "grid": [0, 8, 26, 8]},
-    7: {
-        **{"copied": [0, 0, 101, 16], "whole": [0, 0, 101, 16], "columns": [0, 8, 101, 4]},
-        **{"inside": [0, 0, 101, 8], "rows": [91, 0, 10, 16], "node": [78, 0, 23, 16]},
-        "grid": [78, 0, 23, 8],
-    },
-}
-"""[first row, first column, rows, columns] of what some ranks hold of each table."""
-
-
-def ranks_run(plan: TorchRecPlan, folder: Path) -> list[dict[str, Any]]:
-    """What each rank says."""
-    path = folder / "plan.json"
-    torchrec.write_torchrec_plan(plan, path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    codes, said, complaints = forked_ranks.started(PROGRAM, plan.gpus, str(port), str(path))
-    assert codes == [0] * plan.gpus, [complaint[-3000:] for complaint in complaints]
-    return [json.loads(text.strip().splitlines()[-1]) for text in said]
-
-
-def test_a_sharded_module_gives_the_bags_of_the_whole(tmp_path: Path) -> None:
-    """Every table is where the plan has it, and its bags are the unsharded module's."""
-    plan = on_eight()
-    said = ranks_run(plan, tmp_path)
-    for rank, held in HELD.items():
-        assert said[rank]["held"] == {name: [part] for name, part in held.items()}
-    for one in said:
-        assert one["largest"] > 0.05  # rows are up to 0.1: bags are not empty
-        assert set(one["errors"]) == {entry.table for entry in plan.tables}
-        assert max(one["errors"].values()) < 1, one["errors"]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_torchrec_makes_the_kernels_of_every_plan_that_is_written(seed: int, tmp_path: Path) -> None:
-    """Tables of any width and type: a plan is refused, or FBGEMM and TorchRec take all of its shards."""
-    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
-    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
-        ComputeDevice,
-        SplitTableBatchedEmbeddingBagsCodegen,
-    )
-
-    random = np.random.default_rng(seed)
-    shapes = [
-        Table(
-            f"t{at}",
-            int(10 ** random.uniform(2, 6)),
-            int(random.choice([4, 16, 96, 100] if seed % 2 else [1, 4, 10, 16, 50, 96, 100])),
-            float(random.choice([1, 20])),
-            str(random.choice(["fp32", "fp16"])),
-        )
-        for at in range(8)
-    ]
-    path, options = tmp_path / "plan.json", {"max_hbm_bytes": 4e8, "effort": "quick", "batch": 64}
-    if seed % 2:
-        options["only"] = "table-wise,column-wise,row-wise,table-row-wise,grid"  # no copies
-    try:
-        found = perfmodel.plan_tables(
-            TableSet("drawn", tuple(shapes)), 8, gpus_per_node=4, for_torchrec=True, **options
-        )
-        torchrec.write_for_torchrec(found.answer.evaluator, found.plan, path)
-    except BadInputError as error:
-        assert seed % 2 == 0
-        assert any(word in error.message for word in ("multiple of 4 columns", "elements of 8 bytes"))
-        return
-    plan = torchrec_plan.load(path)
-    module = torchrec_plan.module_plan(plan, device="cpu")
-    assert set(module) == {table.name for table in shapes}
-    for entry in plan.tables:
-        for rows, columns in entry.shard_sizes if entry.compute_kernel == "fused" else ():
-            specs = [(max(rows, 1), columns, EmbeddingLocation.HOST, ComputeDevice.CPU)]
-            SplitTableBatchedEmbeddingBagsCodegen(specs)
+    """Tables of 101 rows and 16 columns on two nodes of four ranks: everything that TorchRec has."""
+    placed = {
+        "copied": Placement.of(Scheme(Exchange.DP)),
+        "whole": Placement.of(Scheme(Exchange.RB), [7]),
+        "columns": Placement.of(Scheme(Exchange.RB, 1, 4), [2, 0, 7, 1]),
+        "inside": Placement.of(Scheme(Exchange.RB, 1, 2), [7, 6]),
+        "rows": Placement.of(Scheme(Exchange.RS, 8), range(8)),
+        "node": Placement.of(Scheme(Exchange.TWO_LEVEL, 4), range(4, 8)),
+        "grid": Placement.of(Scheme(Exchange.TWO_LEVEL, 4, 2), [4, 0, 5, 1, 6, 2, 7, 3]),
+    }
+    tables = PlanTables.of(TableSet("mine", tuple(Table(name, 101, 16, 4.0) for name in placed)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 8, gpus_per_node=4)
+    return torchrec.build_torchrec_plan(evaluator, Plan(tables, tuple(placed.values()), 8, evaluator.domain))
 
 
 def test_types_are_torchrecs() -> None:
@@ -137,41 +46,34 @@ def test_types_are_torchrecs() -> None:
     merged = dict.fromkeys(("whole", "columns", "inside"), "column_wise")
     merged |= dict.fromkeys(("node", "grid"), "grid_shard")
     assert kinds == {**merged, "copied": "data_parallel", "rows": "row_wise"}
-
-
-def test_shards_are_those_that_torchrec_would_make() -> None:
-    """Its own planner, kept to the plan's shardings, cuts the same parts."""
-    import torch
-    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
-
-    for entry in on_eight().tables:
-        if entry.sharding_type == "data_parallel":
-            continue
-        sizes, offsets = calculate_shard_sizes_and_offsets(
-            torch.empty(entry.rows, entry.dim, device="meta"),
-            *(8, 4, entry.sharding_type),
-            col_wise_shard_dim=entry.shard_sizes[0][1],
-        )
-        assert (entry.shard_sizes, entry.shard_offsets) == (sizes, offsets), entry.table
+    check_shards(on_eight())
 
 
 @pytest.mark.parametrize(("rows", "buckets", "gpus"), [(40, 10, 4), (40, 8, 4), (40, 5, 4), (48, 16, 8)])
 def test_shards_of_buckets_are_those_that_torchrec_would_make(rows: int, buckets: int, gpus: int) -> None:
     """Whole buckets, the first ranks one more; what the fullest rank holds and looks up is counted."""
-    import torch
-    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
-
     tables = PlanTables.of(TableSet("one", (Table("t", rows, 16, 4.0, buckets=buckets),)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 8, gpus)
     plan = uniform_plan(tables, "row-wise", gpus, gpus)
-    entry = torchrec.build_torchrec_plan(evaluator, plan).tables[0]
-    weight = torch.empty(rows, 16, device="meta")
-    sizes, offsets = calculate_shard_sizes_and_offsets(weight, gpus, gpus, "row_wise", None, None, buckets)
-    assert (entry.shard_sizes, entry.shard_offsets) == (sizes, offsets)
-    fullest = max(size for size, _ in sizes)
+    file = torchrec.build_torchrec_plan(evaluator, plan)
+    check_shards(file, buckets)
+    fullest = max(size for size, _ in file.tables[0].shard_sizes)
     assert evaluator.memory(plan).rows_bytes.max() == fullest * 16 * 4
     ids = evaluator.loads(plan).of(Resource.IDS_RECEIVED).max()
     assert ids == pytest.approx(gpus * 8 * 4 * fullest / rows * 8)
+
+
+def check_shards(plan: TorchRecPlan, buckets: int | None = None) -> None:
+    """TorchRec's own planner, kept to the plan's shardings, cuts the same parts."""
+    import torch
+    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
+
+    for entry in plan.tables:
+        if entry.sharding_type != "data_parallel":
+            weight = torch.empty(entry.rows, entry.dim, device="meta")
+            where = plan.gpus, plan.gpus_per_node, entry.sharding_type, entry.shard_sizes[0][1], None, buckets
+            shards = calculate_shard_sizes_and_offsets(weight, *where)
+            assert (entry.shard_sizes, entry.shard_offsets) == shards, entry.table
 
 
 def test_buckets_that_torchrec_cannot_keep_whole_are_refused() -> None:
@@ -204,27 +106,30 @@ def test_a_module_of_another_model_is_refused() -> None:
         torchrec_plan.module_plan(fewer, module_of(plan))
 
 
-def test_a_job_on_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TorchRec would cut rows for the ranks that it guesses."""
+@pytest.mark.parametrize(
+    ("ranks", "node", "pods", "words"),
+    [
+        (16, 4, 1, "for 8 GPUs, and this job has 16"),
+        (8, 8, 1, "for 4 GPUs per node, and this job has 8"),
+        (8, 4, 2, "for 4 GPUs per domain, and this job has 8"),
+        (8, 4, 1, ""),
+    ],
+)
+def test_a_job_on_other_ranks_is_refused(
+    ranks: int, node: int, pods: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TorchRec would cut rows for the ranks that it guesses. A copy and a whole table know no domain."""
     import torch.distributed as dist
 
     plan = on_eight()
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 16)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(BadInputError, match=r"for 8 GPUs, and this job has 16"):
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(node))
+    monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", str(pods))
+    with pytest.raises(BadInputError, match=words) if words else nullcontext():
         torchrec_plan.module_plan(plan)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
-    torchrec_plan.module_plan(plan)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with pytest.raises(BadInputError, match=r"for 4 GPUs per node, and this job has 8"):
-        torchrec_plan.module_plan(plan)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", "2")
-    with pytest.raises(BadInputError, match=r"for 4 GPUs per domain, and this job has 8"):
-        torchrec_plan.module_plan(plan)
-    whole = plan.model_copy(update={"tables": plan.tables[:2]})  # a copy and a whole table know no domain
-    torchrec_plan.module_plan(whole)
+    if "domain" in words:
+        torchrec_plan.module_plan(plan.model_copy(update={"tables": plan.tables[:2]}))
 
 
 def test_domains_of_several_nodes_are_pods() -> None:

@@ -37,8 +37,6 @@ NAMES = {
 WEIGHTED, LAUNCHED = "--weighted", "--launched"
 LOOK_UPS = ("split_embedding_codegen_forward", "dense_embedding_codegen_lookup", "split_embedding_backward")
 """Operations of FBGEMM, by the start of their names, each of which is one kernel over all of its tables."""
-SENT_FIRST = ("allreduce_",)
-"""Operations whose first tensor is what is sent; of the others it is what is received."""
 
 
 def tensors(x: Any) -> list[torch.Tensor]:
@@ -46,11 +44,6 @@ def tensors(x: Any) -> list[torch.Tensor]:
     if isinstance(x, torch.Tensor):
         return [x]
     return [tensor for each in x for tensor in tensors(each)] if isinstance(x, (list, tuple)) else []
-
-
-def group_of(arguments: Any) -> Any:
-    """The process group among the arguments of an operation."""
-    return dist.ProcessGroup.unbox(next(x for x in arguments if isinstance(x, torch.ScriptObject)))
 
 
 class Counts(TorchDispatchMode):
@@ -68,7 +61,8 @@ class Counts(TorchDispatchMode):
             self.launched.append((self.phase, name))
         if func.namespace != "c10d" or name == "barrier":
             return func(*args, **(kwargs or {}))
-        group, buffers = group_of(args), tensors(args)
+        group = dist.ProcessGroup.unbox(next(x for x in args if isinstance(x, torch.ScriptObject)))
+        buffers = tensors(args)
         received, sent = buffers if len(buffers) == 2 else (buffers[0], buffers[0])
         self.note(NAMES.get(name, name), group.size(), sent, received)
         if name != "alltoall_base_":
@@ -177,13 +171,9 @@ def counted(words: list[str]) -> None:
             sys.exit(f"rank {rank} failed")
 
 
-def main() -> None:
+if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     import torchrec  # noqa: F401  # before the ranks part
 
     counted(sys.argv[1:])
-
-
-if __name__ == "__main__":
-    main()
