@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from html import unescape
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_calls import EXPLORE
@@ -102,13 +101,6 @@ def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
     assert answers.compute_answer(question).answer.gpus == 1
 
 
-def refusal(**said: str) -> dict[str, Any]:
-    """What the page shows instead of an answer."""
-    with pytest.raises(PerfmodelError) as caught:
-        answers.show_answer(asked(**said))
-    return describe_refusal(caught.value, KNOWN)
-
-
 @pytest.mark.parametrize(
     ("said", "words", "wrong"),
     [
@@ -127,8 +119,10 @@ def refusal(**said: str) -> dict[str, Any]:
 def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
     said: dict[str, str], words: str, wrong: list[str]
 ) -> None:
-    found = refusal(**said)
-    assert words in found["error"] and found["wrong"] == wrong
+    with pytest.raises(PerfmodelError) as caught:
+        answers.show_answer(asked(**said))
+    shown = describe_refusal(caught.value, KNOWN)
+    assert words in shown["error"] and shown["wrong"] == wrong
 
 
 def test_a_knob_stands_at_the_value_that_applies() -> None:
@@ -213,26 +207,19 @@ def test_what_a_link_says_stays_text(tmp_path: Path) -> None:
 def test_what_is_not_of_the_page_is_refused_in_words(sent: bytes, words: str) -> None:
     found = SITE.write_reply("POST", "/own/answer", JSON, sent)
     assert found.status == 400 and words in found.text and "perfmodel explore" in found.text
-    assert (
-        SITE.write_reply("POST", "/own/answer", OWN, sent).status == 400
-    )  # as a form of another site sends it
+    form = SITE.write_reply("POST", "/own/answer", OWN, sent)  # as a page of another site sends it
+    assert form.status == 400
 
 
 def test_what_the_page_does_not_have_is_said() -> None:
-    found = SITE.write_reply(
-        "POST", "/own/answer", JSON, b'{"said": {"table_size": "10TB"}, "name": "nobody"}'
-    )
-    assert (
-        found.status == 200 and "figure of this page 'nobody' is not known" in json.loads(found.text)["error"]
-    )
+    sent = b'{"said": {"table_size": "10TB"}, "name": "nobody"}'
+    reply = SITE.write_reply("POST", "/own/answer", JSON, sent)
+    assert "figure of this page 'nobody' is not known" in json.loads(reply.text)["error"]
     many = "&".join(f"a{i}=1" for i in range(65))
-    for query, words in (
-        (many, "more than 64 fields"),
-        ("colour=red", "control of this page"),
-        ("machine=x", "machine"),
-    ):
-        found = SITE.write_reply("GET", f"/?{query}", OWN)
-        assert found.status == 400 and words in found.text
+    said = {many: "more than 64 fields", "colour=red": "control of this page", "machine=x": "machine"}
+    for query, words in said.items():
+        reply = SITE.write_reply("GET", f"/?{query}", OWN)
+        assert reply.status == 400 and words in reply.text
 
 
 def serving(ignored: Sequence[signal.Signals] = ()) -> subprocess.Popen[str]:
@@ -262,12 +249,13 @@ def test_it_serves_who_has_the_token_until_it_is_asked_to_end() -> None:
             client = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
             client.request("GET", path)
             answer = client.getresponse()
-            assert (
-                answer.status == status and "default-src 'self'" in answer.headers["Content-Security-Policy"]
-            )
+            assert answer.status == status
+            assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
         client.request("POST", "/own/answer", "x" * 200_000)
         assert client.getresponse().status == 413
-        assert f"127.0.0.1:{port} cannot be listened on" in refused("--port", str(port))
+        words = [*EXPLORE, "--port", str(port)]
+        refused = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert refused.returncode == 2 and f"127.0.0.1:{port} cannot be listened on" in refused.stderr
         server.send_signal(signal.SIGTERM)
         assert server.wait(PATIENCE_S) in (0, 130)
 
@@ -294,9 +282,3 @@ def test_a_browser_is_given_a_file_that_only_this_user_reads(monkeypatch: pytest
     serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
     file = Path(opened[0].removeprefix("file://"))
     assert file.stat().st_mode & 0o777 == 0o600 and "token=secret-secret" in file.read_text()
-
-
-def refused(*words: str) -> str:
-    done = subprocess.run([*EXPLORE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 2, done
-    return done.stderr
