@@ -177,7 +177,7 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Any]:
 
 
 def make_faults(device: Any) -> Any:
-    """A tensor for faults, int64 [4]: number of wrong ids, position of the first or -1; so of offsets."""
+    """Faults, int64 [4]: wrong ids, place of the first or -1; wrong offsets, place of the first or -1."""
     import torch
 
     return torch.tensor([0, -1, 0, -1], device=device)

@@ -98,7 +98,7 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
     """A run of which only the 'Rank' lines are known: (rank, group, host, bus, GPU) of each.
 
     rccl  whether a line shows that the library is RCCL
-    Limits: a list that is cut -> no numbers: options say them
+    Limits: a list that ends too early -> no number of ranks: the user's options give it
     """
     run = logs.describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
     count = max((int(rank) for rank, *_ in ranks), default=-1) + 1

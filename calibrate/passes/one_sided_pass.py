@@ -71,7 +71,7 @@ class OneSidedOperation(PassOperation):
         self._exchange = RowWiseExchange(self._world, held, self._sizes, patience_s=self._patience_s)
 
     def run(self) -> None:
-        """Look up."""
+        """One timed look-up of all tables; its stages are marked on the clock."""
         assert self._exchange is not None
         self._clock.start()
         self._bags = self._exchange.run(self._ids, self._lengths, check=False, mark=self._clock.mark)

@@ -59,7 +59,7 @@ class KernelOperation(Operation):
         self._output = None
 
     def before(self) -> None:
-        """CPU: copy the next set into the fixed buffer."""
+        """On a CPU, copy the next set of ids into the buffer that the kernel reads; untimed."""
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._index], strict=True):

@@ -242,7 +242,7 @@ def answer_question(question: Question) -> Answer:
 
 
 def place_row_wise(answer: Answer) -> Answer:
-    """A row-wise answer with its plan. Limits: another sharding, too many tables -> unchanged"""
+    """A row-wise answer costed as a plan. Limits: another sharding, too many tables -> as it was"""
     if answer.sharding != ROW_WISE or answer.table_count > MOST_COMPARED:
         return answer
     (placed,) = answer_shardings(answer, [ROW_WISE])

@@ -218,7 +218,7 @@ def _build_launches(resource: int, launches_s: float) -> TimeOf:
 
 
 def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
-    """The time of a kernel as a function of the loads."""
+    """The time of a kernel as a function of the loads. floor [s];  slopes  of each resource [s/byte]"""
 
     def time(most: Array) -> Array:
         pairs = zip(step.resources, slopes, strict=True)

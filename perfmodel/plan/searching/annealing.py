@@ -248,7 +248,7 @@ class Annealing:
         return float(time[best])
 
     def _cut(self, table: int, option: int, taken: Mask) -> None:
-        """Give a table another option. taken  whether a rank gets a shard, unless every rank has some"""
+        """Cut a table by another option. taken  [G] ranks of its shards; unused if every rank has one"""
         o = self.options
         self.option[table], self.holds[table] = option, taken
         if o.everywhere_held[option]:
