@@ -238,6 +238,8 @@ TWO_NODES = new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2)
         (new_log([line(8_000_000, 80.0, 4)]).replace("busbw  #", "bu!bw  #", 1), {}, "wrong number of GPUs"),
         (BARE, {}, "how many GPUs"),
         (BARE, {"gpus": 8}, "how many nodes"),
+        (NVSHMEM.replace("mype: 3 ", "of 3 "), {}, "how many GPUs"),  # the log of some PEs only
+        (NVSHMEM.replace("mype_node: 7 ", "mype_node: 2 "), {}, "unevenly"),
         ("", {}, "no sample"),
         ("hello\nworld 12\n", {}, "no sample"),
         ('{"results": [', {}, "no sample"),

@@ -10,7 +10,7 @@ import pytest
 
 from calibrate import providers
 from calibrate.machine import identity, libraries
-from calibrate.machine.identity import describe_host, make_slug, match_machine, name_network, read_cpu_share
+from calibrate.machine.identity import describe_host, match_machine, name_network, read_cpu_share
 from calibrate.machine.node import LocalGpu, find_gpus, read_query, select_visible
 from perfmodel.errors import BadInputError
 
@@ -77,23 +77,9 @@ def test_gpus_are_those_that_the_driver_names(tmp_path: Path, monkeypatch: pytes
     assert find_gpus({}) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "slug"),
-    [
-        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
-        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
-        ("13th Gen Intel(R) Core(TM) i7-1370P", "intel-core-i7-1370p"),
-        ("AMD Ryzen 7 PRO 6850U with Radeon Graphics", "amd-ryzen-7-pro-6850u"),
-        ("", "unknown"),
-    ],
-)
-def test_names_of_processors(name: str, slug: str) -> None:
-    assert make_slug(name) == slug
-
-
-def fake_node(root: Path) -> Path:
-    """Four logical processors on two cores of a made-up processor."""
-    files = {"proc/cpuinfo": "processor : 0\nmodel name\t: ACME 9000 CPU @ 3GHz\n\nprocessor : 1\n"}
+def fake_node(root: Path, cpu: str) -> Path:
+    """Four logical processors on two cores."""
+    files = {"proc/cpuinfo": f"processor : 0\nmodel name\t: {cpu}\n\nprocessor : 1\n"}
     for cpu in range(4):
         topology = f"sys/devices/system/cpu/cpu{cpu}/topology"
         files |= {f"{topology}/core_id": f"{cpu % 2}\n", f"{topology}/physical_package_id": "0\n"}
@@ -106,14 +92,23 @@ def fake_node(root: Path) -> Path:
     return write(root, files)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "slug"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
+        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
+        ("13th Gen Intel(R) Core(TM) i7-1370P", "intel-core-i7-1370p"),
+        ("AMD Ryzen 7 PRO 6850U with Radeon Graphics", "amd-ryzen-7-pro-6850u"),
+    ],
+)
 def test_a_host_without_gpus_is_named_after_its_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cpu: str, slug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "find_gpus", tuple)
     monkeypatch.setattr(identity, "list_cpus", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
-    host = describe_host(root=fake_node(tmp_path))
-    assert (host.machine, host.cores, host.cores_online) == ("cpu-acme-9000-2", 2, 2)
+    host = describe_host(root=fake_node(tmp_path, cpu))
+    assert (host.machine, host.cores, host.cores_online) == (f"cpu-{slug}-2", 2, 2)
     assert (host.gpus, host.shipped) == ((), False)
     assert host.caches == {"L1": 48 * 1024, "L2": 2**20, "L3": 32 * 2**20}
     with pytest.raises(BadInputError, match="--machine h100-sxm-ib: there is no GPU here"):

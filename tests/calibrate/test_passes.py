@@ -22,7 +22,7 @@ from calibrate.cuda.exchange_memory import METHODS  # noqa: E402
 from calibrate.cuda.row_wise_exchange import choose_access, kernels  # noqa: E402
 from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import id_sets, lookup  # noqa: E402
+from calibrate.passes import id_sets  # noqa: E402
 from calibrate.passes.exchange_pass import STEPS  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
@@ -65,22 +65,6 @@ def open_library(library: type[TorchKernels], monkeypatch: Any = None) -> TorchK
 def make_gather(**fields: Any) -> Any:
     dtype = fields.pop("dtype", "fp32")
     return make_kernel("gather_pool", 1, dtype=dtype, work=WORK.model_copy(update=fields))
-
-
-@pytest.mark.parametrize(("tables", "owners"), [(1, 2), (3, 4), (2, 300)])
-def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
-    rng = np.random.default_rng(tables)
-    lengths = rng.integers(0, 4, tables * 6)
-    ids = rng.integers(0, 1000, lengths.sum())
-    block = -(-1000 // owners)
-    bag = np.repeat(np.arange(lengths.size), lengths)
-    order = np.lexsort((np.arange(ids.size), ids // block))
-    rows = (ids % block + bag // 6 * block)[order]
-    sent = np.zeros((owners, lengths.size), int)
-    np.add.at(sent, (ids // block, bag), 1)
-    result = lookup.bucketize(torch.from_numpy(ids), torch.from_numpy(lengths), tables, block, owners)
-    assert np.array_equal(result.ids, rows) and np.array_equal(result.lengths, sent)
-    assert np.array_equal(result.counts, sent.sum(1))
 
 
 @pytest.mark.parametrize("gpu", [False, True])

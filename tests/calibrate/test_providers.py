@@ -63,32 +63,28 @@ def test_every_provider_says_whether_it_runs_here() -> None:
         providers.describe("oneccl")
 
 
-def test_send_buffers_rotate_and_old_results_do_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 of an all-to-all of gloo: the part of rank 1 is made here, as the send buffer in use says."""
-    sent, half = list[int](), 512
+def test_send_buffers_rotate_and_old_results_do_not_pass() -> None:
+    """Rank 0 of an all-to-all: the part of rank 1 is made here, as the send buffer in use says."""
+    mine, other = (patterns.layout("all_to_all", 4096, 2, rank) for rank in range(2))
+    rows, received, sent = np.zeros((8, 1024), np.float32), np.zeros(1024, np.float32), list[int]()
 
     def call(send: Any, recv: Any) -> None:
-        other = np.empty(2 * half, np.float32)
-        pieces = patterns.send_pieces(patterns.layout("all_to_all", 4096, 2, 1), operation._salt)
-        patterns.fill(other, pieces, operation._row)
-        recv[:half], recv[half:] = send[:half], torch.from_numpy(other[:half])
         sent.append(operation._row)
+        theirs = np.empty(1024, np.float32)
+        patterns.fill(theirs, patterns.send_pieces(other, 7), sent[-1])
+        recv[:512], recv[512:] = send[:512], torch.from_numpy(theirs[:512])
 
-    monkeypatch.setattr(torch_world, "make_call", lambda dist, layout, group: call)
-    provider: Any = torch_world.Gloo()
-    provider._dist, provider._groups[0, 1] = None, object()
-    operation = provider.operation(make_collective("all_to_all", payload_bytes=4096), [0, 1])
+    operation = collectives.CollectiveOperation(mine, call, lambda: (rows, received))
     operation.prepare(7)
-    assert (operation._recv == patterns.POISON).all()
+    assert (received == patterns.POISON).all()
     for _ in range(3):
         operation.before()
         operation.run()
     assert sent == [1, 2, 3] and operation.check() == (0, 2048)
-    operation._recv[3] += 1
-    assert operation.check() == (1, 2048)
-    operation._recv[3] -= 1
-    operation._rows[3, 5] = -3  # a send buffer that was written to
-    assert operation.check() == (1, 2048)
+    for buffer, place in ((received, 3), (rows[3], 5)):  # a result, and a send buffer that was written to
+        buffer[place] += 1
+        assert operation.check() == (1, 2048)
+        buffer[place] -= 1
     operation.before()  # a call that brings nothing leaves the old result
     assert operation.check()[0] > 1000
 
