@@ -44,9 +44,10 @@ def test_chips_are_listed_and_shown(cli: Any, tmp_path: Path) -> None:
     mine.write_text(cli("show", "chips", "h100-sxm", "--toml").out, encoding="utf-8")
     assert load_chip(mine) == load_chip("h100-sxm")
     mine.write_text('name = "mine"\n', encoding="utf-8")
-    for word in (str(mine), "--toml"):
+    said = {str(mine): "perfmodel show chips ascend-910 --toml", "--toml": "the file of a machine or a chip"}
+    for word, words in said.items():
         refused = cli("show", "chips", word)
-        assert refused.code == 2 and "perfmodel show chips ascend-910 --toml" in refused.err
+        assert refused.code == 2 and words in refused.err
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,6 @@ def test_chips_are_listed_and_shown(cli: Any, tmp_path: Path) -> None:
         ({"cores": 2.5}, "must be a whole number"),
         ({"cache_latency_s": 1e-6}, "answers no later than what it spares"),
         ({"core_bytes_per_s": 1e-300}, "must be from 1 kB/s to 1 EB/s"),
-        ({"local_bytes": -1}, "must be from 1 B to 1 EB, not -1 B"),
     ],
 )
 def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -> None:
@@ -72,7 +72,6 @@ def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -
         ("[values.cores]", "[values.kores]", "kores: not a chip value; known: cores,"),
         ("value = 32\n", "value = 0\n", "values.cores.value: must be more than 0"),
         ('unit = "count"', 'unit = "byte"', "values.cores.unit"),
-        ("[buffers]", "[bufers]", "buffers: is missing"),
         ("persist = true", "persist = 1", "buffers.persist"),
         ("value = 32\n", "", "values.cores.value: is missing"),
     ],

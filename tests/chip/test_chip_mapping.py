@@ -71,19 +71,6 @@ def test_the_mapper_is_near_the_best_of_all_mappings_and_never_below() -> None:
     assert np.mean(ratios) < 1.03 and max(ratios) < 1.2, (np.mean(ratios), max(ratios))
 
 
-def test_an_exchange_evens_two_cores() -> None:
-    """Longest first makes 7 + 4 + 4 and 6 + 5; the 7 for the 5 makes both 13."""
-    tables = [options([1], [time], [0]) for time in (7e6, 6e6, 5e6, 4e6, 4e6)]
-    assert Mapper(tables, 2, np.inf).run().time_s == pytest.approx(13e-6)
-
-
-def test_rows_stay_where_they_save_most() -> None:
-    """One buffer of room: the table that gains 9 keeps its rows, not the one that gains 1."""
-    little, much = options([1, 1], [10e6, 9e6], [0, 100]), options([1, 1], [10e6, 1e6], [0, 100])
-    mapping = Mapper([little, much], 1, ROOM).run()
-    assert mapping.choice.tolist() == [0, 1] and mapping.time_s == pytest.approx(11e-6)
-
-
 def test_a_memory_that_all_share_is_a_limit() -> None:
     tables = [options([1], [1e6], [0], shared=2e6)] * 4
     mapper = Mapper(tables, 4, np.inf)

@@ -78,16 +78,6 @@ def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None
     assert time_s == pytest.approx(run["time_s"], rel=0.25)
 
 
-@pytest.mark.parametrize("way", [GM_UB, L1_UB, L1])
-def test_ways_of_buffers_take_as_long_for_any_ids(way: int) -> None:
-    """The paper's point: only rows from global memory depend on which rows are asked for."""
-    times = {
-        float(cut(table(ids=ids), way, slices=4, kept=10_000 * (way != GM_UB)).piece_ps[0])
-        for ids in ("uniform", "zipf:1.2", "one-row")
-    }
-    assert len(times) == 1
-
-
 def test_more_slices_never_make_a_piece_longer_and_more_rows_kept_never_either() -> None:
     asked = table(ids="zipf:1.05", rows=1_000_000)
     slices = [float(cut(asked, GM, number).piece_ps[0]) for number in (1, 2, 4, 8, 16, 32)]

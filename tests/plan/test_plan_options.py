@@ -1,22 +1,17 @@
-"""The schemes that tables may have, as columns: all that are written down one by one, and their loads."""
+"""The schemes that tables may have, as columns: all that are written down one by one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from searches import draw_tables
 
-from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
-from perfmodel.plan.choices import options
 from perfmodel.plan.choices.listing import Listing, list_columns, list_possible_schemes
-from perfmodel.plan.choices.options import list_options
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])
 DIM = np.array([16.0, 64, 16, 48, 64])
 HOT = [(), (1, 3), (), (10, 100), (50_000,)]
-MACHINE, LIMIT = "h100-sxm-ib", 68e9
 
 
 def one_by_one(gpus: int, domain: int) -> list[tuple[int, Scheme]]:
@@ -60,15 +55,3 @@ def test_column_parts_are_whole_vectors_of_four(dim: int) -> None:
     """FBGEMM refuses other widths."""
     schemes = [scheme for scheme in list_possible_schemes(10**6, dim, 128, 8) if scheme.col_parts > 1]
     assert all(dim % (4 * scheme.col_parts) == 0 for scheme in schemes) and (dim % 8 > 0 or schemes)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_options_are_the_same_however_many_are_priced_at_a_time(
-    training: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evaluator = Evaluator.on(MACHINE, draw_tables(12), 1024, 16, training=training)
-    whole = list_options(evaluator, LIMIT)
-    monkeypatch.setattr(options, "_AT_ONCE", 100)
-    parts = list_options(evaluator, LIMIT)
-    for name in ("shard", "everywhere", "average", "memory", "average_memory"):
-        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)

@@ -73,21 +73,10 @@ def test_embark_by_hand() -> None:
     assert second.scheme == Scheme(Exchange.RB) and second.ranks.size == 1
 
 
-def test_embark_splits_what_does_not_fit_by_rows() -> None:
-    """100 GB on GPUs of 60 GB: two row parts, even though columns are wide; a small table is copied."""
-    tables = tables_of((200_000_000, 125, 1.0), (10, 125, 1.0))
-    plan = cut_costliest(Evaluator.on("h100-sxm-ib", tables, 16, 2), 60e9, 1e5)
-    assert plan is not None
-    assert [p.scheme for p in plan.placements] == [Scheme(Exchange.RB, 2), Scheme(Exchange.DP)]
-    assert cut_costliest(Evaluator.on("h100-sxm-ib", tables, 16, 2), 40e9, 1e5) is None
-
-
 def test_random_search_is_valid_and_repeatable() -> None:
     tables = tables_of((1000, 64, 8.0), (100_000, 64, 1.0), (10, 8, 1.0))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 16, 8, gpus_per_node=4)
     plans = [search_at_random(evaluator, 80e9, 0.0, seed) for seed in (1, 1, 2)]
     times = [evaluator.cost(plan).time_s for plan in plans if plan]
     assert len(times) == 3 and times[0] == times[1]
-    longer = search_at_random(evaluator, 80e9, 0.3, 1)
-    assert longer is not None and evaluator.cost(longer).time_s <= times[0]
     assert search_at_random(evaluator, 1e3, 0.0) is None
