@@ -8,6 +8,7 @@ Run:    python benchmarks/accuracy.py            prints the tables (about 2 minu
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -168,7 +169,11 @@ def list_crossovers() -> str:
         said = ["", "", "not measured"]
         if crossing is not None:
             size = crossing.crossover_bytes
-            said = [f"{crossing.small_ratio:.2f}", format_bytes(size) if size else "", crossing.winner]
+            said = [
+                f"{crossing.small_ratio:.2f}",
+                format_bytes(size) if 0 < size < math.inf else "",
+                crossing.winner,
+            ]
         rows.append([collective, *map(str, clocks), *said])
     headers = ["collective", "NVSHMEM clock", "NCCL clock", "NCCL/NVSHMEM", "crossover", "faster"]
     return table(headers, rows, left=(0, 1, 2, 5))

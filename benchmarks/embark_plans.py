@@ -12,8 +12,8 @@ import sys
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.resources import data_path
-from perfmodel.validate.embark import build_evaluator, count_usable_bytes, plan_name
-from perfmodel.validate.verdicts import load_claims, load_embark
+from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_embark, plan_name
+from perfmodel.validate.verdicts import load_claims
 
 _BATCH = 65536
 

@@ -12,9 +12,9 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from perfmodel.collectives.bands import name_links
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import across_rate
+from perfmodel.collectives.time_tables import name_links
 from perfmodel.fit.build import FORCED, select_usable
 from perfmodel.fit.laws import fit_law
 from perfmodel.fit.shipped import Entry, fit_entry, load_plan

@@ -15,8 +15,7 @@ from perfmodel.cli.imports import doubt_gpu, list_unread, read_logs
 from perfmodel.cli.output import CommandReply, check_target, note, warn_all
 from perfmodel.cli.question import ChosenMachine, calibration_file, choose
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.gates import find_gates
+from perfmodel.collectives.estimate import CollectiveModel, find_gates
 from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError, PerfmodelError
 from perfmodel.question.measured import CheckOptions
 from perfmodel.report.check_text import check_text, name_outside, record_series

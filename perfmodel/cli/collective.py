@@ -12,8 +12,7 @@ import typer
 from perfmodel.cli.options import check_explained, count_values, read_collective, size_values, split_values
 from perfmodel.cli.output import CommandReply, note, warn
 from perfmodel.cli.question import advise, calibration_file, choose
-from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.gates import find_gates
+from perfmodel.collectives.estimate import CollectiveModel, find_gates
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.passes import CollectiveOptions

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.derivation import Calibrated
-from perfmodel.collectives.library import Timing, constant
 from perfmodel.collectives.link_laws import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
-from perfmodel.errors import BadInputError
+from perfmodel.collectives.timings import Timing, constant, select
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
@@ -141,10 +142,18 @@ class CollectiveModel:
 
     def predict(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""
-        frame = _check_frame(frame)
+        import pandas as pd
+
+        frame = pd.DataFrame(frame)
+        lacking = [name for name in ("collective", "payload_bytes", "gpus") if name not in frame.columns]
+        if lacking or frame["collective"].isna().any():
+            fault = f"the frame lacks the column {lacking[0]!r}" if lacking else "a row names no collective"
+            choices = f"it needs payload_bytes, gpus and collective: {', '.join(COLLECTIVES)}."
+            raise BadInputError(f"{fault}.", choices)
         names = frame["collective"].astype(str).to_numpy()
-        defaults = {"payload_bytes": np.nan, "gpus": np.nan, "gpus_per_node": self.machine.gpus_per_node}
-        size, ranks, node = (_read_numbers(frame, name, value) for name, value in defaults.items())
+        numbers = frame.reindex(columns=["payload_bytes", "gpus", "gpus_per_node"])
+        numbers["gpus_per_node"] = numbers["gpus_per_node"].fillna(self.machine.gpus_per_node)
+        size, ranks, node = numbers.apply(pd.to_numeric, errors="coerce").to_numpy(float).T
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
@@ -159,6 +168,82 @@ class CollectiveModel:
             result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
             result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
         return result.assign(evidence=np.array([str(e) for e in Evidence])[ranked], clock=str(self.clock))
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """The communication libraries of one machine, by name; each collective runs on the fastest of them."""
+
+    libraries: Mapping[str, CollectiveModel]
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """The clock of each library's times."""
+        return tuple(times.clock for times in self.libraries.values())
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """The name of the calibration behind each library's times."""
+        return tuple(times.calibration_id for times in self.libraries.values())
+
+    def find_clock(self, library: str) -> Clock:
+        """Clock of the times of a step that this library runs. Limits: a step of none -> the last one's"""
+        return self.libraries.get(library, [*self.libraries.values()][-1]).clock
+
+    def timing(self, collective: str, payload: Floats, gpus: Floats, gpus_per_node: int | None) -> Timing:
+        """Time of a collective by the fastest library, element by element; 0 on one GPU, or without payload.
+
+        Limits: equal times -> the first library;  a library does not know the collective -> the others';
+        none knows it -> NoCalibrationError of the first library
+        """
+        sent = (np.asarray(gpus) > 1) & (np.asarray(payload) > 0)
+        timings, refused = [], []
+        for name, times in self.libraries.items():
+            try:
+                timing = times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
+            except NoCalibrationError as error:
+                refused.append(error)
+                continue
+            timings.append(replace(timing, library_names=(name,)))
+        if not timings:
+            raise refused[0]
+        fastest = reduce(lambda a, b: select(a.time_s <= b.time_s, a, b), timings)
+        return fastest if sent.all() else fastest.where(sent)
+
+
+class Gate(NamedTuple):
+    """The slow end of the 95 % band of a collective at one size, with what it rests on.
+
+    basis  what the band comes from, in words;  a normal cluster is slower in at most one of 40 cases
+    """
+
+    machine: str
+    calibration: str
+    collective: str
+    gpus: int
+    gpus_per_node: int
+    payload_bytes: float
+    longest_time_s: float
+    lowest_busbw_bytes_per_s: float
+    evidence: str
+    basis: str
+
+
+def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[float]]]) -> list[Gate]:
+    """The gates of each (model, collective, GPUs, GPUs per node, sizes as nccl-tests prints them [bytes]).
+
+    Limits: one rank sends nothing -> no gate;  a size that comes twice -> one gate
+    """
+    gates = []
+    for model, name, gpus, node, sizes in groups:
+        for size in map(float, sizes if gpus > 1 else ()):
+            estimate = model.estimate(name, size, gpus, node)
+            longest, evidence = float(estimate.high_s), str(Evidence.from_rank(int(estimate.evidence)))
+            busbw = size * float(compute_bus_factor(name, gpus)) / longest
+            basis = model.table(name, gpus, node).band[0].what
+            where = model.machine.name, model.calibration_id
+            gates.append(Gate(*where, name, gpus, node, size, longest, busbw, evidence, basis))
+    return list(dict.fromkeys(gates))
 
 
 def predict_collectives(
@@ -219,40 +304,6 @@ def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) 
                 f"{values[bad][0]:g}.",
                 f"give a {name} in this range.",
             )
-
-
-def _check_frame(table: Any) -> pd.DataFrame:
-    """The questions as a frame, checked to have the columns that are needed."""
-    import pandas as pd
-
-    try:
-        frame = pd.DataFrame(table)
-    except (TypeError, ValueError) as error:
-        raise BadInputError(
-            f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
-        ) from None
-    lacking = [name for name in ("collective", "payload_bytes", "gpus") if name not in frame.columns]
-    if lacking or frame["collective"].isna().any():
-        fault = f"the frame lacks the column {lacking[0]!r}" if lacking else "a row names no collective"
-        raise BadInputError(
-            f"{fault}.", f"it needs payload_bytes, gpus and collective: {', '.join(COLLECTIVES)}."
-        )
-    return frame
-
-
-def _read_numbers(frame: pd.DataFrame, name: str, default: float) -> Floats:
-    """A column of numbers; ``default`` where it has none. Limits: not a number -> BadInputError"""
-    import pandas as pd
-
-    if name not in frame.columns:
-        return np.full(len(frame), float(default))
-    values = pd.to_numeric(frame[name].fillna(default), errors="coerce").to_numpy(float)
-    if np.isnan(values).any():
-        row = int(np.argmax(np.isnan(values)))
-        raise BadInputError(
-            f"{name} of row {row} is not a number: {frame[name].iloc[row]!r}.", "give a number."
-        )
-    return np.asarray(values, float)
 
 
 def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Array, Codes, Timing, constant
+from perfmodel.collectives.timings import Array, Codes, Timing, constant
 from perfmodel.engine.schemes import Exchange, list_exchanges
 from perfmodel.engine.settings import KERNEL_LIBRARY, Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step

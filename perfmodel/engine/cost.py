@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel import effort
-from perfmodel.collectives.library import Array, Codes, Timing, constant
+from perfmodel.collectives.timings import Array, Codes, Timing, constant
 from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training

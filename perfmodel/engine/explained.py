@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.derivation import Calibrated, Correction, curve_time, find_cells_around
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Timing
 from perfmodel.collectives.link_laws import scale_unknowns, step_constants
 from perfmodel.collectives.time_tables import LIMITS, TimeTable
+from perfmodel.collectives.timings import Timing
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Array, Codes, Libraries
+from perfmodel.collectives.estimate import CollectiveModel, Libraries
 from perfmodel.collectives.link_laws import card_rate
+from perfmodel.collectives.timings import Array, Codes
 from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import (

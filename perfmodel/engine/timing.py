@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from perfmodel.collectives.library import Array, Timing, nothing, untimed
+from perfmodel.collectives.timings import Array, Timing, nothing, untimed
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.settings import BETWEEN
 from perfmodel.engine.steps import ACROSS, INSIDE, SORT_ALONE, SPLITS, STEPS, WEIGHTS, Step

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FEWEST_SIZES = 3
 _INTEGER_TYPES = ("int8", "uint8")
+_IDENTIFYING = ["source_id", "collective", "payload_bytes", "gpus", "gpus_per_node", "datatype", "time_s"]
 FORCED = {"forced_ring": "ring", "forced_tree": "tree"}
 """Variants of runs in which NCCL_ALGO allowed one algorithm only."""
 
@@ -75,13 +76,14 @@ def fit_calibration(
             f"known collectives: {', '.join(COLLECTIVES)}.",
         )
     usable = select_usable(samples)
+    text = usable[_IDENTIFYING].sort_values(_IDENTIFYING, kind="stable").to_csv(index=False)
     identifiers = {name: value for name, value in vars(identity).items() if name != "environment"}
     return Calibration(
         schema_version=2,
         calibration_id=identity.calibration_id,
         domain_gpus=machine.domain_gpus_of(machine.gpus_per_node),
         sample_count=len(usable),
-        samples_sha256=_fingerprint(usable),
+        samples_sha256=hashlib.sha256(text.encode()).hexdigest(),
         environment=dict(identity.environment),
         curves=[fit_cell(cell, identity) for cell in cells if not cell.algorithm],
         laws=_fit_laws(cells, machine, identity, like, priors or load_priors()),
@@ -202,9 +204,3 @@ def _fit_laws(
         alike = [cell for cell in cells if cell.collective == name]
         laws.append(fit_law("pairwise", alike, machine, unlike_nccl, like.law(name) if like else None))
     return laws
-
-
-def _fingerprint(samples: pd.DataFrame) -> str:
-    columns = ["source_id", "collective", "payload_bytes", "gpus", "gpus_per_node", "datatype", "time_s"]
-    text = samples[columns].sort_values(columns, kind="stable").to_csv(index=False)
-    return hashlib.sha256(text.encode()).hexdigest()

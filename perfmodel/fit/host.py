@@ -25,7 +25,7 @@ class _Value(NamedTuple):
     value: float
     source: str
     why: str
-    evidence: Evidence
+    evidence: Evidence = Evidence.MEASURED
 
 
 def machine_text(run: Run, memory_bytes: float | None = None) -> str:
@@ -37,45 +37,29 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
     kernels = run.kernel_samples()
     values = _describe_host(run, memory_bytes) | _measure_copies(run, kernels)
     values |= _measure_kernels(run, kernels, _make_machine(run, values))
-    backend, clock = _choose_defaults(run)
     stack, doubts = run.header.stack, list(_make_machine(run, values).doubts())  # this machine says so itself
-    cpu = stack.get("gpu") or stack.get("cpu", "an unnamed processor")
-    network = stack.get("network", "")
+    cpu, network = stack.get("gpu") or stack.get("cpu", "an unnamed processor"), stack.get("network", "")
     if network not in ("infiniband", "roce", "efa", "slingshot"):
         network = "none" if run.header.nodes == 1 else "ethernet"
-    lines = [
-        f"name = {_quoted(run.header.machine)}",
-        f"title = {_quoted(f'{cpu}, {_count_per_node(run)} ranks per node')}",
-        f"notes = {_quoted('made by perfmodel calibrate; a rank stands for a GPU, a host for a node')}",
-        *([f"accepted = {json.dumps(doubts)}"] if doubts else []),
-        "\n[defaults]",
-        f"backend = {_quoted(backend)}",
-        *([f"clock = {_quoted(clock)}"] if clock else []),
-        "\n[links]",
-        f"network = {_quoted(network)}",
-    ]
-    for key in (key for key in KEYS if key in values):  # not every machine has every value
-        value, source, why, evidence = values[key]
-        texts = {"unit": KEYS[key].unit, "source": source, "why": why, "evidence": str(evidence)}
-        lines += [f"\n[values.{key}]", f"value = {value!r}"]
-        lines += [f"{name} = {_quoted(text)}" for name, text in texts.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _count_per_node(run: Run) -> int:
-    """The largest number of ranks per node in any start of the run."""
-    return max([run.header.ranks // run.header.nodes, *(p.gpus_per_node for p in run.points.values())])
-
-
-def _choose_defaults(run: Run) -> tuple[str, str]:
-    """(library, clock) that projections use by default."""
     order = [(str(backend), str(clock)) for backend in Backend for clock in CLOCK_ORDER]
     pairs = {(point.backend, str(point.clock)) for point in run.points.values()}
-    return next((pair for pair in order if pair in pairs), (str(Backend.GLOO), ""))
+    backend, clock = next((pair for pair in order if pair in pairs), (str(Backend.GLOO), ""))
+    head = {
+        "name": run.header.machine,
+        "title": f"{cpu}, {values['gpus_per_node'].value} ranks per node",
+        "notes": "made by perfmodel calibrate; a rank stands for a GPU, a host for a node",
+        **({"accepted": doubts} if doubts else {}),
+    }
+    defaults = {"backend": backend, **({"clock": clock} if clock else {})}
+    tables = {"": head, "defaults": defaults, "links": {"network": network}}
+    for key in (key for key in KEYS if key in values):  # not every machine has every value
+        value = values[key]._asdict()
+        tables[f"values.{key}"] = {"value": value.pop("value"), "unit": KEYS[key].unit, **value}
+    texts = []
+    for name, table in tables.items():
+        rows = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+        texts.append("\n".join([f"[{name}]", *rows] if name else rows))
+    return "\n\n".join(texts) + "\n"
 
 
 def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:
@@ -85,19 +69,23 @@ def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:
 
 def _describe_host(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
     """What the run says of its host; all else is assumed (``data/host/assumed.toml``)."""
-    source, measured = f"run {run.run_id}", Evidence.MEASURED
-    assumed = read_toml(resources.data_path("host", "assumed.toml"), "assumed values")
+    source, assumed = (
+        f"run {run.run_id}",
+        read_toml(resources.data_path("host", "assumed.toml"), "assumed values"),
+    )
     values = {
         key: _Value(**{"source": source} | row, evidence=Evidence.ASSUMED) for key, row in assumed.items()
     }
     if memory_bytes is not None:
-        values["hbm_bytes"] = _Value(memory_bytes, source, "memory that one rank may use", measured)
+        values["hbm_bytes"] = _Value(memory_bytes, source, "memory that one rank may use")
+    # the largest number of ranks per node in any start of the run
+    per_node = max([run.header.ranks // run.header.nodes, *(p.gpus_per_node for p in run.points.values())])
     for key, count, why in (
-        ("gpus_per_node", _count_per_node(run), "ranks that ran on each host"),
+        ("gpus_per_node", per_node, "ranks that ran on each host"),
         ("nvlink_domain_gpus", 1, "ranks meet in the memory of their host"),
         ("nvlink_bytes_per_s", 0, "there is no scale-up link"),
     ):
-        values[key] = _Value(count, source, why, measured)
+        values[key] = _Value(count, source, why)
     sizes = dict(re.findall(r"(L\d) (\d+)", run.header.stack.get("caches", "")))
     if sizes:
         level = "L2" if "L2" in sizes else max(sizes)
@@ -108,7 +96,7 @@ def _describe_host(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
 
 def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
     """Rates of memory, cache and links, from the fastest copies; of links, from collectives too."""
-    source, measured, values = f"run {run.run_id}", Evidence.MEASURED, {}
+    source, values = f"run {run.run_id}", {}
     collectives = run.collective_samples()
     links = (collectives["payload_bytes"] / collectives["time_s"]).tolist()
     copies = kernels[kernels["operation"] == "copy"]
@@ -118,11 +106,11 @@ def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
         memory, cache = rounded(float(large.max())), rounded(float(rate.max()))
         links.append(cache)
         why = "fastest large copy, all ranks at once"
-        values["hbm_bytes_per_s"] = _Value(memory, source, why, measured)
-        values["l2_bytes_per_s"] = _Value(cache, source, "fastest copy of any size", measured)
+        values["hbm_bytes_per_s"] = _Value(memory, source, why)
+        values["l2_bytes_per_s"] = _Value(cache, source, "fastest copy of any size")
     if links:
         why = "ranks of a host meet in its memory: no copy and no collective was faster"
-        values["pcie_bytes_per_s"] = _Value(rounded(float(max(links))), source, why, measured)
+        values["pcie_bytes_per_s"] = _Value(rounded(float(max(links))), source, why)
     return values
 
 
@@ -132,7 +120,7 @@ def _measure_kernels(run: Run, kernels: pd.DataFrame, draft: Machine) -> dict[st
         for constants in fit_kernels(kernels, draft, clock)[:1]:
             why = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
             return {
-                key: _Value(interval.value, f"run {run.run_id}", why, Evidence.MEASURED)
+                key: _Value(interval.value, f"run {run.run_id}", why)
                 for key, interval in constants.values.items()
                 if interval.known
             }

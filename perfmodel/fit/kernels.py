@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from perfmodel.fit.context import read_times
 from perfmodel.fit.curves import half_widths, solve
@@ -27,8 +28,6 @@ Floats = npt.NDArray[np.float64]
 Values = Mapping[str, float]
 """Constants by machine key."""
 
-_STEPS: tuple[KernelStep, ...] = ("gather_pool", "bucketize")
-"""Steps with constants: gathers, timed in a loop of their own, and ids by owner, timed in whole passes."""
 _KEYS = ("bucketize_floor_s", "bucketize_bytes_per_s")
 """Constants of the step that is timed in our own pass alone."""
 _OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
@@ -37,8 +36,7 @@ _BOUNDS = {"row_access_bytes": (8.0, 4096.0), "bag_factor": (0.1, 50.0)}
 _FARTHEST = 1e3
 """Largest factor between a floor or rate and the value that the samples show."""
 _AT_BOUND = 1e-3
-_CLEARLY_WORSE = 1.1
-"""Samples contradict a fit whose loss exceeds the loss of a better fit by this factor."""
+_CACHE, _MEMORY = "l2_bytes_per_s", "gather_bytes_per_s"
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9
@@ -59,6 +57,20 @@ class _Kernel:
     moved_bytes: Callable[[Values], Floats]
 
 
+class _Fitted(NamedTuple):
+    """The constants of a kernel: logarithms with half-widths, or ``fixed`` to the machine's values."""
+
+    kernel: _Kernel
+    fixed: dict[str, float]
+    logs: dict[str, float]
+    wide: list[float]
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All constants."""
+        return self.fixed | {key: float(np.exp(q)) for key, q in self.logs.items()}
+
+
 def fit_kernels(
     samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
 ) -> list[KernelConstants]:
@@ -68,89 +80,55 @@ def fit_kernels(
              out nor throttled
     passes   whole passes that a fit may use (``select_passes``). All implementations get the slow-down of the
              gather in them, and the constants of bucketize, which is timed in passes alone.
-    Limits: too few samples of all kernels of an implementation -> it is left out
+    Relative residuals, soft-l1 loss. A constant that the samples do not determine (interval wider than its
+    value) stays as in the machine file (``untold``), unless the samples contradict it.
+    Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of
+    all kernels of an implementation -> it is left out
     """
-    keep = samples["clock"] == str(clock)
-    keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
-    rows = samples[keep & (samples["operation"] == "gather_pool")]
+    keep = (samples["clock"] == str(clock)) & (samples["operation"] == "gather_pool")
+    rows = samples[keep & ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")]
     names = sorted({str(name) for name in rows["implementation"]})
     of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
-    order = [of_the_pass, *IMPLEMENTATIONS]
-    fits: list[KernelConstants] = []
-    slower: InPass | None = None
-    for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order)):
+    timed = _build_kernel("bucketize", _select_timed("bucketize", passes), machine)
+    bucketize, fits, slower = _determine(timed, machine), list[KernelConstants](), None
+    for name in sorted(names, key=lambda name: name != of_the_pass):
         cells = rows[rows["implementation"] == name]
         cells = cells[cells["gpus"] == cells["gpus"].max()]
-        own_passes = passes if name == of_the_pass else None
-        constants = _fit_implementation(name, cells, machine, clock, own_passes, slower)
-        if constants is not None:
-            slower = constants.in_pass.get("gather_pool") if name == of_the_pass else slower
-            fits.append(_complete(constants, fits[0]) if fits else constants)
+        gather = _determine(_build_kernel("gather_pool", cells, machine), machine)
+        if gather and name == of_the_pass:
+            slower = _fit_in_pass(passes, machine, gather.values)
+        if gather or (bucketize and name == of_the_pass):
+            fits.append(_record_constants(name, clock, gather, bucketize, slower))
     return sorted(fits, key=lambda fit: [*IMPLEMENTATIONS, fit.implementation].index(fit.implementation))
 
 
-def _complete(constants: KernelConstants, other: KernelConstants) -> KernelConstants:
-    """The constants of an implementation, completed by the bucketize constants of our own pass."""
-    if "bucketize" in constants.fits or "bucketize" not in other.fits:
-        return constants
-    update: dict[str, Any] = {"of_other": {"bucketize": other.implementation}}
-    for name, wanted in (("values", _KEYS), ("fits", ("bucketize",))):
-        theirs = getattr(other, name)
-        update[name] = getattr(constants, name) | {key: theirs[key] for key in wanted if key in theirs}
-    for name in ("untold", "at_bound"):
-        theirs = [key for key in _KEYS if key in getattr(other, name)]
-        update[name] = [*getattr(constants, name), *theirs]
-    return constants.model_copy(update=update)
-
-
-def _fit_implementation(
+def _record_constants(
     implementation: str,
-    rows: pd.DataFrame,
-    machine: Machine,
     clock: Clock,
-    passes: pd.DataFrame | None,
+    gather: _Fitted | None,
+    bucketize: _Fitted | None,
     slower: InPass | None,
-) -> KernelConstants | None:
-    """Constants of the kernel model for one implementation, from its samples on the same ranks.
-
-    Relative residuals, soft-l1 loss.
-    passes   whole passes with exactly these kernels: they give ``in_pass``, the factor by which the gather is
-             slower there, where another step has used the caches, and the constants of bucketize
-    slower   that factor of another implementation, used without such passes
-    A constant that the samples do not determine (interval wider than its value) stays as in the machine file
-    (``untold``), unless the machine file's value fits clearly worse.
-    Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of
-    all kernels -> None
-    """
-    values: dict[str, Interval] = {}
+) -> KernelConstants:
+    """The constants of an implementation. slower  how a whole pass slows its gather"""
+    values, at_bound, untold = dict[str, Interval](), list[str](), list[str]()
     fits: dict[KernelStep, KernelFit] = {}
-    in_pass: dict[KernelStep, InPass] = {}
-    at_bound, untold = list[str](), list[str]()
-    for step in _STEPS:
-        gathers = step == "gather_pool"
-        kernel = _build_kernel(step, rows if gathers else _select_timed(step, passes), machine)
-        if kernel is None or kernel.time_s.size <= len(kernel.start):
+    steps: tuple[tuple[KernelStep, _Fitted | None, InPass | None], ...]
+    steps = ("gather_pool", gather, slower), ("bucketize", bucketize, None)
+    for step, fitted, there in steps:
+        if fitted is None:
             continue
-        fixed, solution = _determine(kernel, machine)
-        free = [key for key in kernel.start if key not in fixed]
-        fitted = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
-        slowdown = (_fit_in_pass(passes, machine, fixed | fitted) or slower) if gathers else None
-        for key, q, wide in zip(free, solution.x, half_widths(solution), strict=True):
-            values[key] = _scale(key, q, wide, slowdown)
-            if min(abs(q - np.log(limit)) for limit in kernel.bounds[key]) < _AT_BOUND:
+        for (key, q), wide in zip(fitted.logs.items(), fitted.wide, strict=True):
+            values[key] = _scale(key, q, wide, there)
+            if min(abs(q - np.log(limit)) for limit in fitted.kernel.bounds[key]) < _AT_BOUND:
                 at_bound.append(key)
-        in_pass |= {step: slowdown} if slowdown else {}
-        untold += fixed
-        moved, errors = kernel.moved_bytes(fixed | fitted), _leave_out(kernel, fixed, fitted)
-        fits[step] = _summarize(moved, errors, slowdown)
-    if not fits:
-        return None
+        untold += fitted.fixed
+        fits[step] = _summarize(fitted, there)
     return KernelConstants(
         values=values,
         fits=fits,
         at_bound=at_bound,
         untold=untold,
-        in_pass=in_pass,
+        in_pass={"gather_pool": slower} if gather and slower else {},
         implementation=implementation,
         clock=clock,
     )
@@ -213,7 +191,8 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
         return move(values["row_access_bytes"], values["bag_factor"])
 
     def time(values: Values) -> Floats:
-        rates = values["launch_floor_s"], values["gather_bytes_per_s"], values["l2_bytes_per_s"]
+        memory = values[_MEMORY]  # behind a cache that is at least as fast
+        rates = values["launch_floor_s"], memory, max(memory, values["l2_bytes_per_s"])
         return np.asarray(kernels.gather_pool_time(*move_with(values), *rates))
 
     plain = move(0.0, 1.0)
@@ -236,26 +215,38 @@ def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: Any = slice(None
     return solve(residual, [float(np.log(start[key])) for key in free], bounds)
 
 
-def _determine(kernel: _Kernel, machine: Machine) -> tuple[dict[str, float], Any]:
-    """(constants that the samples do not determine, with the machine's values; the fit of the others).
+def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
+    """The constants of a kernel that the samples determine; others have the machine's values.
 
-    The better fit from two starts: a fit may get stuck where DRAM and L2 take equal time.
-    Limits: costs equal to six digits -> that of the first start, whatever rounding says; a fit with the
-    machine's values is clearly worse -> all constants are fitted, with wide intervals
+    The better fit from two starts: a fit may get stuck where DRAM and L2 take equal time. The machine's
+    values stand for those with wide intervals, and for the rate of a cache without which the samples fit as
+    well, unless the samples contradict them (F test at 95 %): then all are fitted.
+    Limits: costs equal to six digits -> that of the first start, whatever rounding says;  the machine's cache
+    is slower than the memory of the samples -> all are fitted;  too few samples -> None
     """
+    if kernel is None or kernel.time_s.size <= len(kernel.start):
+        return None
     starts = [dict(kernel.start)]
-    if "l2_bytes_per_s" in kernel.start:
-        rates = {"gather_bytes_per_s": 4.0, "l2_bytes_per_s": 0.5}
+    if _CACHE in kernel.start:
+        rates = {_MEMORY: 4.0, _CACHE: 0.5}
         starts.append({key: value * rates.get(key, 1.0) for key, value in kernel.start.items()})
     solution = min((_solve(kernel, start, {}) for start in starts), key=lambda s: float(f"{s.cost:.6g}"))
-    wide = zip(kernel.start, half_widths(solution), strict=True)
-    unseen = {key: machine.value(key) for key, half in wide if np.sinh(half) >= 1.0}
-    if 0 < len(unseen) < len(kernel.start):
-        fitted = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
-        again = _solve(kernel, fitted, unseen)
-        if again.cost <= _CLEARLY_WORSE * solution.cost:
-            return unseen, again
-    return {}, solution
+    wide, free = half_widths(solution), kernel.time_s.size - len(kernel.start)
+    worse = (1 + stdtrit(free, 0.975) ** 2 / free) * solution.cost
+    fitted = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
+    unseen = {key for key, half in zip(kernel.start, wide, strict=True) if np.sinh(half) >= 1.0}
+    endless = {_CACHE: kernel.bounds[_CACHE][1]} if _CACHE in kernel.start else {}
+    if endless and _solve(kernel, fitted, endless).cost <= worse:
+        unseen.add(_CACHE)
+    fixed = {key: machine.value(key) for key in kernel.start if key in unseen}
+    again = _solve(kernel, fitted, fixed) if 0 < len(fixed) < len(fitted) else None
+    if again and again.cost <= worse:
+        names = [key for key in kernel.start if key not in fixed]
+        logs = dict(zip(names, again.x.tolist(), strict=True))
+        compatible = _Fitted(kernel, fixed, logs, half_widths(again))
+        if not endless or compatible.values[_MEMORY] <= compatible.values[_CACHE]:
+            return compatible
+    return _Fitted(kernel, {}, dict(zip(kernel.start, solution.x.tolist(), strict=True)), wide)
 
 
 def _scale(key: str, q: float, wide: float, there: InPass | None) -> Interval:
@@ -294,18 +285,15 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
     )
 
 
-def _leave_out(kernel: _Kernel, fixed: Values, start: Values) -> Floats:
-    """Leave-one-out errors ln(t_fit / t): each sample predicted by a fit to all others."""
-    free, errors = [key for key in kernel.start if key not in fixed], np.empty(kernel.time_s.size)
-    for i in range(errors.size):
-        q = _solve(kernel, start, fixed, np.arange(errors.size) != i).x
-        values = {**fixed, **dict(zip(free, np.exp(q), strict=True))}
-        errors[i] = float(np.log(kernel.time(values)[i] / kernel.time_s[i]))
-    return errors
-
-
-def _summarize(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit:
-    errors = _measure_errors(left_out)
+def _summarize(fitted: _Fitted, there: InPass | None) -> KernelFit:
+    """How good a fit is: errors ln(t_fit / t) of each sample, predicted by a fit to all others."""
+    kernel, fixed, values = fitted.kernel, fitted.fixed, fitted.values
+    left_out = np.empty(kernel.time_s.size)
+    for i in range(left_out.size):
+        q = _solve(kernel, values, fixed, np.arange(left_out.size) != i).x
+        others = fixed | dict(zip(fitted.logs, np.exp(q), strict=True))
+        left_out[i] = float(np.log(kernel.time(others)[i] / kernel.time_s[i]))
+    errors, moved = _measure_errors(left_out), kernel.moved_bytes(values)
     return KernelFit(
         **errors | {"log_sd": max(errors["log_sd"], there.log_sd if there else 0.0)},
         sample_count=left_out.size + (there.passes if there else 0),

@@ -43,6 +43,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         return [_fit_kernels_alone(run, machine, not any(p.kind is PointKind.KERNEL for p in missing))]
     partial = {(p.backend, p.clock) for p in missing if p.kind is PointKind.COLLECTIVE}
     calibrations: list[Calibration] = []
+    timed_points = run.usable(PointKind.COLLECTIVE)
+    unchecked = {(p.backend, p.clock) for p, visits, _ in timed_points if not all(v.checked for v in visits)}
     for backend, clock in pairs:
         identity = Identity(
             machine=machine.name,
@@ -50,7 +52,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             library_version=run.library_version(backend),
             clock=clock,
             complete=(str(backend), clock) not in partial,
-            checked=_is_checked(run, backend, clock),
+            checked=(str(backend), clock) not in unchecked,
             note=f"measured by run {run.run_id}, started {run.header.started_at}",
             environment=dict(run.header.environment),
         )
@@ -89,15 +91,6 @@ def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibratio
 def calibration_file_name(calibration: Calibration) -> str:
     """Name of the calibration's file in the folder of its run: ``gloo-2.13.0-eager.json``."""
     return calibration.calibration_id.rsplit("/", 1)[-1] + ".json"
-
-
-def _is_checked(run: Run, backend: Backend, clock: Clock) -> bool:
-    """Whether every visit behind the curves checked its results, and none was wrong."""
-    points = run.usable(PointKind.COLLECTIVE)
-    visits_of = [
-        visits for point, visits, _ in points if (point.backend, point.clock) == (str(backend), clock)
-    ]
-    return all(visit.checked > 0 for visits in visits_of for visit in visits)
 
 
 def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from perfmodel.collectives.gates import Gate
+from perfmodel.collectives.estimate import Gate
 from perfmodel.model.unknowns import Group
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band

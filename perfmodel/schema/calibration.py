@@ -193,7 +193,6 @@ class KernelConstants(Strict):
     in_pass    by step: how a whole pass slows the kernel; already included in ``values``
     fits       by step of a projection, for timed steps only
     at_bound   keys whose value ended at a bound: the samples do not determine it
-    of_other   steps that the implementation lacks, with the implementation that is used instead
     untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
     """
 
@@ -203,7 +202,6 @@ class KernelConstants(Strict):
     untold: list[KernelKey] = []
     in_pass: Mapping[KernelStep, InPass] = {}
     implementation: str
-    of_other: Mapping[KernelStep, str] = {}
     clock: Clock
 
     @property

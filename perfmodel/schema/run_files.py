@@ -347,6 +347,12 @@ def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> Ba
     )
 
 
+def run_of(calibration: str | Path) -> Path | None:
+    """The folder of the run that a calibration's file belongs to; None if it belongs to no run."""
+    path = Path(calibration)
+    return path.parent if path.suffix == _SUFFIX and (path.parent / SAMPLES_NAME).is_file() else None
+
+
 def machine_file_beside(calibration: str) -> Path | None:
     """The machine file in the folder of a calibration's file; None if there is none."""
     path = Path(calibration)

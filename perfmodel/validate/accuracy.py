@@ -5,21 +5,19 @@ Each function returns a data frame of points with predictions; nothing here prin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.curves import CurveFit, fit_curve, local_spread
+from perfmodel.collectives.time_tables import find_curve_errors
+from perfmodel.fit.curves import fit_curve, local_spread
 from perfmodel.fit.laws import learn_networks
 from perfmodel.fit.shipped import Entry, Selection, find_cluster_cells, fit_entry, load_plan
-from perfmodel.schema.calibration import Calibration, Curve, shipped_calibration
-from perfmodel.schema.evidence import Backend
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.calibration import Calibration, shipped_calibration
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
 from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate import measured
@@ -27,8 +25,6 @@ from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = npt.NDArray[np.float64]
 
 IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
 IN_NODE_GPUS = (2, 4, 8)
@@ -38,7 +34,7 @@ _FEWEST_SIZES = 4
 
 
 def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
-    """Every size of every one-node cell, predicted by the model with that size left out of its curve.
+    """Every size of every one-node cell, predicted by a curve that is fitted without that size.
 
     A cell is a collective on a number of GPUs; its curve is its time against size. The preferred NCCL
     calibration of each machine is used.
@@ -49,79 +45,47 @@ def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame
 
     parts = []
     for name in IN_NODE_MACHINES:
-        machine, entry = load_machine(name), measured.list_preferred_entries()[name]
-        calibration = shipped_calibration(entry.calibration_id)
+        entry = measured.list_preferred_entries()[name]
         points = measured.list_measured_points(entry, measured.load_shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
             if len(cell) >= _FEWEST_SIZES:
-                parts.append(_predict_left_out(cell, machine, calibration).assign(machine=name))
+                parts.append(_predict_left_out(cell).assign(machine=name))
     return measured.judge_points(pd.concat(parts))
 
 
-def _predict_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
-    """The points of a measured curve, each size predicted from the other sizes."""
+def _predict_left_out(cell: pd.DataFrame) -> pd.DataFrame:
+    """The points of a measured curve, each size predicted by a curve of the other sizes.
+
+    A point does not affect its own interval: the errors in it are those of the other sizes.
+    """
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
-    collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
-    node = int(cell["gpus_per_node"].iloc[0])
-    curve = calibration.curve(collective, gpus, int(cell["domain_gpus"].iloc[0]))
-    if curve is None:
-        raise NoCalibrationError(
-            f"{calibration.calibration_id} has no curve for {collective} on {gpus} GPUs, but samples of it.",
-            "rebuild the shipped calibrations.",
-        )
     remaining = [np.arange(sizes.size) != i for i in range(sizes.size)]
-    fits = [fit_curve(sizes[kept_rows], times[kept_rows]) for kept_rows in remaining]
-    errors = np.array([float(f.time(s)) / t - 1 for f, s, t in zip(fits, sizes, times, strict=True)])
+    fits = [fit_curve(sizes[others], times[others]) for others in remaining]
+    errors = np.array([float(fit.time(size)) for fit, size in zip(fits, sizes, strict=True)]) / times - 1
     columns = np.empty((3, sizes.size))
-    for i, kept_rows in enumerate(remaining):
-        alone = _replace_fit(curve, fits[i], errors[kept_rows])
-        refitted = calibration.model_copy(update={"curves": [alone], "this_cluster": True})
-        model = CollectiveModel(machine, refitted)
-        estimate = model.estimate(collective, sizes[i], gpus, node)
-        columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
+    for i, (fit, others) in enumerate(zip(fits, remaining, strict=True)):
+        wide = find_curve_errors(fit.anchor_bytes, local_spread(errors[others]), fit.anchor_log_sd, sizes)
+        logs = np.log(fit.time(sizes)) + np.multiply.outer([0, -1, 1], wide)
+        columns[:, i] = np.exp(np.maximum.accumulate(logs, axis=1))[:, i]  # no size is faster than a smaller
     return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
 
 
-def _replace_fit(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
-    """The curve with the parameters, anchors and spread of a fit to fewer points.
-
-    errors   leave-one-out errors of the remaining points, so that a point does not affect its own interval
-    """
-
-    def near(value: float) -> dict[str, float]:
-        return {"value": value, "low": value, "high": value}
-
-    fewer = {
-        "alpha_s": near(fit.alpha_s),
-        "beta_bytes_per_s": near(fit.beta_bytes_per_s),
-        "p": near(fit.p),
-        "anchor_bytes": fit.anchor_bytes.tolist(),
-        "anchor_times_s": np.maximum.accumulate(fit.anchor_times_s).tolist(),
-        "anchor_log_sd": fit.anchor_log_sd,
-        "left_out_log_sd": local_spread(errors).tolist(),
-    }
-    return Curve.model_validate(curve.model_dump() | fewer)
-
-
-def predict_two_nodes(
-    with_clusters: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
-) -> pd.DataFrame:
+def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
     """Two-node measurements of the preferred calibrations, predicted by a fit to one-node measurements only.
 
     Measurements on more nodes are neither used nor predicted.
     with_clusters  whether clusters of other machines inform the network constants; if not, these are NCCL's
                    own and the datasheet's
-    machines       only these machines (empty: all)
     Columns of ``judged``, and machine, clock. On an NVL72 the second tray is in the same domain.
     """
     import pandas as pd
 
     samples, parts = measured.load_shipped_samples(), []
-    for name, entry in measured.list_preferred_entries(backend).items():
+    for name, entry in measured.list_preferred_entries().items():
         points = measured.list_measured_points(entry, samples)
         held_out = points[points["nodes"] == _TWO]
-        if (machines and name not in machines) or held_out.empty or not (points["nodes"] == 1).any():
+        if held_out.empty or not (points["nodes"] == 1).any():
             continue
         model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
         parts.append(measured.predict_points(held_out, model).assign(machine=name, clock=str(entry.clock)))
@@ -143,10 +107,10 @@ OTHER_CLUSTERS = {
     "azure_aks_ib": "a100-sxm-ib",  # 8 A100 a node, HDR
     "aws_readme_p5_2.18": "h100-sxm-efa",  # p5, NCCL 2.18
 }
-"""Machine of each healthy cluster whose samples inform no fit, by source. ``bands`` checks the first two."""
+"""Machine of each healthy cluster whose samples inform no fit, by source."""
 
 
-def predict_other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFrame:
+def predict_other_clusters() -> pd.DataFrame:
     """Samples of several nodes that inform no fit, predicted by the shipped calibration of their machine.
 
     Columns of ``judged`` and machine, source_id.
@@ -154,8 +118,7 @@ def predict_other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd
     import pandas as pd
 
     parts = []
-    for source in sources:
-        name = OTHER_CLUSTERS[source]
+    for source, name in OTHER_CLUSTERS.items():
         entry = measured.list_preferred_entries()[name]
         selected = entry.model_copy(update={"cells": [Selection(sources=[source])]})
         points = measured.list_measured_points(selected, measured.load_shipped_samples())
@@ -178,7 +141,7 @@ def learn_priors_without(sources: frozenset[str]) -> Priors:
 
 _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "in_node": predict_left_out_sizes,
-    "other_cluster": lambda: predict_other_clusters(list(OTHER_CLUSTERS)[:2]),
+    "other_clusters": predict_other_clusters,
     "two_nodes": predict_two_nodes,
 }
 """Points that no fit used, by their name in a row."""

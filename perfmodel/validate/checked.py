@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from perfmodel.collectives.derivation import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Timing
 from perfmodel.collectives.link_laws import GRID_BYTES, compute_law_time
 from perfmodel.collectives.time_tables import compute_least_times
+from perfmodel.collectives.timings import Timing
 from perfmodel.fit.build import select_usable
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import PER_PEER, Evidence

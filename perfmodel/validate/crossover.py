@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.choose import list_matching
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.library import Timing
-from perfmodel.errors import NoCalibrationError
 from perfmodel.model.bands import compute_ratio_band
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
@@ -56,19 +56,15 @@ class Comparison:
         return float(np.interp(SMALL_BYTES, self.payload_bytes, self.nccl_s / self.nvshmem_s))
 
     @property
-    def crossover_bytes(self) -> float | None:
-        """Size from which NCCL stays faster [bytes]. Limits: it is faster at all sizes, or never -> None"""
-        nccl_wins = self.nccl_s < self.nvshmem_s
-        if nccl_wins.all() or not nccl_wins[-1]:
-            return None
-        return float(self.payload_bytes[np.flatnonzero(~nccl_wins)[-1] + 1])
+    def crossover_bytes(self) -> float:
+        """Size from which NCCL stays faster [bytes]. Limits: it is faster at all sizes -> 0;  never -> inf"""
+        ahead = np.flatnonzero(self.nvshmem_s <= self.nccl_s)
+        return float([0.0, *self.payload_bytes[1:], inf][ahead[-1] + 1 if ahead.size else 0])
 
     @property
     def winner(self) -> str:
         """The faster library: "nccl", "nvshmem", or "nvshmem, then nccl"."""
-        if self.crossover_bytes is not None:
-            return "nvshmem, then nccl"
-        return "nccl" if (self.nccl_s < self.nvshmem_s)[-1] else "nvshmem"
+        return {0.0: "nccl", inf: "nvshmem"}.get(self.crossover_bytes, "nvshmem, then nccl")
 
     def rise(self, start_bytes: float, end_bytes: float) -> tuple[float, float]:
         """(NVSHMEM's, NCCL's) time at ``end_bytes`` over the time at ``start_bytes``."""
@@ -84,27 +80,18 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
 
     nvshmem_clock, nccl_clock  how the times of each were taken
     """
-    models = [_load_model(Backend.NVSHMEM, nvshmem_clock), _load_model(Backend.NCCL, nccl_clock)]
-    curves = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
-    cells = [(m, curve) for m, curve in curves if curve is not None]
-    if len(cells) < len(models):
+    curves, models = list[Curve](), list[CollectiveModel]()
+    for backend, clock in ((Backend.NVSHMEM, nvshmem_clock), (Backend.NCCL, nccl_clock)):
+        for calibration in list_matching(MACHINE, backend, clock)[:1]:
+            models.append(CollectiveModel(load_machine(MACHINE), calibration))
+            curves += filter(None, [calibration.curve(collective, GPUS, GPUS)])
+    if len(curves) < len(PAIRS[0]):
         return None
-    sizes = list_common_sizes([curve for _, curve in cells])
-    nvshmem, nccl = (_span(m.estimate(collective, sizes, GPUS)) for m, _ in cells)
+    sizes = list_common_sizes(curves)
+    timings = [model.estimate(collective, sizes, GPUS) for model in models]
+    nvshmem, nccl = ((timing.low_s, timing.time_s, timing.high_s) for timing in timings)
     low, _, high = compute_ratio_band(nccl, nvshmem)
     return Comparison(sizes, nvshmem[1], nccl[1], low, high)
-
-
-def _span(found: Timing) -> tuple[Floats, Floats, Floats]:
-    return found.low_s, found.time_s, found.high_s
-
-
-@lru_cache(maxsize=8)
-def _load_model(backend: Backend, clock: Clock) -> CollectiveModel | None:
-    try:
-        return CollectiveModel.load(load_machine(MACHINE), str(backend), str(clock))
-    except NoCalibrationError:
-        return None
 
 
 def list_common_sizes(curves: list[Curve]) -> Floats:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from pydantic import Field
+
 from perfmodel import resources
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.engine.cost import Evaluator
@@ -15,13 +17,40 @@ from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, compute_step_time
 from perfmodel.plan.files import read_plan
+from perfmodel.schema.fields import Strict, read_as
 from perfmodel.schema.priors import load_dense, load_rates
 from perfmodel.schema.workload import zipf
 from perfmodel.units import format_count, format_fraction, format_number, format_ratio
-from perfmodel.validate.verdicts import Finding, load_embark
+from perfmodel.validate.verdicts import Finding
 
 _MILLION = 1e6
 _NODE_GPUS = 8
+
+
+class EmbarkRun(Strict):
+    """How EMBark trained, and what its paper leaves open (``why``).
+
+    models  sets of tables of its figures;  figure_model  of the figure of shares
+    gpus    of its largest runs;  alpha  exponent of the ids' power law;  dense  names the dense layers
+    """
+
+    models: tuple[str, ...]
+    figure_model: str
+    machine: str
+    gpus: int
+    alpha: float = Field(ge=0)
+    dense: str
+    optimizer: str
+    payload: str
+    id_dtype: str
+    reserve: float = Field(ge=0, lt=1)
+    why: str
+
+
+@lru_cache(maxsize=1)
+def load_embark() -> EmbarkRun:
+    """How EMBark trained, from the shipped file."""
+    return read_as(EmbarkRun, resources.data_path("paper", "embark.toml"), "EMBark's run")
 
 
 def build_evaluator(model: str, gpus: int, batch: int) -> Evaluator:

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.fit.build import select_usable
 from perfmodel.fit.shipped import Entry, load_plan
-from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.samples import load_samples
 
@@ -32,9 +31,9 @@ def load_shipped_samples() -> pd.DataFrame:
     return load_samples(None)
 
 
-def list_preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
-    """The entry of each machine's default calibration, by machine. backend  library of the collectives"""
-    return {e.machine: e for e in load_plan().calibration if e.preferred and e.backend is backend}
+def list_preferred_entries() -> dict[str, Entry]:
+    """The entry of each machine's default calibration of NCCL, by machine."""
+    return {entry.machine: entry for entry in load_plan().calibration if entry.is_first}
 
 
 def select_measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:

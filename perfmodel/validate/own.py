@@ -12,7 +12,7 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
 from perfmodel.schema.files import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.run_files import Run, calibrate_line, calibrations_of, no_machine_file, read_run
+from perfmodel.schema.run_files import calibrate_line, calibrations_of, no_machine_file, read_run
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
 from perfmodel.validate.accuracy import summarize
@@ -28,7 +28,8 @@ def compare_run(folder: Path) -> pd.DataFrame:
     Columns: as of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
     projected_high_s (95 % band), error (projected over measured, minus 1), inside, and ``<step>_projected_s``
     of every step that was projected.
-    Limits: no pass, or no calibration of its library -> NoCalibrationError
+    Limits: no pass, or no calibration of its library -> NoCalibrationError;  no machine file in the folder,
+    nor a shipped machine of the run's name -> BadInputError
     """
     import pandas as pd
 
@@ -39,23 +40,15 @@ def compare_run(folder: Path) -> pd.DataFrame:
             f"run {run.run_id} holds no whole pass.",
             f"measure some, and what they consist of:\n  {calibrate_line(folder)}",
         )
-    machine = load_machine_of_run(run, folder)
+    path, name = folder / MACHINE_NAME, run.header.machine
+    if not path.is_file() and name not in list_machines():
+        raise no_machine_file(f"run {run.run_id}", name, folder)
+    machine = load_machine(path if path.is_file() else name)
     parts = [
         _project(rows, folder, machine)
         for _, rows in passes.reset_index(drop=True).groupby(["backend", "implementation"])
     ]
     return pd.concat(parts).sort_index().sort_values("backend", kind="stable", ignore_index=True)
-
-
-def load_machine_of_run(run: Run, folder: Path) -> Machine:
-    """The machine file in the folder of the run, else the shipped machine that the run names.
-
-    Limits: neither -> BadInputError
-    """
-    path, name = folder / MACHINE_NAME, run.header.machine
-    if not path.is_file() and name not in list_machines():
-        raise no_machine_file(f"run {run.run_id}", name, folder)
-    return load_machine(path if path.is_file() else name)
 
 
 def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -27,7 +26,6 @@ from perfmodel.schema.machine import load_chip
 from perfmodel.schema.workload import parse_distribution
 from perfmodel.units import format_bytes, format_count, format_ratio
 from perfmodel.validate import crossover, embark
-from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding
 
 _UNMEASURED = Finding(None, "not measured")
@@ -55,14 +53,8 @@ def find_crossing(collective: str, clocks: tuple[str, str]) -> Finding:
     comparison = crossover.compare(collective, *map(Clock, clocks))
     if comparison is None:
         return _UNMEASURED
-    return Finding.within(
-        _read_crossing(comparison), [_read_crossing(end) for end in comparison.ends], format_bytes
-    )
-
-
-def _read_crossing(found: Comparison) -> float:
-    size = found.crossover_bytes
-    return size if size is not None else (0.0 if found.winner == "nccl" else inf)
+    ends = [end.crossover_bytes for end in comparison.ends]
+    return Finding.within(comparison.crossover_bytes, ends, format_bytes)
 
 
 def compare_rise(
@@ -93,15 +85,11 @@ def count_crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Findin
     _, stream, *_ = _compare_bags(grid, Clock.STREAM, Clock.STREAM, asked)
     beyond = sizes[ratios[0] <= 1]
     flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
-    counts = [_count_changes(ratio > 1) for ratio in ratios]
+    wins = [ratio > 1 for ratio in ratios]
+    counts = [float(np.diff(win).sum()) if win[0] else 0.0 for win in wins]
     judged = Finding.within(counts[0], counts, format_count)
     words = f"{judged.words}: {flips}; on a stream NVSHMEM wins {int((stream > 1).sum())} of {len(stream)}"
     return replace(judged, words=words)
-
-
-def _count_changes(wins: NDArray[np.bool_]) -> int:
-    """Changes of the winner as the exchange grows. Limits: NVSHMEM does not win the smallest -> 0"""
-    return sum(a != b for a, b in pairwise(wins.tolist())) if wins[0] else 0
 
 
 def _compare_bags(
@@ -155,7 +143,6 @@ def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf)
 
     source  id of the samples' source;  slow, fast  the two conditions, as the samples' ``note`` has them:
             "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
-    Limits: no such samples -> unmeasured
     """
     from perfmodel.validate.measured import load_shipped_samples
 

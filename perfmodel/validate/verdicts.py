@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from math import inf
+from math import inf, nan
 from typing import Any
 
 from pydantic import Field
 
 from perfmodel import resources
-from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Strict, read_as
-
-_FOLDER = "paper"
 
 
 class Outcome(StrEnum):
@@ -58,11 +55,9 @@ class Finding:
     high: float | None = None
 
     @property
-    def ends(self) -> tuple[float, float] | None:
-        """The range as (low, high). Limits: no number -> None;  no band -> the number twice"""
-        if self.value is None:
-            return None
-        centre = self.value
+    def ends(self) -> tuple[float, float]:
+        """The range as (low, high). Limits: no band -> the number twice;  no number -> (nan, nan)"""
+        centre = nan if self.value is None else self.value
         return centre if self.low is None else self.low, centre if self.high is None else self.high
 
     @classmethod
@@ -99,80 +94,45 @@ class Claim(Strict):
     band_why: str = ""
     why: str
 
+    @property
+    def band(self) -> str:
+        """Words such as ``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> empty text"""
+        if self.low is None or self.high is None:
+            return ""
+        if self.high == inf:
+            return f"at least {self.low:g}"
+        return f"at most {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
+
+    def judge(self, finding: Finding) -> Outcome:
+        """Holds if the whole range of the value is in [low, high]; cannot say if it has what is published.
+
+        Limits: no number -> cannot say;  no [low, high] -> compared;  all else -> fails
+        """
+        if self.low is None or self.high is None:
+            return Outcome.COMPARED
+        if finding.value is None:
+            return Outcome.CANNOT_SAY
+        lowest, highest = finding.ends
+        if self.low <= lowest and highest <= self.high:
+            return Outcome.HOLDS
+        ends = (self.low, self.high) if self.published is None else (self.published,) * 2
+        return Outcome.CANNOT_SAY if lowest <= ends[1] and ends[0] <= highest else Outcome.FAILS
+
     def verdict(self, finding: Finding, *, own: bool = False) -> Verdict:
         """The verdict for an answer; ``own``: outside the band is a regression."""
-        verdict = outcome(finding, self.low, self.high, self.published)
-        band = describe_band(self.low, self.high)
-        failed = own and verdict is Outcome.FAILS
-        return Verdict(
-            self.id, self.claim, self.expected or band, finding.words, band, verdict, self.why, failed
-        )
-
-
-class EmbarkRun(Strict):
-    """How EMBark trained, and what its paper leaves open (``why``).
-
-    models  sets of tables of its figures;  figure_model  of the figure of shares
-    gpus    of its largest runs;  alpha  exponent of the ids' power law;  dense  names the dense layers
-    """
-
-    models: tuple[str, ...]
-    figure_model: str
-    machine: str
-    gpus: int
-    alpha: float = Field(ge=0)
-    dense: str
-    optimizer: str
-    payload: str
-    id_dtype: str
-    reserve: float = Field(ge=0, lt=1)
-    why: str
+        said, band = self.judge(finding), self.band
+        failed, expected = own and said is Outcome.FAILS, self.expected or band
+        return Verdict(self.id, self.claim, expected, finding.words, band, said, self.why, failed)
 
 
 class Claims(Strict):
-    """A file of claims. embark  how EMBark trained, for its claims"""
+    """A file of claims."""
 
     source: Mapping[str, str] = Field(default_factory=dict)
-    embark: EmbarkRun | None = None
     claim: tuple[Claim, ...]
 
 
 @lru_cache(maxsize=3)
 def load_claims(name: str = "claims") -> tuple[Claim, ...]:
-    """The verdicts on the claims of papers, on the shipped ``bands``, or on a user's ``run``."""
-    return read_as(Claims, resources.data_path(_FOLDER, f"{name}.toml"), "claims file").claim
-
-
-@lru_cache(maxsize=1)
-def load_embark() -> EmbarkRun:
-    """How EMBark trained. Limits: the shipped file does not say it -> BadInputError"""
-    run = read_as(Claims, resources.data_path(_FOLDER, "claims.toml"), "claims file").embark
-    if run is None:
-        raise BadInputError("claims.toml has no section embark.", "restore the shipped file.")
-    return run
-
-
-def outcome(found: Finding, low: float | None, high: float | None, published: float | None = None) -> Outcome:
-    """Holds if the whole range of the value is in [low, high]; cannot say if it has what is published.
-
-    published  the published number; None: all of [low, high] is published
-    Limits: no number -> cannot say;  no [low, high] -> compared;  all else -> fails
-    """
-    if low is None or high is None:
-        return Outcome.COMPARED
-    if found.ends is None:
-        return Outcome.CANNOT_SAY
-    lowest, highest = found.ends
-    if low <= lowest and highest <= high:
-        return Outcome.HOLDS
-    published_low, published_high = (low, high) if published is None else (published, published)
-    return Outcome.CANNOT_SAY if lowest <= published_high and published_low <= highest else Outcome.FAILS
-
-
-def describe_band(low: float | None, high: float | None) -> str:
-    """Words such as ``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> empty text"""
-    if low is None or high is None:
-        return ""
-    if high == inf:
-        return f"at least {low:g}"
-    return f"at most {high:g}" if low == 0 else f"{low:g} to {high:g}"
+    """The claims of papers, the program's own ``bands``, or those for a user's ``run``."""
+    return read_as(Claims, resources.data_path("paper", f"{name}.toml"), "claims file").claim

@@ -14,7 +14,7 @@ from oracles.alpha_beta import AlphaBeta, one, setting
 from perfmodel.answer import prepare, project_grid, project_one, project_row_wise, sweep
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.collectives.library import Libraries
+from perfmodel.collectives.estimate import Libraries
 from perfmodel.engine import grid
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError

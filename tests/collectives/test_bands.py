@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfmodel.collectives.bands import find_curve_errors, name_links
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_LOG2, PER_OCTAVE
-from perfmodel.collectives.time_tables import compute_least_times
+from perfmodel.collectives.link_laws import GRID_LOG2
+from perfmodel.collectives.time_tables import compute_least_times, find_curve_errors, name_links
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_priors
@@ -48,7 +47,8 @@ def test_a_measured_group_of_this_cluster_has_the_error_of_its_curve() -> None:
     own = model.calibration.model_copy(update={"this_cluster": True})
     curve = own.curve("all_gather", 8, 8)
     assert curve is not None
-    log_error = float(find_curve_errors(curve)[28 * PER_OCTAVE])
+    errors = curve.left_out_log_sd, curve.anchor_log_sd
+    log_error = float(find_curve_errors(np.array(curve.anchor_bytes), *errors, 2.0**28))
     assert ends(CollectiveModel(H100, own), "all_gather", 8, 2.0**28)[1] == pytest.approx(log_error, rel=1e-3)
     assert log_error < load_priors().bands.find("nvlink", this_cluster=False, law=False).above[3]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import project_one
-from perfmodel.collectives.library import Libraries, Timing
+from perfmodel.collectives.estimate import Libraries
+from perfmodel.collectives.timings import Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine

@@ -14,7 +14,8 @@ import numpy as np
 
 from oracles.points import make_collective, make_kernel, make_pass
 from perfmodel.answer import project_row_wise
-from perfmodel.collectives.library import Libraries, Timing
+from perfmodel.collectives.estimate import Libraries
+from perfmodel.collectives.timings import Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time

@@ -13,8 +13,8 @@ from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import UNIFORM
 from perfmodel.validate import Verdict, questions, validate
-from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_planned
-from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims, load_embark
+from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_embark, load_planned
+from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import accuracy as benchmark
 import left_out
@@ -18,32 +16,6 @@ from perfmodel.validate import accuracy, measured, validate
 
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fitted_once() -> Iterator[None]:
-    """Several tests ask for the same fits: each is made once, fresh, for all of them."""
-    fits, cells = dict[tuple[Any, ...], tuple[Any, ...]](), dict[tuple[Any, ...], pd.DataFrame]()
-    fit, cell_left_out = accuracy.fit_entry, accuracy._predict_left_out
-
-    def fitted(entry: Any, samples: Any, without_nodes: int | None = None, **more: Any) -> Any:
-        more["without_nodes"] = without_nodes
-        key = entry.model_dump_json(), id(samples), *((name, id(one)) for name, one in sorted(more.items()))
-        if key not in fits:  # what the key names by its place stays there
-            fits[key] = fit(entry, samples, **more), samples, more
-        return fits[key][0]
-
-    def left_out_once(cell: pd.DataFrame, machine: Any, calibration: Any) -> pd.DataFrame:
-        key = machine.name, calibration.calibration_id, cell.to_json()
-        if key not in cells:
-            cells[key] = cell_left_out(cell, machine, calibration)
-        return cells[key].copy()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accuracy, "fit_entry", fitted)
-        patch.setattr(left_out, "fit_entry", fitted)
-        patch.setattr(accuracy, "_predict_left_out", left_out_once)
-        yield
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:

@@ -13,9 +13,9 @@ from scipy.optimize import isotonic_regression
 
 from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, measured, questions, validate
+from perfmodel.validate import accuracy, measured, validate
 from perfmodel.validate.crossover import Comparison
-from perfmodel.validate.verdicts import Finding, Outcome, describe_band, load_claims, outcome
+from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims
 
 MIB = 2**20
 
@@ -82,13 +82,15 @@ def comparison(nvshmem: list[float], nccl: list[float]) -> Comparison:
     ("nvshmem", "nccl", "size", "winner"),
     [
         ([1.0, 2.0, 4.0, 8.0], [3.0] * 4, 4096, "nvshmem, then nccl"),
-        ([2.0, 2.0], [1.0, 1.0], None, "nccl"),
-        ([1.0, 1.0], [2.0, 2.0], None, "nvshmem"),
+        ([1.0, 3.0, 4.0], [3.0] * 3, 4096, "nvshmem, then nccl"),
+        ([2.0, 2.0], [1.0, 1.0], 0, "nccl"),
+        ([1.0, 2.0], [2.0, 2.0], math.inf, "nvshmem"),
     ],
 )
 def test_crossover_is_the_size_from_which_nccl_stays_ahead(
-    nvshmem: list[float], nccl: list[float], size: float | None, winner: str
+    nvshmem: list[float], nccl: list[float], size: float, winner: str
 ) -> None:
+    """Where both take as long, NCCL is not ahead."""
     compared = comparison(nvshmem, nccl)
     assert compared.crossover_bytes == size and compared.winner == winner
     assert compared.small_ratio == nccl[0] / nvshmem[0]
@@ -96,51 +98,40 @@ def test_crossover_is_the_size_from_which_nccl_stays_ahead(
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "low", "high", "said"),
+    ("least", "most", "ends", "said"),
     [
-        (1, 1, 1, 2, "holds"),
-        (2, 2, 1, 2, "holds"),
-        (3, 3, 1, 2, "fails"),
-        (1, 2, 1, 2, "holds"),
-        (1.2, 1.8, 1, 2, "holds"),
-        (2.1, 9, 1, 2, "fails"),
-        (0, 0.9, 1, 2, "fails"),
-        (1.5, 2.1, 1, 2, "cannot say"),
-        (0.5, 9, 1, 2, "cannot say"),
-        (2, 9, 1, 2, "cannot say"),
-        (25, 90, 20, math.inf, "holds"),
-        (15, 90, 20, math.inf, "cannot say"),
-        (1, 1, None, None, "compared"),
+        (1, 1, {"low": 1, "high": 2}, "holds"),
+        (2, 2, {"low": 1, "high": 2}, "holds"),
+        (3, 3, {"low": 1, "high": 2}, "fails"),
+        (1, 2, {"low": 1, "high": 2}, "holds"),
+        (2.1, 9, {"low": 1, "high": 2}, "fails"),
+        (0, 0.9, {"low": 1, "high": 2}, "fails"),
+        (1.5, 2.1, {"low": 1, "high": 2}, "cannot say"),
+        (0.5, 9, {"low": 1, "high": 2}, "cannot say"),
+        (2, 9, {"low": 1, "high": 2}, "cannot say"),
+        (25, 90, {"low": 20, "high": math.inf}, "holds"),
+        (15, 90, {"low": 20, "high": math.inf}, "cannot say"),
+        (1, 1, {}, "compared"),
+        (12.7, 30.2, {"low": 8.8, "high": 13.75, "published": 11}, "fails"),
+        (10.0, 30.2, {"low": 8.8, "high": 13.75, "published": 11}, "cannot say"),
+        (11.5, 12.0, {"low": 8.8, "high": 13.75, "published": 11}, "holds"),
+        (20.0, 30.0, {"low": 8.8, "high": 13.75, "published": 11}, "fails"),
     ],
 )
-def test_outcome(least: float, most: float, low: float | None, high: float | None, said: str) -> None:
-    """All inside, all outside, or both: whatever the number between the ends is."""
-    for value in (least, most):
-        assert outcome(Finding(value, "", least, most), low, high) == said
-
-
-@pytest.mark.parametrize(
-    ("least", "most", "published", "low", "high", "said"),
-    [
-        (12.7, 30.2, 11, 8.8, 13.75, "fails"),
-        (10.0, 30.2, 11, 8.8, 13.75, "cannot say"),
-        (11.5, 12.0, 11, 8.8, 13.75, "holds"),
-        (20.0, 30.0, 11, 8.8, 13.75, "fails"),
-    ],
-)
-def test_a_published_number_outside_the_band_fails(
-    least: float, most: float, published: float, low: float, high: float, said: str
+def test_a_claim_is_judged_by_the_whole_range(
+    least: float, most: float, ends: dict[str, float], said: str
 ) -> None:
-    """However near its range is: "cannot say" is only of a number that our band holds."""
-    assert outcome(Finding(least, "", least, most), low, high, published) == said
-    assert outcome(Finding(None, "not measured"), low, high) is Outcome.CANNOT_SAY
+    """All inside, all outside, or both, whatever the number between the ends is; "cannot say" is only of a
+    published number, or range, that ours holds."""
+    claim = Claim.model_validate({"id": "x", "claim": "", "ask": {}, "why": "", **ends})
+    assert {claim.judge(Finding(value, "", least, most)) for value in (least, most)} == {Outcome(said)}
+    assert claim.judge(Finding(None, "not measured")) == ("cannot say" if ends else "compared")
 
 
 def test_a_number_without_a_band_is_its_own_ends() -> None:
-    assert Finding(2.0, "").ends == (2.0, 2.0) and Finding(None, "").ends is None
+    assert Finding(2.0, "").ends == (2.0, 2.0)
     assert Finding.within(2.0, [1.0, 3.0], str) == Finding(2.0, "2.0 (1.0 to 3.0)", 1.0, 3.0)
     assert Finding.within(2.0, [], str) == Finding(2.0, "2.0", 2.0, 2.0)
-    assert describe_band(20, math.inf) == "at least 20" and describe_band(0, 4) == "at most 4"
 
 
 def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
@@ -149,7 +140,6 @@ def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
     fast, slow = replace(found, low=found.nccl_s / 2.1, high=found.nccl_s * 4).ends
     assert (fast.small_ratio, slow.small_ratio) == (pytest.approx(2 / 2.1), 8)
     assert (fast.winner, slow.winner) == ("nccl", "nvshmem")
-    assert questions._read_crossing(fast) == 0 and questions._read_crossing(slow) == math.inf
 
 
 def test_a_broken_band_is_a_regression() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,8 @@ def find_switch(curves: Sequence[MeasuredCurve]) -> tuple[float | None, str]:
     sizes = list_common_sizes([line.curve for line in curves])
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
     pair = sorted(times, key=lambda line: float(times[line][0]))
-    return Comparison(sizes, *(times[line] for line in pair)).crossover_bytes, pair[1].label.partition(" ")[0]
+    size = Comparison(sizes, *(times[line] for line in pair)).crossover_bytes
+    return size if 0 < size < inf else None, pair[1].label.partition(" ")[0]
 
 
 def describe_curve(line: MeasuredCurve) -> str:

@@ -35,11 +35,10 @@ from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.resources import DEFAULT_MACHINE, data_path
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_files import read_run, run_of
 from perfmodel.schema.runs import PointKind
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
 from perfmodel.validate.crossover import COLLECTIVES, GPUS, MACHINE
-from perfmodel.validate.points import run_of
 from perfmodel.validate.questions import find_answer
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_claims
 

@@ -12,7 +12,7 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.chart import name_library
 from perfmodel.schema.calibration import list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend
-from perfmodel.schema.run_files import calibrate_line
+from perfmodel.schema.run_files import calibrate_line, run_of
 
 
 def list_alerts(answer: Answer | None, calibration: str | Path | None = None) -> tuple[str, ...]:
@@ -24,8 +24,6 @@ def list_alerts(answer: Answer | None, calibration: str | Path | None = None) ->
     """
     texts = [_describe_transfer(answer)] if answer is not None else []
     if calibration is not None and str(calibration) not in list_calibrations():
-        from perfmodel.validate.points import run_of  # it imports what fits, which takes a second
-
         fitted, folder = load_calibration(calibration), run_of(calibration)
         again = f" To measure on:\n  {calibrate_line(folder)}" if folder else ""
         if not fitted.complete:
