@@ -24,10 +24,10 @@ _DEFAULT_L2_BYTES = 2**20
 _L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
 
-def read_l2_bytes(path: str = _L2_FILE) -> int:
+def read_l2_bytes() -> int:
     """Bytes of one core's L2 cache; 1 MiB if the system does not state it."""
     try:
-        with open(path, encoding="ascii") as file:
+        with open(_L2_FILE, encoding="ascii") as file:
             return int(file.read().strip().removesuffix("K")) * 1024
     except (OSError, ValueError):
         return _DEFAULT_L2_BYTES

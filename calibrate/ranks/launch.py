@@ -153,19 +153,19 @@ def serve_store(listening: socket.socket, job: str) -> Any:
     return dist.PrefixStore(job, store)
 
 
-def join_store(host: str, port: int, job: str, timeout_s: float = JOIN_S) -> Any:
+def join_store(host: str, port: int, job: str) -> Any:
     """A connection of a rank to the store of rank 0, which may start later than the rank.
 
-    Raises LeaderMissingError if no store answers there within ``timeout_s``.
+    Raises LeaderMissingError if no store answers there within JOIN_S.
     """
     dist = import_store()
     try:
         store = dist.TCPStore(
-            host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s)
+            host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=JOIN_S)
         )
     except dist.DistError as error:
         raise LeaderMissingError(
-            f"rank 0 did not start: no store on {host}:{port} within {timeout_s:.0f} s."
+            f"rank 0 did not start: no store on {host}:{port} within {JOIN_S:.0f} s."
         ) from error
     return dist.PrefixStore(job, store)
 

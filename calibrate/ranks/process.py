@@ -70,7 +70,7 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     return min(min(free) / max(local_ranks, 1), allowed) * _MEMORY_SHARE
 
 
-def count_held_bytes(root: Path = ROOT) -> float:
+def count_held_bytes() -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
-    fields = read_fact(root / "proc/self/statm").split()
+    fields = read_fact(ROOT / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0

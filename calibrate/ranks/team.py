@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from calibrate.machine.identity import count_node_cores, count_usable_cores
 from calibrate.machine.node import find_gpus
@@ -135,12 +135,6 @@ class RankTeam:
     def close(self) -> None:
         """End the ranks; may be called again."""
         self.leader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _describe_world(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
         """Tell every rank its place; returns the description of all ranks."""

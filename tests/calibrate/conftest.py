@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def team(require_gloo: None, kernel_home: Path) -> Iterator[RankTeam]:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         ranks = open_team(TeamRequest(4, "cpu", ("gloo",), oversubscribe=True), {})
         assert ranks is not None
-        with ranks:
+        with closing(ranks):
             processes = [hello["pid"] for hello in ranks.hellos]
             yield ranks
     assert gone(processes)

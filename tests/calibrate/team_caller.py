@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import closing
 
 from oracles.points import make_collective
 
@@ -21,7 +22,7 @@ def main() -> None:
     team = open_team(TeamRequest(ranks=ranks, device="cpu", backends=(backend,)), os.environ)
     if team is None:
         return
-    with team:
+    with closing(team):
         print(json.dumps({"pids": [hello["pid"] for hello in team.hellos]}), flush=True)
         point = make_collective("all_to_all", ranks, backend=backend, payload_bytes=65536)
         for calls in map(int, sys.argv[3:]):

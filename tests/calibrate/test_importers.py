@@ -67,6 +67,7 @@ def test_old_layout_whose_error_is_a_rounding_error_and_no_count(read: Read, lab
     frame = result.samples
     assert list(frame.collective) == ["all_reduce"] * 2 and list(frame.flag) == ["ok"] * 2
     assert result.stack.library_version == "2.8.4" and list(frame.gpus) == [4, 4]
+    assert result.cut == ["x.log"]  # no line says that the run ended
 
 
 def test_a_blank_reduction_is_none_and_rows_need_a_head(read: Read) -> None:

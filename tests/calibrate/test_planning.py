@@ -11,13 +11,13 @@ from oracles.points import make_collective
 
 from calibrate.operations import Availability
 from calibrate.planning.durations import estimate_points_s
-from calibrate.planning.kernel_cells import GRIDS, count_lookups, list_kernel_points
+from calibrate.planning.kernel_cells import GRIDS, count_bytes, count_lookups, list_kernel_points
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.planning.pass_cells import list_model_passes, list_paper_points, list_paper_works
 from calibrate.planning.world import World, describe_turns, group_ranks, list_shapes
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
-from perfmodel.schema.runs import KERNELS, Point, PointKind
+from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
 LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=COLLECTIVES)
 TORCH = Availability(True, version="3", clocks=(Clock.EAGER,))
@@ -212,6 +212,15 @@ def count_table_bytes(point: Point) -> int:
     return point.work.tables * point.work.rows * point.work.dim * 4
 
 
+def test_bytes_of_a_kernel_are_counted_as_the_model_counts_them() -> None:
+    """3 samples of 4 tables with 2.5 rows a bag: 30 rows of 8 columns, 12 bags in fp32, ids and offsets."""
+    work = LookupWork(batch=3, tables=4, pooling=2.5, dim=8, rows=100)
+    assert count_lookups(work) == 30
+    assert count_bytes("gather_pool", work, "fp32") == 30 * (8 * 4 + 8) + 12 * (4 * 8 + 8)
+    assert count_bytes("gather_pool", work, "fp16") == 30 * (8 * 2 + 8) + 12 * (4 * 8 + 8)
+    assert count_bytes("copy", work, "fp32") == 2 * 8
+
+
 @pytest.mark.parametrize(("device", "preset"), GRIDS)
 def test_grids_cover_what_the_model_has_constants_for(device: str, preset: str) -> None:
     points = list_kernel_points(everything(device=device), preset)
@@ -233,6 +242,8 @@ def test_half_of_the_model_passes_is_held_out_over_every_library(device: str, ba
     assert sum(p.held_out for p in points) * 2 == len(points)
     assert len({p.key for p in points}) == len(points)
     assert {p.dtype for p in points if p.held_out} == {p.dtype for p in points} == {"fp32", "fp16"}
+    most_bytes = 2 * (2**26 if device == "cpu" else 1e9)  # of both ranks
+    assert all(count_table_bytes(p) <= most_bytes for p in points if p.dtype == "fp32")
     most = 2**17 if device == "cpu" else 2**23
     assert all(p.work is not None and count_lookups(p.work) <= most for p in points)
 

@@ -146,6 +146,8 @@ def test_ranks_share_a_gpu_from_nccl_2_30_on(
     version: tuple[int, ...], shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert [collectives.count_gpus_of_node(address) for address in ({"gpus": "2"}, {})] == [2, 4]
     if shares:
         torch_world.share_gpu(version, 2, 1)
     else:

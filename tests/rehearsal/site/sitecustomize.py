@@ -10,14 +10,12 @@ from importlib.machinery import PathFinder
 LACKING = ("fbgemm_gpu", "torchrec")
 
 
-class _Finder:
+class _Finder(PathFinder):
     """Finds what lies in Python's folders, but for ``LACKING``; changes torch when it is loaded."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name in LACKING:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        spec = None if name in LACKING else super().find_spec(name, path, target)
         if name == "torch" and spec is not None:
             load = spec.loader.exec_module
 
@@ -29,14 +27,6 @@ class _Finder:
 
             spec.loader.exec_module = load_and_change
         return spec
-
-    @staticmethod
-    def find_distributions(*args, **kwargs):
-        return PathFinder.find_distributions(*args, **kwargs)
-
-    @staticmethod
-    def invalidate_caches():
-        PathFinder.invalidate_caches()
 
 
 sys.meta_path[:] = [_Finder if finder is PathFinder else finder for finder in sys.meta_path]

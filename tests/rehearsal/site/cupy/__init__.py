@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +23,6 @@ MOST_SHARED_BYTES = 227 * 1024
 MOST_THREADS = 1024
 FREE_SHARED_BYTES = 48 * 1024
 """What a block may take without leave."""
-
-_libraries: dict[Any, Any] = {}
 
 
 class RawKernel:
@@ -59,9 +60,8 @@ class RawKernel:
         import stand_in_torch
 
         def run() -> None:
-            if self._kernel is None:
-                return
-            _library(self._kernel).launch(self._kernel, grid, block, values, shared_mem)
+            if self._kernel is not None:
+                _build(self._kernel).launch(self._kernel, grid, block, values, shared_mem)
 
         run()
         if stand_in_torch.capturing:
@@ -106,12 +106,11 @@ def _compile(code: str, name: str) -> None:
         raise RuntimeError(f"CompileException: {log.decode()}")
 
 
-def _library(kernel: Any) -> Any:
+@cache
+def _build(kernel: Any) -> Any:
     from calibrate.cuda.cpu_build import build
 
-    if kernel not in _libraries:
-        _libraries[kernel] = build([kernel])
-    return _libraries[kernel]
+    return build([kernel])
 
 
 def _c_value(value: Any) -> Any:
@@ -126,26 +125,19 @@ class _Current:
 
     current: Any = None
 
-    def __call__(self, *which: Any) -> _Entered:
-        return _Entered(self, which)
-
-
-class _Entered:
-    def __init__(self, kind: _Current, which: Any) -> None:
-        self._kind, self._which, self._before = kind, which, None
-
-    def __enter__(self) -> _Entered:
-        self._before, self._kind.current = self._kind.current, self._which
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._kind.current = self._before
+    @contextmanager
+    def __call__(self, *which: Any) -> Iterator[None]:
+        before, self.current = self.current, which
+        try:
+            yield
+        finally:
+            self.current = before
 
 
 device, stream = _Current(), _Current()
 
 
-def _from_external(other: Any) -> _Entered:
+def _from_external(other: Any) -> Any:
     """A stream of torch."""
     version, pointer = other.__cuda_stream__()
     return stream(version, pointer)
