@@ -119,8 +119,8 @@ def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
     for more, says in (
         ((), "on which GPUs?"),
         (("--gpus", "16,24"), "each of 24 GPUs"),
-        (("--gpus", "16", "--batch", "64"), "--batch and --set global_batch cannot be combined"),
-        (("--grid", "paper-2", "--gpus", "128"), "--grid and --set global_batch cannot be combined"),
+        (("--gpus", "16", "--batch", "64"), "cannot be combined"),
+        (("--grid", "paper-2", "--gpus", "128"), "cannot be combined"),
     ):
         size = () if "--grid" in more else ("--table-size", "1TB")
         refused = cli("sweep", *size, "--set", "global_batch=65536", *more)

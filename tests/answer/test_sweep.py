@@ -163,8 +163,8 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
         ("--by time --price h100-sxm-ib=2.5", "a price needs a unit. write 2.5USD/GPU/h."),
         ("--by time --price h100-sxm-ib=2.5USD/h", "'USD/h' is no price of a GPU. write 2.5USD/GPU/h."),
         ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "one price for each of h100-sxm-ib,"),
-        ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72."),
-        ("--by cost", "--by cost: no price of h100-sxm-ib."),
+        ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72"),
+        ("--by cost", "--by cost: no price of h100-sxm-ib"),
         ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 10000 an hour."),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
@@ -172,7 +172,7 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
         ),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price h100-sxm-ib=3USD/GPU/h",
-            "is of no machine here, its second, or too high.",
+            "is of no machine here, or its second.",
         ),
         ("--by speed", "known: cost, throughput, time."),
         ("--by time --dim 16,32 --batch 8,9", "several batch, dim."),
