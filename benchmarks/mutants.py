@@ -4,7 +4,8 @@
     python benchmarks/mutants.py run mutants.csv --out killed.csv
 
 A mutant is a line of a file with one token replaced. It is killed if one of the test files that import its
-module, or a module that imports it, fails. Where ``killed_by`` names a test, that test alone is run.
+module, or a module that imports it, fails, or a test of its room. Where ``killed_by`` names a
+test, that test alone is run.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ def list_tests(name: str) -> list[str]:
         imports = re.compile(rf"{re.escape(importer)}\b|from {re.escape(parent)} import .*\b{stem}\b")
         near += [str(path.relative_to(ROOT)) for path, text in sources.items() if imports.search(text)]
     browser = ("tests/browser/", "tests/gpu/")
-    return [file for file in dict.fromkeys((*near, *SHOWN)) if not file.startswith(browser)]
+    rooms = (f"tests/{part}" for part in Path(name).parts[:2] if (ROOT / "tests" / part).is_dir())
+    return [file for file in dict.fromkeys((*near, *SHOWN, *rooms)) if not file.startswith(browser)]
 
 
 def find_killer(row: dict[str, str]) -> str:
-    """The first test that fails with the mutant in place; "" if none does; "gone" if its line is."""
+    """The first test that fails with the mutant in place; "" if none does; "gone" if its line is gone."""
     path = ROOT / row["file"]
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     line, column = row["line"], int(row["column"])
@@ -95,7 +97,7 @@ def find_killer(row: dict[str, str]) -> str:
     finally:
         path.write_text(before, encoding="utf-8")
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else ""
+    return failed[1] if failed else "::no test starts" * (done.returncode != 0)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.choosing import Choosing
+from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
 from perfmodel.plan.searching.packing import Packing, list_ranks, pack
@@ -106,6 +107,32 @@ def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
     assert state.time_s < before
     assert state.option[0] != state.options.find(0, Scheme(Exchange.RB))
     assert_books_are_right(state)
+
+
+def test_the_time_that_annealing_lowers_is_the_time_of_the_plan() -> None:
+    state = packed()
+    curves, every = StepCurves.build(state.evaluator), np.ones(state.options.group.size, dtype=bool)
+    for _ in range(2):
+        annealing = Annealing(state, curves, np.random.default_rng(0), every)
+        assert annealing.time_s == pytest.approx(state.time_s, rel=1e-6)
+        improve(state, lambda: False)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_no_change_of_a_single_table_helps_after_a_descent(share: float) -> None:
+    """Brute force: every option of every table, with room for a share of all tables on each rank."""
+    tables = draw_tables(6, rows_log10=(5.5, 6))
+    evaluator = Evaluator.on(MACHINE, tables, 1024, 16, gpus_per_node=4)
+    o = list_options(evaluator, 80e9)
+    descent, ranges = Descent(evaluator, o, share * tables.total_bytes), [o.find_range(t) for t in range(6)]
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        start = np.array([random.integers(span.start, span.stop) for span in ranges])
+        option = descent.run(start, np.ones(o.group.size, dtype=bool), lambda: False)
+        changes = [(t, other) for t, span in enumerate(ranges) for other in range(span.start, span.stop)]
+        best = min(descent.rate(np.where(np.arange(6) == t, other, option)) for t, other in changes)
+        assert best >= 0.99 * descent.rate(option)
+        assert descent.rate(option) < descent.rate(start)
 
 
 @pytest.mark.parametrize("domains", [False, True])
