@@ -235,8 +235,7 @@ def list_timings(sitting: Sitting) -> Groups:
 def list_sanitizer(sitting: Sitting) -> Groups:
     """Each family of kernels on small cases, under each tool."""
     yield from sitting.opening()
-    families = (*FAMILIES, "exchange")
-    yield tuple(Part(f"cases_{family}.txt", (PYTHON, CASES, family), SMOKE_S) for family in families)
+    yield tuple(Part(f"cases_{family}.txt", (PYTHON, CASES, family), SMOKE_S) for family in FAMILIES)
     for tool in SANITIZERS:
         line = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", PYTHON, CASES)
         yield tuple(Part(f"{tool}_{family}.txt", (*line, family), SANITIZER_S) for family in FAMILIES)

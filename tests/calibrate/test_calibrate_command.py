@@ -80,7 +80,6 @@ def test_a_run_from_end_to_end(ranks: Ranks, cli: Any, runs: Path) -> None:
     row = next(line for line in result.out.splitlines() if line.startswith(" all_to_all"))
     assert re.search(r" (3\.9\d|4(\.0\d)?) µs .* (99\d MB|1(\.0\d)? GB)/s", row), row
     assert "0 wrong" in result.out and "complete" in result.out
-    assert max(map(len, result.out.splitlines())) <= 100 or str(runs) in result.out
     assert {"samples.jsonl", "machine.toml"} <= {path.name for path in runs.glob("*/*")}
     assert ranks.last.closed
     again = cli(*QUICK, "--json")
@@ -262,10 +261,6 @@ def test_only_rank_zero_speaks(ranks: Ranks, cli: Any, monkeypatch: pytest.Monke
     assert cli(*QUICK) == (0, "", "")
 
 
-def list_children(process: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
 @pytest.mark.skipif(not describe("gloo").usable, reason="no gloo here")
 @pytest.mark.skipif(identity.count_usable_cores() < 2, reason="two ranks need two cores")
 def test_two_real_ranks_measure_stop_and_go_on(cli: Any, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +275,11 @@ def test_two_real_ranks_measure_stop_and_go_on(cli: Any, runs: Path, monkeypatch
     )  # whose version is this process's
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, cwd=root) as process:
         until(lambda: process.poll() is not None or count_visits(runs) >= 3, "3 visits")
-        children = list_children(process.pid)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
-    assert len(children) >= 2 and gone(children)
+    assert len(children) >= 2 and gone([int(child) for child in children])
     assert "Plan " in out and "Fitted" not in out
     assert "to resume:\n  perfmodel calibrate --only gloo:all_to_all,gloo:reduce_scatter" in err
     (path,) = runs.glob("*/samples.jsonl")

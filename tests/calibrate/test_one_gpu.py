@@ -127,32 +127,7 @@ def test_what_is_needed_is_there_or_carried() -> None:
             assert requirement.specifier.contains(version, prereleases=True), (text, version)
 
 
-SKIPPING = """
-import pytest
-
-def test_runs(): ...
-def test_needs_two(): pytest.skip("it needs two GPUs")
-def test_without_a_wheel(): pytest.skip("NVSHMEM is not installed")
-"""
-
-
-def test_a_skip_that_nobody_asked_for_fails(tmp_path: Path) -> None:
-    """One test, and a file that is skipped as a whole; what was asked for stays a skip."""
-    (tmp_path / "conftest.py").write_text((one_gpu.ROOT / "tests/gpu/conftest.py").read_text())
-    (tmp_path / "test_some.py").write_text(SKIPPING)
-    whole = "import pytest\npytest.skip('NOT TESTED: no GPU', allow_module_level=True)\n"
-    (tmp_path / "test_whole.py").write_text(whole)
-    line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfEs", "--may-skip=two GPUs"]
-    line += ["--skips-fail", "--continue-on-collection-errors"]
-    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=plain)
-    assert done.returncode == 1 and "1 failed, 1 passed, 1 skipped, 1 error" in done.stdout
-    assert "nobody asked for that" in done.stdout and "NVSHMEM is not installed" in done.stdout
-    assert "NOT TESTED: no GPU" in done.stdout
-
-
-MOST_S = 300.0
-"""Of a part, however busy this machine is."""
+MOST_S = 300.0  # of a part, however busy this machine is
 
 
 def list_rehearsed(sitting: one_gpu.Sitting) -> one_gpu.Groups:

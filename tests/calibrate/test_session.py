@@ -75,20 +75,12 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     assert recorder.seen[-1][3] == 0.0
     assert outcome.wrong == 0 and outcome.checked == 3 * 2 * (250 + 1000 + 4000)
     assert outcome.folder.parent == tmp_path and outcome.folder.name == f"m-{outcome.header.fingerprint[:8]}"
+    stored = read_run(outcome.folder)
+    samples = stored.collective_samples()
+    assert stored.header == outcome.header and stored.complete
+    assert sorted(samples.payload_bytes) == sorted(3 * SIZES) and set(samples.flag) == {"ok"}
     run(tmp_path, again := team(), request=AIM)  # an interval of nothing is precise enough for any aim
     assert again.visits == []
-
-
-def test_the_file_holds_what_the_outcome_says(tmp_path: Path) -> None:
-    outcome = run(tmp_path, team(visit_noise=0.02, call_noise=0.05, seed=3))
-    stored = read_run(outcome.folder)
-    assert stored.header == outcome.header and stored.complete
-    samples = stored.collective_samples()
-    assert set(samples.payload_bytes) == set(SIZES) and set(samples.flag) == {"ok"}
-    for point, finish in outcome.finishes:
-        medians = samples.loc[samples.payload_bytes == point.payload_bytes, "time_s"]
-        assert len(medians) == finish.visits
-        assert finish.median_s == pytest.approx(medians.median(), rel=0.05)
 
 
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:

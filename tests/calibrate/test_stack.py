@@ -20,8 +20,6 @@ from perfmodel.schema.run_files import calibration_in, read_run
 from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
-
-
 Make = Callable[..., RunHeader]
 
 

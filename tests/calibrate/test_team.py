@@ -137,8 +137,8 @@ def test_no_rank_outlives_its_coordinator() -> None:
 
 
 def start(command: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**environment(), **variables})
+    pipe, environ = subprocess.PIPE, environment() | variables
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environ)
 
 
 def read_lines(rank: subprocess.Popen[str]) -> list[int]:
@@ -157,7 +157,7 @@ def test_no_rank_outlives_a_torchrun_that_is_killed() -> None:
     torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
     if torchrun is None:
         pytest.skip("torchrun is not installed")
-    ranks = (*CALLER[1:], "gloo", "2", "10", str(10**8))
+    ranks = (*CALLER[1:], "10", str(10**8))
     launcher = start([torchrun, "--standalone", "--nproc-per-node=2", *ranks])
     pids = read_lines(launcher)
     launcher.kill()
@@ -169,7 +169,7 @@ def start_step(rank: int, *calls: int) -> subprocess.Popen[str]:
     """A rank of two of srun, whose variables are all that they have in common."""
     job = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": str(len(calls)), "SLURM_STEP_NUM_TASKS": "2"}
     more = {"SLURM_STEP_NODELIST": "localhost", "SLURM_PROCID": str(rank), "TEAM_DEADLINE_S": "5"}
-    return start([*CALLER, "gloo", "2", *map(str, calls)], **job, **more)
+    return start([*CALLER, *map(str, calls)], **job, **more)
 
 
 @pytest.mark.usefixtures("require_gloo")

@@ -1,8 +1,8 @@
-"""Every family of kernels on few and odd shapes, each result compared: what a sanitizer can run in a minute.
+"""Kernels on few and odd shapes, each result compared: what a sanitizer can run in a minute.
 
     python tests/gpu/small_cases.py FAMILY [--device cuda]
 
-FAMILY  smoke (one kernel, by itself and in a graph: before anything else), gather_pool, exchange
+FAMILY  smoke (one kernel, by itself and in a graph: before anything else), gather_pool
 Exit code 1 where a result is wrong. Says on stdout how many cases there were.
 """
 
@@ -19,9 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from oracles.kernels.exchange import Lookup, measure_errors
 from oracles.kernels.gather_pool import check_bags
-from oracles.thread_world import run_threads
 
 from calibrate.cuda.device_tables import make_tables
 from calibrate.cuda.gather_layout import GatherLayout
@@ -29,8 +27,6 @@ from calibrate.cuda.gather_pool import GatherPool, make_faults
 
 SHAPES = ((70, 128), (33, 32), (1, 4), (20, 33), (9, 260), (50, 7))
 PLANS = {"chosen": None, "long": GatherLayout(True, 64, 1, 40), "runs": GatherLayout(False, 64, 5, 20)}
-TYPES = {64: "fp32", 12: "fp16", 33: "fp32"}
-LOOKUPS = [Lookup((101, 3, 50), dim, 17, 6, dtype) for dim, dtype in TYPES.items()]
 
 
 def smoke(device: Any) -> Iterator[str]:
@@ -62,19 +58,7 @@ def gather_pool(device: Any) -> Iterator[str]:
         yield wrong
 
 
-def exchange(device: Any) -> Iterator[str]:
-    """Fused and in three stages, of two threads that play PEs; a first run with one PE loads all kernels."""
-
-    def work(world: Any) -> dict[str, float]:
-        return measure_errors(world, LOOKUPS, blocks=4, patience_s=15)
-
-    for ranks in (1, 2):
-        for errors in run_threads(ranks, work, device):
-            named = errors.items() if isinstance(errors, dict) else [(repr(errors), 2.0)]
-            yield from ("" if error < 1 else f"{what} on {ranks} PEs" for what, error in named)
-
-
-FAMILIES = {"smoke": smoke, "gather_pool": gather_pool, "exchange": exchange}
+FAMILIES = {"smoke": smoke, "gather_pool": gather_pool}
 """What each yields: of every case what is wrong, or ""."""
 
 
