@@ -170,7 +170,7 @@ def test_a_row_that_cannot_be_used_leaves_the_calibration_partial(cli: Any, tmp_
 
 def test_each_row_of_a_refused_log_is_counted_once(cli: Any) -> None:
     """Of one process for all GPUs: half of the rows are in place, and all are marked."""
-    log = Path(__file__).parents[1] / "calibrate" / "foreign_logs" / "one_process_alltoall.log"
+    log = Path(__file__).parents[1] / "calibrate" / "logs" / "one_process_alltoall.log"
     refused = cli("import", str(log), "--machine", "h100-sxm-ib")
     assert refused.code == 2 and "a process for each GPU (mpirun -np 8 … -g 1)" in refused.err
     assert re.findall(r"(\d+) rows [^:]*: not fitted", refused.err) == ["42"]
