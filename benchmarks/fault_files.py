@@ -214,8 +214,9 @@ def list_tables() -> list[Reader]:
 
 
 def list_plans() -> list[Reader]:
+    from dealt_plan import uniform_plan
+
     from perfmodel.engine.cost import Evaluator
-    from perfmodel.engine.placement import uniform_plan
     from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.choices.constraints import parse_rules
     from perfmodel.plan.files import plan_record, read_any_plan, read_made_for, read_plan

@@ -37,13 +37,14 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from dealt_plan import uniform_plan
 from planner_baselines import plan_embark, plan_per_byte, search_at_random
 
 from calibrate.providers import describe
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import Loads
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError

@@ -37,13 +37,11 @@ from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.groups import NO_POOLING, read_table_count
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.report.columns import columns_record
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
-from perfmodel.report.shardings_text import SHARDING, shardings_text
+from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
 
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
-_IN_STEPS = (*_BESIDE[:-1], "evidence")
 
 
 def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
@@ -187,7 +185,7 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
         "sharding": ALL,
         "winner": fastest.sharding,
         "undecided": [answer.sharding for answer in find_ties(answers)],
-        "shardings": [columns_record(SHARDING, answer) for answer in answers],
+        "shardings": [record_sharding(answer) for answer in answers],
         "calibrations": list(base.calibrations),
     }
     return CommandReply(lambda: record, lambda: shardings_text(base, answers, file, typed))
@@ -196,7 +194,6 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
 def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[str, Any]:
     """The JSON answer but for its changes: what leads, next_experiment, kernels, its cut, others."""
     experiment = find_next_experiment(answer)
-    cut = columns_record(SHARDING, place_row_wise(answer))
     setting = answer.setting
     record = {
         **answer.to_dict(),
@@ -204,7 +201,7 @@ def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[st
         "changes": [],
         "next_experiment": vars(experiment) if experiment else None,
         "kernels": {"implementation": setting.kernel_library, "timed": setting.kernels is not None},
-        **{key: value for key, value in cut.items() if key not in _IN_STEPS},
+        **record_cut(place_row_wise(answer)),
     }
     if ranking.base.question.sharding is not None or answer.gpus == 1:
         return record

@@ -18,13 +18,12 @@ from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import FLAT
-from perfmodel.engine.tables import SHAPE, Array, Ints, TableShapes, row_bytes
+from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
 from perfmodel.model import exchanges as ex
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.workload import Distribution
 
 T = TypeVar("T")
 CHUNK = 32_768
@@ -36,33 +35,14 @@ _NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
 @dataclass(frozen=True, eq=False)
-class TableKinds:
-    """K kinds of equal tables: arrays [K, C], with a value per configuration, or [K, 1].
+class TableKinds(TableShapes):
+    """K kinds of equal tables: arrays [K, C], with a value per configuration, or [K, 1]; ``law`` is [K].
 
-    count  number of equal tables;  columns from rows to buckets  of each, as in ``TableShapes``
-    laws, law  the different distributions of ids, and the index of each kind's among them [K]
-    names      of all tables, kind by kind; (): they have none
+    count  number of equal tables;  names  of all tables, kind by kind; (): they have none
     """
 
     count: Array
-    rows: Array
-    dim: Array
-    dtype: Array
-    pooling: Array
-    weight_bytes: Array
-    features: Array
-    buckets: Array
-    laws: tuple[Distribution, ...]
-    law: Ints
     names: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return int(self.rows.shape[0])
-
-    @property
-    def columns(self) -> dict[str, Array]:
-        """The numbers of each kind, by field of ``TableShapes``."""
-        return {name: getattr(self, name) for name in SHAPE}
 
     @property
     def ids_names(self) -> str:

@@ -9,9 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.tables import Array, PlanTables, row_bytes
-from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges as ex
-from perfmodel.units import format_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,22 +34,6 @@ class GpuMemory:
     def total_bytes(self) -> Array:
         """All memory together."""
         return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
-
-    def check(self, limit_bytes: float) -> None:
-        """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
-        total = self.total_bytes
-        rank, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
-        if not over:
-            return
-        needs, room, excess = (
-            format_bytes(x, binary=False)
-            for x in (float(total[rank]), limit_bytes, float(total[rank]) - limit_bytes)
-        )
-        raise BadInputError(
-            f"rank {rank} needs {needs}, {excess} more than the {room} that it may use "
-            f"({over} of {total.size} ranks do not fit).",
-            "split large tables further, use more GPUs, or allow more memory.",
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,12 @@ class TableShapes:
     law: Ints
 
     def __len__(self) -> int:
-        return self.rows.size
+        return int(self.rows.shape[0])
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """The numbers of the tables, by name."""
+        return {name: getattr(self, name) for name in SHAPE}
 
     @property
     def element_bytes(self) -> Array:

@@ -1,4 +1,4 @@
-"""Text of ``perfmodel plan``: the time, which table goes where, the fullest GPUs, steps, what would help."""
+"""Text of ``perfmodel plan``: the time, which table goes where, steps, what would help."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from perfmodel.answer import Answer
 from perfmodel.answer.what_would_help import Sensitivity
-from perfmodel.engine.placement import COPY, Scheme
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.report.figures.placements import list_own_times
 from perfmodel.report.projection_text import band, change_table, provenance, step_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.units import (
@@ -28,10 +27,7 @@ from perfmodel.units import (
 )
 
 _MOST_GROUPS = 20
-_FEW = 3  # groups of copied tables; more share a line
-_FULLEST = 3  # GPUs that are listed
-_NAMED = 3  # tables of such a GPU
-_UNEVEN = 1.5  # ids of the fullest row part over the mean; a larger ratio is reported
+_FEW = 3  # groups of copied tables; more are no lines of their own
 
 
 def plan_text(
@@ -42,13 +38,13 @@ def plan_text(
     changes: Sequence[Sensitivity],
     commands: Mapping[str, str],
 ) -> str:
-    """The text of ``perfmodel plan``: the time, what limits it, which table goes where, GPUs, steps.
+    """The text of ``perfmodel plan``: the time, what limits it, which table goes where, steps.
 
     answer    the same plan, as ``project`` has answers
     whole     the step with its dense layers; None: none were given
     changes   what would make it faster;  commands  to go on with, by what they are for
     """
-    parts = [f"{headline(planned)}\n\n{fact_lines(planned)}", placements(planned), fullest_gpus(planned)]
+    parts = [f"{headline(planned)}\n\n{fact_lines(planned)}", placements(planned), paragraph(answer.uneven)]
     parts += [step_table(answer, whole=True), change_table(changes) if changes else ""]
     if whole is not None:
         parts.append(dense_lines(whole, answer.samples_per_s * answer.time_s))
@@ -122,54 +118,39 @@ def memory_words(planned: Planned) -> str:
 
 
 def limit_words(planned: Planned) -> str:
-    """What limits the plan: its longest step, imbalance, latency, memory."""
-    cost, memory = planned.result.cost, planned.result.memory
-    row = cost.limiting
+    """What limits the plan: its longest step, imbalance, latency."""
+    cost, row = planned.result.cost, planned.result.cost.limiting
     text = f"the longest step is {row.label}, {format_fraction(row.share)} of the time"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
     floor = sum(step.time_s for step in cost.rows if step.collective and step.time_s < 1.5 * step.floor_s)
     if floor > 0.2 * cost.time_s:
         text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
-    full = float(memory.total_bytes.max()) / planned.result.limit_bytes
-    if full > 0.9:
-        text += f"; memory is {format_fraction(full)} full: more of it would allow more copies"
     return f"{text}."
 
 
 def placements(planned: Planned) -> str:
     """A table with a line for each group of equal tables with one sharding, the most costly group first.
 
-    If many groups are replicated, they share a line.
+    If many groups are replicated, a sentence below is about all of them.
     """
-    shares = planned.by_share
-    copies = [(group, share) for group, share in shares if group.scheme.copied]
+    copies = [(group, share) for group, share in planned.by_share if group.scheme.copied]
     folded = copies if len(copies) > _FEW else []
-    cut = [(group, share) for group, share in shares if not (folded and group.scheme.copied)]
+    cut = [(group, share) for group, share in planned.by_share if not (folded and group.scheme.copied)]
     rows = [_list_cells(planned, group, share) for group, share in cut[:_MOST_GROUPS]]
-    if folded:
-        tables, e = [t for group, _ in folded for t in group.tables], planned.evaluator
-        size = e.tables.count_bytes(training=e.memories.training)[tables].sum()
-        rows.append(
-            [
-                counted(len(tables), "table"),
-                f"{format_count(float(e.tables.rows[tables].sum()))} rows",
-                format_bytes(float(size), binary=False),
-                folded[0][0].sharding,
-                COPY.kind.facts.word,
-                "-",
-                "all",
-                format_fraction(sum(share for _, share in folded)),
-            ]
-        )
     headers = ["table", "rows × dim", "size", "sharding", "exchange", "parts", "GPUs", "share"]
     kinds = dict.fromkeys(group.scheme.kind for group in planned.groups)
     words = "; ".join(kind.legend for kind in kinds if kind in EXCHANGED)
     hot = any(group.scheme.hot_rows for group in planned.groups)
     starred = " * beside a copy of its hottest rows on every GPU." if hot else ""
-    lines = [table(headers, rows, left=(0, 3, 4, 6), drop=(2, 4))]
-    lines += [paragraph(f"Parts are rows × columns. Share is of the time.{starred} {words}", 1)]
-    lines += [*_list_hot(planned), *_list_uneven(planned)]
+    legend = paragraph(f"Parts are rows × columns. Share is of the time.{starred} {words}", 1)
+    lines = [table(headers, rows, left=(0, 3, 4, 6), drop=(2, 4)), legend] if rows else []
+    if folded:
+        tables, e = [table for group, _ in folded for table in group.tables], planned.evaluator
+        size = float(e.tables.count_bytes(training=e.memories.training)[tables].sum())
+        words = f"{counted(len(tables), 'table')}, {format_bytes(size, binary=False)}, on every GPU"
+        lines.append(f" {words}: {format_fraction(sum(share for _, share in folded))} of the time.")
+    lines += _list_hot(planned)
     if len(cut) > _MOST_GROUPS:
         lines.append(f" … and {len(cut) - _MOST_GROUPS} more groups of tables (all are in --json)")
     return "\n".join(lines)
@@ -197,35 +178,6 @@ def _name_group(planned: Planned, group: AlikeTables) -> str:
     return planned.evaluator.tables.names[group.tables[0]] + more
 
 
-def fullest_gpus(planned: Planned) -> str:
-    """A table of the GPUs with most work: their time over the mean, memory, and their most costly tables.
-
-    GPUs that hold parts of the same tables and have as much work share a line.
-    """
-    total = np.sum([*list_own_times(planned).values()], axis=0)
-    held, names = planned.result.memory.total_bytes, planned.evaluator.tables.names
-    cost = {
-        t: (-share / len(group.tables) / max(group.scheme.parts, 1), f"{names[t]} {group.sharding}")
-        for group, share in planned.by_share
-        for t in group.tables
-    }
-    tables, ranks = planned.plan.shards
-    alike: dict[tuple[str, str, bytes], list[int]] = {}
-    for rank in np.argsort(-total, kind="stable").tolist():
-        memory = format_bytes(float(held[rank]), binary=False)
-        key = format_time(float(total[rank])), memory, tables[ranks == rank].tobytes()
-        alike.setdefault(key, []).append(rank)
-    rows = []
-    for (time, memory, _), equal in list(alike.items())[:_FULLEST]:
-        parts = sorted(cost[t] for t in tables[ranks == equal[0]].tolist())[:_NAMED]
-        ratio = format_ratio(float(total[equal[0]]) / float(total.mean()))
-        costliest = ", ".join(words for _, words in parts) or "copies alone"
-        rows.append([ranks_text(np.sort(equal), total.size), time, ratio, memory, costliest])
-    return table(
-        ["busiest GPUs", "work", "to mean", "memory", "its costliest tables"], rows, left=(0, 4), drop=(2,)
-    )
-
-
 def _list_hot(planned: Planned) -> list[str]:
     """A line for each group of tables whose hot rows are replicated."""
     e, lines = planned.evaluator, []
@@ -237,20 +189,6 @@ def _list_hot(planned: Planned) -> list[str]:
             rows = f"hottest {counted(hot, 'row')} ({share} of look-ups, {size})"
             lines.append(paragraph(f"{_name_group(planned, group)}: {rows} on every GPU", 1))
     return lines
-
-
-def _list_uneven(planned: Planned) -> list[str]:
-    """A note if a row part with hot rows gets far more ids than the mean part that times assume."""
-    e = planned.evaluator
-    ratio, t = max(
-        (e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in planned.groups
-    )
-    if ratio < _UNEVEN:
-        return []
-    part = f"The part of {e.tables.names[t]} with its hottest row"
-    return [
-        paragraph(f"{part} gets {format_ratio(ratio)} the ids of the mean part: the times count the mean.", 1)
-    ]
 
 
 def parts_text(scheme: Scheme) -> str:
@@ -278,14 +216,8 @@ def dense_lines(whole: WholeStep, samples: float) -> str:
     dense, step_s, serial_s = whole.dense, whole.step_s, whole.parts.serial_time
     what = "a training step" if whole.training else "a batch alone"
     sentence = f"With dense layers: {format_time(step_s)} {what}, kernels and communication overlapped."
-    gain = format_ratio(serial_s / step_s)
-    serial = f"{format_time(serial_s)} one after the other: overlap makes it {gain} as fast."
-    share = (
-        f"Embedding communication {format_time(whole.communication_s)} "
-        f"({format_fraction(whole.communication_s / serial_s)} of all, one after the other), "
-        f"{format_time(whole.exposed_s)} of it exposed "
-        f"({format_fraction(whole.exposed_s / step_s)} of the overlapped step)."
-    )
+    exposed = f"{format_time(whole.communication_s)} of it exchanges ({format_time(whole.exposed_s)} exposed)"
+    serial = f"{format_time(serial_s)} one after the other, {exposed}."
     passes = "forward and backward" if whole.training else "forward"
     source = f"as given: {passes}, all of it after the embeddings"
     if dense.name:
@@ -299,4 +231,4 @@ def dense_lines(whole: WholeStep, samples: float) -> str:
     words = f"{format_time(dense.time_s)} per batch on each GPU, {source}. {error}"
     lines = [sides(sentence, f"band {band(whole.low_s, whole.high_s)}")]
     lines.append(sides(paragraph(f"     {serial}"), format_per_second(samples / step_s, "samples")))
-    return "\n".join([*lines, paragraph(f"     {share}"), "", facts([("Dense", words)])])
+    return "\n".join([*lines, "", facts([("Dense", words)])])

@@ -17,12 +17,11 @@ from perfmodel.engine.tables import WIDTHS, row_bytes
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import WIDTH, page_width, paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
+from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
-_WEAK = Evidence.EXTRAPOLATED.rank
 _MANY_ROWS = 1e7
 MOST_STEPS = 6
 _GIVEN = "given"
@@ -107,7 +106,7 @@ def step_table(answer: Answer, *, whole: bool = False, most: int = MOST_STEPS) -
     """A table of steps: bytes, time, share, band, clock and evidence.
 
     most   rows, of which the last is the sum of the shortest steps, where there are more steps
-    whole  with all steps, the total time, and the machine value behind weak evidence
+    whole  with all steps, and the total time
     """
     several, total = len(answer.clocks) > 1, format_time(answer.time_s) if whole else ""
     columns = (
@@ -118,7 +117,6 @@ def step_table(answer: Answer, *, whole: bool = False, most: int = MOST_STEPS) -
         Column("95 % band", lambda step: band(step.low_s, step.high_s)),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
         Column("evidence", lambda step: str(step.evidence), left=True),
-        *([Column("", _name_limit, left=True, goes=1)] if whole else []),
     )
     return columns_text(columns, answer.steps if whole else _merge_shortest(answer.steps, most))
 
@@ -145,17 +143,6 @@ def _name_step(answer: Answer, step: StepRow) -> str:
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
     return label
-
-
-def _name_limit(step: StepRow) -> str:
-    """The machine value that a step with weak evidence depends on: "gather rate" for gather_bytes_per_s.
-
-    Limits: strong evidence -> ""
-    """
-    if step.evidence.rank < _WEAK:
-        return ""
-    words = step.limit.removesuffix("_bytes_per_s")
-    return (words + "_rate" if words != step.limit else step.limit.removesuffix("_s")).replace("_", " ")
 
 
 def band(low_s: float, high_s: float) -> str:

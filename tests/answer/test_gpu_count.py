@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 from oracles.alpha_beta import AlphaBeta, one
 
 from perfmodel.answer import Answer, prepare, project_one
@@ -26,7 +27,6 @@ from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine import basis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import count_memory
-from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model import capacity

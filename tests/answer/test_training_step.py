@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 
 from perfmodel.answer import project_one, project_row_wise
 from perfmodel.answer.ranking import plan_shardings, rank_shardings
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.question import plan_quickly

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.answer import answer_plan
@@ -17,7 +18,7 @@ from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans
 from perfmodel.cli import run
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import deal_shards, find_lightest, uniform_plan
+from perfmodel.engine.placement import deal_shards, find_lightest
 from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.settings import BETWEEN, Handover, load_setting
 from perfmodel.engine.tables import PlanTables

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from cli_calls import is_an_error
 from cli_calls import planned as asked
+from dealt_plan import uniform_plan
 
-from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.files import plan_record, read_plan
 from perfmodel.plan.searching.search import Search

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dealt_plan import uniform_plan
 from searches import tables_of
 
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import SHARDINGS, Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from dealt_plan import uniform_plan
 
 from perfmodel.cli import run
 from perfmodel.cli.dense import parse_dense
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError

@@ -11,10 +11,11 @@ from typing import Any
 import forked_ranks
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.placement import Scheme, uniform_plan
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError

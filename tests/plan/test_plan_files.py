@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 from searches import tables_of
 
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError

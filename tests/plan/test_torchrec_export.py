@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dealt_plan import uniform_plan
 from searches import ask_plan
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import pytest
+from dealt_plan import uniform_plan
 
 from calibrate import torchrec_plan
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.engine.tables import PlanTables

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from dealt_plan import uniform_plan
 from searches import ask_plan
 
 from perfmodel.answer import Answer
-from perfmodel.engine.placement import Placement, Plan, Scheme, uniform_plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
@@ -19,7 +20,7 @@ from perfmodel.report.figures import placements
 from perfmodel.report.figures.placements import BUFFERS, HOT, draw_placements, list_held, list_own_times
 from perfmodel.report.page.assemble import Page, render_page
 from perfmodel.report.page.plan_page import build_card, plan_page
-from perfmodel.report.plan_text import fullest_gpus, limit_words, plan_text
+from perfmodel.report.plan_text import limit_words, plan_text
 from perfmodel.schema.workload import Table, TableSet, zipf
 from perfmodel.units import format_bytes, format_time
 
@@ -114,15 +115,6 @@ def test_steps_are_those_of_the_document(planned: Planned, page: Page) -> None:
     told = planned.to_dict()["steps"]
     rows = page.blocks[1].data  # type: ignore[union-attr]
     assert [(row["step"], row["time_s"]) for row in rows] == [(step["name"], step["time_s"]) for step in told]
-
-
-def test_the_busiest_gpus_are_those_with_most_work(planned: Planned) -> None:
-    text = fullest_gpus(planned).splitlines()
-    total = np.sum([*list_own_times(planned).values()], axis=0)
-    rank = int(np.argmax(total))
-    assert text[1].split()[0] == str(rank) and format_time(float(total[rank])) in text[1]
-    assert format_bytes(planned.to_dict()["memory_bytes"][rank], binary=False) in text[1]
-    assert "whole table-wise" in " ".join(text) and len(text) >= 4
 
 
 def test_the_card_says_what_the_text_says(planned: Planned, answer: Answer) -> None:
