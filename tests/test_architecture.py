@@ -99,7 +99,7 @@ def test_the_patch_of_a_new_exchange_applies_and_its_own_test_passes(tmp_path: P
     patch = re.findall(r"```diff\n(.*?)```", PAGE, flags=re.DOTALL)[0]
     files = re.findall(r"^\+\+\+ b/(\S+)$", patch, flags=re.MULTILINE)
     assert sum(file.startswith("perfmodel/") for file in files) <= 5
-    for folder in ("perfmodel", "data", "kernels", "pyproject.toml"):
+    for folder in ("perfmodel", "data", "kernels", "benchmarks", "pyproject.toml"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     (tmp_path / "perfmodel").unlink()
     shutil.copytree(ROOT / "perfmodel", tmp_path / "perfmodel")

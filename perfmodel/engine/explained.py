@@ -105,8 +105,8 @@ class ExplainedPass:
     @staticmethod
     def from_plan(evaluator: Evaluator, plan: Plan, rows: tuple[StepRow, ...]) -> ExplainedPass:
         """The pass of a plan; ``rows`` are the steps of its cost."""
-        tables, times, most = evaluator.tables, evaluator.times, evaluator.loads(plan).most
-        every, timing = np.arange(len(tables)), lambda step: times.time_step(step, most)
+        tables, times, busiest = evaluator.tables, evaluator.times, evaluator.loads(plan).most
+        every, timing = np.arange(len(tables)), lambda step: times.time_step(step, busiest)
         loads, (shard_tables, shard_ranks) = evaluator.count_shards(every, *plan.schemes), plan.shards
 
         def cut(table: int) -> TableCut:
@@ -161,9 +161,9 @@ class ExplainedPass:
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
         cause = "samples of this kernel" if kernel in basis.fits else "published errors of this model"
         published = min(math.log(basis.get_kernel_factor(kernel)), total)
-        rest = math.sqrt(total**2 - published**2)
+        spread = math.sqrt(total**2 - published**2)
         band: tuple[tuple[str, float, float], ...]
-        band = ((cause, published, published), ("sources of its constants disagree", rest, rest))
+        band = ((cause, published, published), ("sources of its constants disagree", spread, spread))
         if step.hosted:
             band = _whole("sources of its constants disagree", row)
         alone = step.name == SORT_ALONE
