@@ -67,7 +67,7 @@ from one_gpu import Part
 
 def parts(sitting):
     yield (Part("done.txt", ("echo", "whole"), 120),)
-    hang = f"echo $$ > {sys.argv[2]}/pid; echo begun; sleep 900 & wait"
+    hang = f"echo $$ > {sys.argv[2]}/pid; echo begun; exec sleep 900"
     yield Part("beside.txt", ("echo", "whole too"), 120), Part("hangs.txt", ("sh", "-c", hang), 400)
     yield (Part("never.txt", ("echo", "late"), 120),)
 
