@@ -192,3 +192,10 @@ def test_no_test_reads_a_clock_nor_waits_for_a_short_time() -> None:
         text = path.read_text(encoding="utf-8")
         assert path.name in _TIMED or not _CLOCK.search(text), path
         assert all(float(bound) >= _SHORTEST_BOUND_S for bound in _BOUND.findall(text)), path
+
+
+def test_files_that_start_ranks_are_there() -> None:
+    """``RANKS`` of conftest.py: a file of another name would run beside them, and take their cores."""
+    text = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
+    names = set(re.findall(r'"(\w+)"', text.partition("RANKS = {")[2].partition("}")[0]))
+    assert names <= {path.stem for path in (ROOT / "tests").rglob("test_*.py")} and names
