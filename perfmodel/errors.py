@@ -56,10 +56,6 @@ class NoCalibrationError(PerfmodelError):
     exit_code = 3
 
 
-class NoKernelsError(NoCalibrationError):
-    """No look-up kernels of the requested library were timed on this machine: exit code 3."""
-
-
 class NoHardwareError(PerfmodelError):
     """The hardware or library to measure is not on this machine: exit code 4."""
 

@@ -130,19 +130,17 @@ def _has_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
     )
 
 
-def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False, least: float = 1.0) -> float:
+def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False) -> float:
     """Bytes of ``10TB``, ``10TiB``, ``64 KiB``, ``10Tbit`` or a bare number of bytes.
 
-    name        name of the value in messages, for example ``--table-size``;  least  smallest size above 0
+    name  name of the value in messages, for example ``--table-size``
     Limits: 1TB -> 1e12; 1TiB -> 2**40; 8bit -> 1; 10Tb, 10Tbps, 1M, negative, nan, empty -> BadInputError
     """
     kind, example = "a size in bytes", "10TB, 10TiB or 64KiB"
     parts = _split(text, name, kind, example, zero=allow_zero)
     value = _read_amount(parts, rate=False, kind=kind, example=example)
-    if 0 < value < least:
-        hint = "" if parts.unit else "a number without a unit is bytes: "
-        words = f"{parts.subject} is less than {format_bytes(least, binary=False)}."
-        raise BadInputError(words, f"{hint}write {kind}, for example {example}.")
+    if 0 < value < 1:
+        raise BadInputError(f"{parts.subject} is less than a byte.", f"write {kind}, for example {example}.")
     return value
 
 

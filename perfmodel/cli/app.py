@@ -155,8 +155,12 @@ def build_parameter(option: Declared) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
     if type(default) is int:
         default = str(default)  # as it would be typed
-    read = Annotated[text if option.required or text is bool else text | None, shown]
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=read)
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[text if option.required or text is bool else text | None, shown],
+    )
 
 
 def _print_version(wanted: bool) -> None:

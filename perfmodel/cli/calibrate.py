@@ -26,8 +26,7 @@ from calibrate.running.session import list_open, name_folder
 from calibrate.running.stack import make_header
 from calibrate.running.stopping import Summary
 from perfmodel.cli.options import check_name, count_values, size_values, split_values
-from perfmodel.cli.output import CommandReply, SaidError, emit, note, warn
-from perfmodel.cli.signals import STOPPED
+from perfmodel.cli.output import CommandReply, emit, note, warn
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
@@ -39,7 +38,6 @@ from perfmodel.schema.calibration import Calibration, read_calibration, save_cal
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import (
     MACHINE_NAME,
-    invalid_fields,
     runs_folder,
     write_whole_bytes,
     write_whole_text,
@@ -62,20 +60,20 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> CommandReply
     Ranks other than 0 measure until rank 0 ends, and have no answer.
     """
     with let_rank_zero_speak():
-        run = Measurement(options, read_request(options), TypedLine.of(context))
+        request = read_request(options)
         host = describe_host(options.machine, device=options.device)
-        ranks, backends = max(run.request.ranks or (), default=None), tuple(run.request.list_backends())
-        wanted = TeamRequest(ranks, options.device, backends, run.request.oversubscribe)
-        team = open_team(wanted, os.environ)
+        ranks, backends = max(request.ranks or (), default=None), tuple(request.list_backends())
+        team = open_team(TeamRequest(ranks, options.device, backends, request.oversubscribe), os.environ)
     if team is None:
         return None
     with contextlib.closing(team):
         cores = team.world().cores_per_node or host.cores
         host = replace(host, cores=cores)  # a launcher binds this rank to cores of its own
+        run = Measurement(options, request, TypedLine.of(context), host)
         if options.plan_only:
-            return run.show_plan(host, team)
-        outcome = run.measure(host, team)
-    return run.conclude(host, outcome)
+            return run.show_plan(team)
+        outcome = run.measure(team)
+    return run.conclude(outcome)
 
 
 @contextlib.contextmanager
@@ -91,7 +89,7 @@ def let_rank_zero_speak() -> Iterator[None]:
         speaker = 1 if isinstance(error, LeaderMissingError) else 0
         if launcher is not None and launcher.rank > speaker:
             time.sleep(SPEAKS_FIRST_S)
-            raise SaidError(error.exit_code) from None
+            raise typer.Exit(error.exit_code) from None
         raise
 
 
@@ -116,16 +114,29 @@ def read_request(options: CalibrateOptions) -> Request:
 
 
 @dataclass
-class RunPrinter:
-    """Prints the events of a run. quiet  only its progress (``--json``);  outcome  once the run has ended"""
+class Measurement:
+    """A run of ``perfmodel calibrate``: it prints its own events. outcome  once the run has ended"""
 
+    options: CalibrateOptions
+    request: Request
+    typed: TypedLine
     host: Host
-    quiet: bool
     outcome: RunOutcome | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of runs, with a subfolder for each machine and stack of libraries."""
+        return runs_folder() if self.options.out is None else Path(self.options.out)
+
+    @property
+    def resuming(self) -> str:
+        """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
+        line, launcher = self.typed.text(_OF_ONE_START), detect_launcher(os.environ)
+        return line if launcher is None else f"{launcher.name} … {line}"
 
     def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
         """Print machine, libraries and plan, of which ``done`` points are measured already."""
-        if not self.quiet:
+        if not self.options.as_json:
             emit(head_text(self.host, header, plan, left_s, done))
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
@@ -140,47 +151,26 @@ class RunPrinter:
         """Keep the outcome for messages of errors."""
         self.outcome = outcome
 
-
-@dataclass(frozen=True)
-class Measurement:
-    """A run of ``perfmodel calibrate``."""
-
-    options: CalibrateOptions
-    request: Request
-    typed: TypedLine
-
-    @property
-    def folder(self) -> Path:
-        """The folder of runs, with a subfolder for each machine and stack of libraries."""
-        return runs_folder() if self.options.out is None else Path(self.options.out)
-
-    @property
-    def resuming(self) -> str:
-        """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
-        line, launcher = self.typed.text(_OF_ONE_START), detect_launcher(os.environ)
-        return line if launcher is None else f"{launcher.name} … {line}"
-
-    def measure(self, host: Host, team: Team) -> RunOutcome:
+    def measure(self, team: Team) -> RunOutcome:
         """Measure with progress on the terminal. An error says what is kept, and how to resume."""
-        printer = RunPrinter(host, quiet=self.options.as_json)
         limit_s = self.options.values(vars(self.options))["time_limit"]
-        fresh = self.options.fresh
-        options = RunOptions(self.request, host.machine, self.folder, time_limit_s=limit_s, fresh=fresh)
+        machine, fresh = self.host.machine, self.options.fresh
+        options = RunOptions(self.request, machine, self.folder, time_limit_s=limit_s, fresh=fresh)
         try:
-            return measure(options, team, printer)
+            return measure(options, team, self)
         except PerfmodelError as error:
-            if (outcome := printer.outcome) is not None:
+            if (outcome := self.outcome) is not None:
                 state = f"kept: {outcome.samples} ({state_words(outcome)})\nto resume:\n  {self.resuming}"
                 error.next_step = f"{error.next_step}\n{state}".lstrip("\n")
             raise
 
-    def conclude(self, host: Host, outcome: RunOutcome) -> CommandReply:
+    def conclude(self, outcome: RunOutcome) -> CommandReply:
         """Fit what was measured, write it, and say how the run ended."""
         if outcome.interrupted:
             kept = f"Every time that was measured is kept in {outcome.samples}: {state_words(outcome)}."
-            note(f"stopped. {kept}")
+            note(kept)
             note(f"to resume:\n  {self.resuming}")
-        calibrations, written = ([], []) if outcome.interrupted else self._fit(host, outcome)
+        calibrations, written = ([], []) if outcome.interrupted else self._fit(outcome)
         resume = self.resuming if outcome.stopped == "time limit" else ""
         files = [str(path) for path in written]
         return CommandReply(
@@ -189,16 +179,16 @@ class Measurement:
             error=self._find_error(outcome),
         )
 
-    def show_plan(self, host: Host, team: Team) -> CommandReply:
+    def show_plan(self, team: Team) -> CommandReply:
         """The plan of the run, how much of it is measured already, and how long the rest takes."""
         world = team.world()
-        plan, header = make_plan(self.request, world), make_header(world, machine=host.machine, seed=0)
+        plan, header = make_plan(self.request, world), make_header(world, machine=self.host.machine, seed=0)
         folder = name_folder(self.folder, header)
         left = list_open(plan, Journal.peek(folder, header).states, fresh=self.options.fresh)
         left_s, done = estimate_points_s(left, plan), len(plan.points) - len(left)
         record = {
             "plan_only": True,
-            "machine": host.machine,
+            "machine": header.machine,
             "folder": str(folder),
             "functional_only": header.functional_only,
             "stack": dict(header.stack),
@@ -209,30 +199,23 @@ class Measurement:
             "noise": plan.target.relative,
             "estimate_s": left_s,
         }
-        return CommandReply(lambda: record, lambda: head_text(host, header, plan, left_s, done))
+        return CommandReply(lambda: record, lambda: head_text(self.host, header, plan, left_s, done))
 
-    def _fit(self, host: Host, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
+    def _fit(self, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
         """(calibrations fitted to all samples of a run, the files that were written beside the samples).
 
         Limits: a run that only checks results -> nothing
         """
-        from pydantic import ValidationError
-
         from perfmodel.fit.runs import calibration_file_name, fit_run
 
         if outcome.header.functional_only:
             return [], []
         run = read_run(outcome.samples)
-        machine, written = self._find_machine(host, outcome, run)
+        machine, written = self._find_machine(outcome, run)
         try:
             fits = fit_run(run, machine, outcome.plan.points)
         except NoCalibrationError:
             return [], written
-        except ValidationError as error:
-            raise BadInputError(
-                f"no curve or law fits this run: {invalid_fields(error, 'fit', 'of it').message}",
-                f"the samples are kept: {outcome.samples}; look for impossible times.",
-            ) from None
         calibrations = []
         for calibration in fits:
             path = outcome.folder / calibration_file_name(calibration)
@@ -241,13 +224,13 @@ class Measurement:
             written.append(path)
         return calibrations, written
 
-    def _find_machine(self, host: Host, outcome: RunOutcome, run: Run) -> tuple[Machine, list[Path]]:
+    def _find_machine(self, outcome: RunOutcome, run: Run) -> tuple[Machine, list[Path]]:
         """(the shipped or the user's machine, else one made from the run; the files written for it)."""
         from perfmodel.fit.host import machine_text
 
         path, name = outcome.folder / MACHINE_NAME, self.options.machine
-        if host.shipped:
-            machine = load_machine(name or host.machine)
+        if self.host.shipped:
+            machine = load_machine(name or self.host.machine)
             if machine.name in list_machines():
                 return machine, []
             write_whole_bytes(path, read_bounded(Path(name or ""), "machine file"), "machine file")
@@ -255,11 +238,11 @@ class Measurement:
         write_whole_text(path, machine_text(run, outcome.plan.world.memory_bytes), "machine file")
         return read_machine(path), [path]
 
-    def _find_error(self, outcome: RunOutcome) -> Exception | None:
+    def _find_error(self, outcome: RunOutcome) -> BaseException | None:
         """The error of the exit code: 130 stopped, 4 nothing measured, 5 noisy points with ``--strict``."""
         failed = outcome.with_status(Status.FAILED)
         if outcome.interrupted:
-            return SaidError(STOPPED)
+            return KeyboardInterrupt()
         if failed and len(failed) == outcome.done == outcome.total:
             return NoHardwareError(
                 f"no point could be measured: {failed[0][1].reason}.",
@@ -272,7 +255,7 @@ class Measurement:
             return None
         steps = [f"to resume:\n  {self.resuming}"] if counts.pop("not reached") else []
         if any(counts.values()):
-            steps.append(f"stop other work on the machine and measure them again:\n  {self.resuming} --fresh")
+            steps.append("stop other work on the machine and measure them again, with --fresh.")
         return TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))
 
 

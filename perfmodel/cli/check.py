@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from calibrate.importers import ImportResult, check_given
-from calibrate.machine.identity import match_machine
-from perfmodel.cli.imports import doubt_gpu, list_unread, read_logs
-from perfmodel.cli.output import CommandReply, check_target, note, warn_all
+from calibrate.importers import check_given
+from perfmodel.cli.imports import doubt_gpu, find_machine, list_unread, read_logs
+from perfmodel.cli.output import CommandReply, check_target, warn_all
 from perfmodel.cli.question import ChosenMachine, calibration_file, choose
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import CollectiveModel, find_gates
@@ -22,7 +20,6 @@ from perfmodel.report.check_text import check_text, name_outside, record_series
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import write_whole_text
-from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series
@@ -79,7 +76,7 @@ def _judge(path: Path, options: CheckOptions, chosen: ChosenMachine | None) -> t
     from perfmodel.validate.checked import build_series
 
     result = read_logs([path], options, overruled=True)
-    (backend, version, gpu, clock), machine = result.stack, chosen.machine if chosen else _recognize(result)
+    (backend, version, gpu, clock), machine = result.stack, chosen.machine if chosen else find_machine(result)
     if chosen and chosen.calibration:
         library = load_calibration(chosen.calibration).backend
         model = CollectiveModel.load(machine, library, None, chosen.calibration)
@@ -94,22 +91,3 @@ def _judge(path: Path, options: CheckOptions, chosen: ChosenMachine | None) -> t
         clocks = f"the log was timed with the clock {clock}, and the band is of {model.clock}"
         doubts.append(f"{clocks}: sizes that are mostly latency are not judged")
     return curves, doubts
-
-
-def _recognize(result: ImportResult) -> Machine:
-    """The likeliest shipped machine with the log's GPU.
-
-    Limits: no shipped machine has the GPU, or the log names no GPU -> BadInputError that asks for --machine
-    """
-    from perfmodel.validate.reasons import load_reasons
-
-    gpu, networks = result.stack.gpu, load_reasons().network.items()
-    network = next((name for name, pattern in networks if re.search(pattern, result.said)), "")
-    likely, remark = match_machine([gpu], network) if gpu else ("", "")
-    if likely not in list_machines():
-        raise BadInputError(
-            f"which machine should it be like? The log is of {gpu or 'a GPU that it does not name'}.",
-            f"give --machine: {', '.join(list_machines())}; or a machine file of your own.",
-        )
-    note(f"machine: {likely}, by the GPU {gpu}{f'; {remark}' if remark else ''}")
-    return load_machine(likely)

@@ -8,7 +8,6 @@ from perfmodel.chip.plan import plan_chip
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import CommandReply
 from perfmodel.engine.tables import PlanTables
-from perfmodel.errors import BadInputError
 from perfmodel.question.plans import CHIP_EXAMPLE, ChipPlanOptions
 from perfmodel.report.chip_text import chip_plan_record, chip_plan_text
 from perfmodel.schema.machine import load_chip
@@ -18,12 +17,9 @@ from perfmodel.units import parse_count
 
 def plan(context: typer.Context, options: ChipPlanOptions) -> CommandReply:
     """Search which core of a chip looks up which table in which way."""
-    if options.model is None:
-        step = "give --model, e.g. --model criteo-kaggle (perfmodel show models)"
-        raise BadInputError("which tables?", step)
     batch = parse_count(options.batch, "--batch")
     chip = load_chip(options.chip).with_overrides(dict(settings_of(options.settings, CHIP_EXAMPLE)))
-    tables = PlanTables.load(options.model, parse_distribution(options.distribution))
+    tables = PlanTables.load(str(options.model), parse_distribution(options.distribution))
     plan = plan_chip(chip, tables, batch)
     record = {
         "model": tables.model,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import typer
 
-from perfmodel.cli.options import check_explained, count_values, read_collective, size_values, split_values
+from perfmodel.cli.options import EXPLAINED, apart, count_values, read_collective, size_values, split_values
 from perfmodel.cli.output import CommandReply, note, warn
-from perfmodel.cli.question import advise, calibration_file, choose
+from perfmodel.cli.question import calibration_file, choose
 from perfmodel.collectives.estimate import CollectiveModel, find_gates
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -30,7 +30,7 @@ _DECIMAL = re.compile(r"\d\s*[kKMGTP]B\b")  # a size that was typed in SI units
 
 def collective(context: typer.Context | None, options: CollectiveOptions) -> CommandReply:
     """Predict collectives."""
-    check_explained(options.explain, gates=options.gates)
+    apart("--explain", options.explain, EXPLAINED, gates=options.gates)
     machine, backend, calibration = choose(vars(options))[0]
     if backend == BEST:
         raise BadInputError("--backend best compares the steps of a pass.", "give --backend nccl or nvshmem.")
@@ -40,21 +40,20 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
         raise BadInputError(f"--set gpus_per_node={node} cannot be used.", where)
     frame = list_collectives(options, node)
     binary = not any(_DECIMAL.search(text) for text in options.size)
-    with advise(machine):
-        model = CollectiveModel.load(machine, backend, options.clock, calibration)
-        check_alignment(frame, str(model.calibration.backend))
-        rows = list(frame.itertuples(index=False, name=None))
-        if options.explain:
-            from perfmodel.engine.explained import explain_collective
+    model = CollectiveModel.load(machine, backend, options.clock, calibration)
+    check_alignment(frame, str(model.calibration.backend))
+    rows = list(frame.itertuples(index=False, name=None))
+    if options.explain:
+        from perfmodel.engine.explained import explain_collective
 
-            if len(rows) != 1:
-                raise BadInputError(f"these are {len(rows)} collectives.", "explain one of them.")
-            return CommandReply.explain(explain_collective(model, *rows[0]))
-        if options.gates:
-            gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
-            records = [gate._asdict() for gate in gates]
-            return CommandReply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
-        answers, missing = _predict(frame, model, leave_out=options.op == [_ALL])
+        if len(rows) != 1:
+            raise BadInputError(f"these are {len(rows)} collectives.", "explain one of them.")
+        return CommandReply.explain(explain_collective(model, *rows[0]))
+    if options.gates:
+        gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
+        records = [gate._asdict() for gate in gates]
+        return CommandReply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
+    answers, missing = _predict(frame, model, leave_out=options.op == [_ALL])
     if missing:
         warn(f"{backend} has no {', '.join(missing)} on {machine.name}: left out")
     if (answers["gpus"] == 1).any():
@@ -119,16 +118,16 @@ def _predict(
     """
     import pandas as pd
 
-    parts, errors = [], dict[str, NoCalibrationError]()
+    parts, missing = list["pd.DataFrame"](), list[str]()
     for name, rows in frame.groupby("collective", sort=False):
         try:
             parts.append(model.predict(rows))
-        except NoCalibrationError as error:
-            errors[str(name)] = error
-    if errors and not (leave_out and parts):
-        raise next(iter(errors.values()))
+        except NoCalibrationError:
+            if not leave_out:
+                raise
+            missing.append(str(name))
     answers = pd.concat(parts, ignore_index=True)
     alone = answers["gpus"] == 1
     answers.loc[alone, ["algbw_bytes_per_s", "busbw_bytes_per_s"]] = np.nan
     answers["evidence"] = answers["evidence"].astype(object).mask(alone.to_numpy(), None)
-    return answers, list(errors)
+    return answers, missing

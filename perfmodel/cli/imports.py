@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +11,17 @@ import typer
 
 from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
-from calibrate.machine.identity import list_machines_with
+from calibrate.machine.identity import list_machines_with, match_machine
 from perfmodel.cli.output import RUNNING, CommandReply, check_target, note, warn, warn_all
-from perfmodel.collectives.choose import choose_calibration
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.collectives.choose import list_matching
+from perfmodel.errors import BadInputError
 from perfmodel.question.measured import ImportOptions, LogOptions
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.fields import find_doubts
-from perfmodel.schema.files import SAMPLES_SUFFIX, invalid_fields, write_whole
+from perfmodel.schema.files import SAMPLES_SUFFIX, write_whole
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
 
@@ -37,7 +37,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
         check_target(out, ".json", what="a calibration", force=options.force)
         check_target(samples_path, force=options.force)
     result = read_logs(options.logs, options)
-    machine = _find_machine(options.machine, result.stack.gpu)
+    machine = find_machine(result) if options.machine is None else load_machine(options.machine)
     result.samples["machine"] = machine.name
     warn_all([*list_unread(result.unread), *result.warnings])
     doubts = doubt_gpu(result.stack.gpu, machine, force=options.force)
@@ -80,22 +80,23 @@ def _write_both(result: ImportResult, calibration: Calibration, out: Path, sampl
     write_whole(samples_path, write, "samples")
 
 
-def _find_machine(name: str | None, gpu: str) -> Machine:
-    """The typed machine; else the only shipped machine that has this GPU.
+def find_machine(result: ImportResult) -> Machine:
+    """The likeliest shipped machine with the logs' GPU and network; a line says which.
 
-    gpu  as the logs name it.  Limits: several such machines, or none -> BadInputError
+    Limits: no shipped machine has the GPU, or the logs name no GPU -> BadInputError that asks for --machine
     """
-    if name is not None:
-        return load_machine(name)
-    fitting = list_machines_with(gpu)
-    if len(fitting) != 1:
-        names = ", ".join(fitting or list_machines())
+    from perfmodel.validate.reasons import load_reasons
+
+    gpu, networks = result.stack.gpu, load_reasons().network.items()
+    network = next((name for name, pattern in networks if re.search(pattern, result.said)), "")
+    likely, remark = match_machine([gpu], network) if gpu else ("", "")
+    if likely not in list_machines():
         raise BadInputError(
-            f"the machine is not clear: the logs are of {gpu or 'an unnamed GPU'}.",
-            f"give --machine: {names}; or a machine file of your own.",
+            f"which machine is it? The logs are of {gpu or 'a GPU that they do not name'}.",
+            f"give --machine: {', '.join(list_machines())}; or a machine file of your own.",
         )
-    note(f"machine: {fitting[0]} (the only shipped one with a {gpu})")
-    return load_machine(fitting[0])
+    note(f"machine: {likely}, by the GPU {gpu}{f'; {remark}' if remark else ''}")
+    return load_machine(likely)
 
 
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
@@ -132,13 +133,10 @@ def list_unread(unread: list[LogLine]) -> list[str]:
 
 
 def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
-    """The calibration that fits the samples.
+    """The calibration that fits the samples. suffix  appended to the calibration's id
 
-    suffix  appended to the calibration's id
     Limits: no curve and no law fits the samples -> BadInputError
     """
-    from pydantic import ValidationError
-
     from perfmodel.fit.build import Identity, fit_calibration
 
     stack = result.stack
@@ -153,18 +151,8 @@ def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
         note=f"imported from {', '.join(sorted(set(points['source_id'])))}",
         complete=not (result.cut or any(line.line_no for line in result.unread)),
     )
-    like = None
-    if machine.name in list_machines():
-        with contextlib.suppress(NoCalibrationError):
-            shipped = choose_calibration(machine, identity.backend, None)
-            like = shipped if shipped.machine == machine.name else None
-    try:
-        fitted = fit_calibration(points, machine, identity, like=like)
-    except ValidationError as error:
-        raise BadInputError(
-            f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
-            "look for impossible times: too long, too short, or in another unit.",
-        ) from None
+    like = next(iter(list_matching(machine.name, identity.backend)), None)
+    fitted = fit_calibration(points, machine, identity, like=like)
     return fitted.model_copy(update={"calibration_id": f"{fitted.calibration_id}+{suffix}"})
 
 

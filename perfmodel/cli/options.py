@@ -14,6 +14,7 @@ from perfmodel.units import parse_bytes, parse_count
 N = TypeVar("N", int, float)
 _MOST_VALUES = 4096
 LEAVE_ONE = "leave one of them out."
+EXPLAINED = "leave out {other}: --explain prints one step alone."
 
 
 def settings_of(settings: Sequence[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
@@ -39,15 +40,10 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
     advice  what to do; {other} in it is the other option
     A value of None, False or an empty list: not typed.
     """
-    empty = (None, False, [])
+    empty: tuple[object, ...] = (None, False, [])
     for name in (name for name, value in others.items() if value not in empty and typed not in empty):
         flag = f"--{name if ' ' in name else name.removeprefix('as_').replace('_', '-')}"
         raise BadInputError(f"{option} and {flag} cannot be combined.", advice.format(other=flag))
-
-
-def check_explained(explain: object, **others: object) -> None:
-    """Raise BadInputError if another output is typed beside ``--explain``. others  as in ``apart``"""
-    apart("--explain", explain, "leave out {other}: --explain prints one step alone.", **others)
 
 
 def check_name(option: str, name: str, names: Sequence[str]) -> str:
@@ -63,13 +59,6 @@ def split_values(texts: Sequence[str], option: str) -> list[str]:
     if not all(values) or not values:
         raise BadInputError(f"{option} {','.join(texts)}: an empty value.", "leave no comma at an end.")
     return values
-
-
-def check_distinct(names: Sequence[str], option: str) -> None:
-    """Refuse two machines or chips with the same name: the name tells their answers apart."""
-    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
-        step = "leave one of them, or give a changed file a name of its own."
-        raise BadInputError(f"{option} has {twice[0]} twice.", step)
 
 
 def size_values(texts: Sequence[str], option: str = "--size") -> list[int]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
-import math
 import os
 import re
 import shlex
@@ -17,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -34,14 +34,6 @@ _MOST_WARNINGS = 8
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-class SaidError(Exception):
-    """Ends the command with ``exit_code``, without a message: all messages have been printed already."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
-        self.exit_code = exit_code
-
-
 @dataclass(frozen=True)
 class CommandReply:
     """The answer of a command; only what is printed is computed.
@@ -53,7 +45,7 @@ class CommandReply:
     record: Callable[[], Mapping[str, Any]]
     text: Callable[[], str]
     warnings: Sequence[str] = ()
-    error: Exception | None = None
+    error: BaseException | None = None
 
     @staticmethod
     def explain(explanation: Explanation, **more: object) -> CommandReply:
@@ -66,7 +58,8 @@ class CommandReply:
 def print_reply(command: str, reply: CommandReply, *, as_json: bool) -> None:
     """Print an answer as JSON, or as text with its warnings; then raise its error."""
     if as_json:
-        emit_json(command, **reply.record())
+        head = {"schema_version": SCHEMA_VERSION, "command": command}
+        emit(_write_json({**head, **reply.record()}, indent=2))
     elif text := reply.text():
         emit(text)
         warn_all(reply.warnings)
@@ -105,22 +98,23 @@ def check_stdout() -> None:
         raise BadInputError("cannot write the answer: stdout is closed.")
 
 
-def read_trouble(error: OSError) -> SaidError | BadInputError:
+def read_trouble(error: OSError) -> typer.Exit | BadInputError:
     """The error for a failed write to stdout: none to speak of if its reader left (``| head``)."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that exit flushes nothing
     if error.errno == errno.EPIPE:
-        return SaidError(0)
+        return typer.Exit(0)
     return BadInputError(f"cannot write the answer: {error.strerror or error}.")
 
 
-def emit_json(command: str, **content: Any) -> None:
-    """Print a JSON document: schema_version, command, then ``content`` in the given order; NaN as null."""
-    emit(_write_json({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
-
-
 def _write_json(document: Mapping[str, Any], indent: int | None = None) -> str:
-    text = json.dumps(simplify(document), indent=indent, ensure_ascii=False, allow_nan=False)
+    from pydantic_core import to_jsonable_python
+
+    def convert(value: Any) -> Any:  # numpy's numbers and arrays
+        return value.tolist() if hasattr(value, "tolist") else str(value)
+
+    plain = to_jsonable_python(document, inf_nan_mode="null", fallback=convert)
+    text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
@@ -132,19 +126,6 @@ def escape_controls(text: str, encoding: str | None = None) -> str:
     """
     text = _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
     return text.encode(encoding or "utf-8", errors="replace").decode(encoding or "utf-8")
-
-
-def simplify(value: Any) -> Any:
-    """``value`` converted to Python numbers, texts, lists and dictionaries, which JSON can hold."""
-    if isinstance(value, Mapping):
-        return {str(key): simplify(entry) for key, entry in value.items()}
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [simplify(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (bool, int, float)) or value is None else str(value)
 
 
 def warn(text: str) -> None:
@@ -201,20 +182,12 @@ def _wrap_message(text: str, label: str) -> str:
 
 def report_bug(error: BaseException, arguments: list[str]) -> int:
     """Print an unexpected exception as a bug on one screen, and return its exit code."""
-    where = traceback.extract_tb(error.__traceback__)[-1:]
-    place = f" at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
-    text = " ".join(str(error).split())[:300]
+    text, command = " ".join(str(error).split())[:300], f"perfmodel {shlex.join(arguments)}"
     bug = PerfmodelError(
-        f"this is a bug in perfmodel {__version__}: {type(error).__name__}{place}: {text}",
-        f"please report it with this command:\n  perfmodel {shlex.join(arguments)}\n"
-        "add -v for the traceback.",
+        f"this is a bug in perfmodel {__version__}: {type(error).__name__}: {text}",
+        f"please report it with this command:\n  {command}\nadd -v for the traceback.",
     )
     return fail(bug, error)
-
-
-def warn_stopped() -> None:
-    """Print that Ctrl-C stopped the command."""
-    _write_error("\nstopped.")
 
 
 def _write_error(text: str) -> None:
@@ -240,8 +213,7 @@ def check_target(
         if path.exists() and not path.is_file():
             raise BadInputError(f"{path} is a folder or a device, which no file replaces.", "name a file.")
         if os.path.lexists(path) and not force:
-            free = shlex.join([option, str(find_free_name(path))])
-            raise BadInputError(f"{path} exists already.", f"{free} is free; or remove it first.")
+            raise BadInputError(f"{path} exists already.", f"name another by {option}, or remove it first.")
         if not path.parent.is_dir():
             words = shlex.join(["mkdir", "-p", str(path.parent)])
             raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
@@ -249,9 +221,3 @@ def check_target(
             pass
     except (OSError, ValueError) as error:
         raise cannot_write(path, error) from None
-
-
-def find_free_name(path: Path) -> Path:
-    """The first of ``mine-2.json``, ``mine-3.json`` … that is free."""
-    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
-    return next(name for name in names if not os.path.lexists(name))

@@ -2,151 +2,223 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.dense import parse_dense, whole_of
-from perfmodel.cli.options import apart, check_explained, count_values
-from perfmodel.cli.output import (
-    CommandReply,
-    SaidError,
-    check_target,
-    emit,
-    emit_json,
-    note,
-    print_reply,
-    warn,
-    warn_stopped,
-)
-from perfmodel.cli.plan_question import complete_options, read_counts, read_question
-from perfmodel.cli.question import advised, calibration_file
-from perfmodel.cli.signals import STOPPED, ctrl_c
+from perfmodel.answer.inputs import share_equally
+from perfmodel.cli.options import EXPLAINED, apart, check_name, count_values, settings_of
+from perfmodel.cli.output import CommandReply, check_target, note
+from perfmodel.cli.question import calibration_file, question_of
+from perfmodel.cli.signals import ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.engine.explained import ExplainedPass
+from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import write_plan
+from perfmodel.plan.files import OF_QUESTION, MadeFor, read_any_plan, read_made_for, write_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.torchrec import write_for_torchrec
+from perfmodel.plan.torchrec import check_names_and_types, write_for_torchrec
+from perfmodel.question.groups import RESERVE, QuestionOptions
 from perfmodel.question.plans import FORMATS, PlanOptions
 from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
-from perfmodel.schema.files import unknown_name
-from perfmodel.units import counted, format_time
+from perfmodel.schema.priors import DenseFile, load_dense, load_rates
+from perfmodel.schema.table_files import list_models
+from perfmodel.units import counted, format_bytes, format_time, parse_bytes, parse_ratio, parse_time
 
 if TYPE_CHECKING:
     from perfmodel.answer.what_would_help import Sensitivity
     from perfmodel.engine.placement import Plan
 
-_WEIGHTED = (
-    "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "
-    "of 1. To leave those out, plan weighted and other tables apart"
-)
+_FILES = ("model", "machine", "calibration")
+_OF_CALIBRATION = ("machine", "backend", "clock")
+"""Options that a named calibration implies."""
+_LEAST_DENSE_S, _MOST_DENSE_S = 1e-9, 3600.0  # of a batch
 _FILE = "plan.json"
 """The file of a plan in printed commands, if none was typed."""
 
 
-def plan(context: typer.Context, options: PlanOptions) -> None:
-    """Search a plan (which table is sharded how, on which GPUs), or price a given plan, and print it."""
-    check_explained(options.explain, out=options.out)
-    check_out(options.out, options.file_format)
+def plan(context: typer.Context, options: PlanOptions) -> CommandReply:
+    """Search a plan (which table is sharded how, on which GPUs), or price a given plan."""
+    apart("--explain", options.explain, EXPLAINED, out=options.out)
+    check_name("--format", options.file_format, FORMATS)
+    if options.out is not None:
+        endings = (".json", ".html") if options.file_format == FORMATS[0] else (".json",)
+        check_target(options.out, *endings, what="a plan")
+    elif options.file_format != FORMATS[0]:
+        step = f"give --out, e.g. --out {_FILE}"
+        raise BadInputError(f"--format {options.file_format} needs a file.", step)
     typed = TypedLine.of(context)
     values, made_for = complete_options(context, options.plan_file)
     of_one = {"plan": options.plan_file, "out": options.out, "dense": values["dense"]}
     of_one["explain"] = options.explain
-    counts = read_counts(values, replicas=options.replicas, **of_one)
+    counts = count_values([values["gpus"]], "--gpus") if values["gpus"] is not None else []
+    if len(counts) > 1:
+        advice = f"{{other}} is of one plan: give one number of GPUs, e.g. --gpus {counts[-1]}."
+        several = f"--gpus with {len(counts)} numbers"
+        apart(several, counts, advice, replicas=options.replicas, **of_one)
     apart("--replicas", options.replicas, "plan one copy, on fewer --gpus.", **of_one)
     question, given = read_question(values, made_for, counts)
-    with advised(question.question):
-        try:
-            if len(counts) > 1 or options.replicas is not None:
-                copies = [1] if options.replicas is None else count_values([options.replicas], "--replicas")
-                _print_scaling(question, counts, copies, typed, as_json=options.as_json)
-            elif options.explain is not None:
-                planned, _ = _find_plan(question, given, None)
-                explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
-                print_reply(
-                    "plan", CommandReply.explain(explained.explain(options.explain)), as_json=options.as_json
-                )
-            else:
-                _print_plan(question, given, options, values["dense"], typed)
-        except KeyboardInterrupt:
-            note("\nstopped before there was a plan to print: the first takes a few seconds.")
-            raise SaidError(STOPPED) from None
+    try:
+        if len(counts) > 1 or options.replicas is not None:
+            copies = [1] if options.replicas is None else count_values([options.replicas], "--replicas")
+            return _compare_plans(question, counts, copies, typed)
+        if options.explain is not None:
+            planned, _ = _find_plan(question, given, None)
+            explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
+            return CommandReply.explain(explained.explain(options.explain))
+        return _answer(question, given, options, values["dense"], typed)
+    except KeyboardInterrupt:
+        note("\nthere is no plan to print yet: the first takes a few seconds.")
+        raise
 
 
-def check_out(out: Path | None, file_format: str) -> None:
-    """Check where and in which format the plan, or a page about it, is to be saved.
+def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[str, Any], MadeFor]:
+    """(the options by name, those of the question as typed), each completed by the file of the plan.
 
-    Limits: an unknown format, a format without a file, a file that exists, whose name has another ending, or
-    that cannot be written -> BadInputError
+    A line says which were taken. A file that is not there is looked for beside the plan.
     """
-    if file_format not in FORMATS:
-        raise unknown_name("--format", file_format, FORMATS)
-    if out is None and file_format != FORMATS[0]:
-        raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
-    if out is not None:
-        check_target(out, ".json", *([".html"] if file_format == FORMATS[0] else []), what="a plan")
+    values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
+    taken: MadeFor = {}
+    if plan_file is not None:
+        said, ignored = read_made_for(plan_file), typed - {"settings"}
+        if "calibration" in typed:
+            ignored.update(_OF_CALIBRATION)
+        elif "machine" in typed and values["machine"] != said.get("machine"):
+            ignored.add("calibration")
+        taken = {name: said[name] for name in OF_QUESTION if said.get(name) and name not in ignored}
+        given = settings_of(values["settings"])
+        for name, value in taken.items():
+            if not isinstance(value, str):
+                taken[name] = [text for text in value if text.partition("=")[0] not in given]
+            elif name in _FILES and not os.path.exists(value) and (plan_file.parent / value).is_file():
+                taken[name] = str(plan_file.parent / value)
+            elif name == "model" and not (os.path.exists(value) or value in list_models()):
+                words = f"the tables of {plan_file}, {value}, are neither a file here nor shipped."
+                raise BadInputError(words, "give their file: --model tables.csv")
+        declared = {option.name: option for option in PlanOptions.declared()}
+        pairs = [(name, [x] if isinstance(x, str) else x) for name, x in taken.items()]
+        if words := [w for name, texts in pairs for text in texts for w in declared[name].to_words(text)]:
+            note(f"taken from {plan_file}: {shlex.join(words)}")
+        settings = [*taken.get("settings", []), *(values["settings"] or [])]
+        values |= taken | {"settings": settings or None}
+    repeated = [name for name in OF_QUESTION if name in typed or name in taken]
+    return values, {name: values[name] for name in repeated if values[name] not in (None, "-")}
 
 
-def _print_plan(
+def read_question(
+    values: dict[str, Any], made_for: MadeFor, counts: list[int]
+) -> tuple[PlanQuestion, Plan | None]:
+    """(the question on the first number of GPUs, the plan in the file of ``--plan``).
+
+    values  the options by name;  counts  numbers of GPUs; none: that of the plan
+    Limits: values that cannot be used, or cannot be combined -> BadInputError
+    """
+    model, plan_file, max_hbm = values["model"], values["plan_file"], values["max_hbm"]
+    if model is None:
+        step = "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel show models lists them)"
+        raise BadInputError("which tables?", step)
+    if not counts and plan_file is None:
+        size = format_bytes(PlanTables.load(model).total_bytes, binary=False)
+        raise BadInputError(
+            f"the number of GPUs is missing; the tables have {size}.",
+            "give --gpus, e.g. --gpus 128, or several to compare: --gpus 8,32,128\n"
+            f"the fewest GPUs that hold them:\n  perfmodel project --model {shlex.quote(model)}",
+        )
+    apart("--set global_batch", values["global_batch"], "give --batch, of each GPU.", plan=plan_file)
+    unset = {option.name: None for option in QuestionOptions.declared()}
+    reserve = values["reserve"] or (RESERVE if max_hbm is None else "0")
+    gpus = str(counts[0]) if counts else None
+    question = question_of({**unset, **values, "gpus": gpus, "reserve": reserve})
+    if question.total is not None:
+        for count in counts:
+            share_equally(question.total, count)
+        made_for = made_for | {"batch": str(question.batch)}
+    for_torchrec = values["file_format"] == FORMATS[1]
+    planned = PlanQuestion.build(
+        question,
+        only=values["only"] or [],
+        effort=values["effort"],
+        most_bytes=None if max_hbm is None else parse_bytes(max_hbm, "--set max_hbm"),
+        for_torchrec=for_torchrec,
+        made_for=made_for,
+    )
+    if for_torchrec:
+        check_names_and_types(planned.tables)
+    if plan_file is None:
+        return planned, None
+    domain = question.machine.domain_gpus_of(question.machine.gpus_per_node)
+    wanted = counts[0] if counts else None
+    plan, sets = read_any_plan(plan_file, planned.tables, wanted, lambda gpus: min(gpus, domain))
+    return replace(planned if counts else planned.use_gpus(plan.gpus), sets=sets), plan
+
+
+def parse_dense(text: str, machine: str) -> DenseFile | GivenTime:
+    """The dense layers that ``--dense`` means: a name, ``mine.toml``, ``3ms`` or ``3ms±10%`` (per batch).
+
+    machine  whose GPU runs the layers
+    Limits: neither a name, a file nor a time, layers on a machine whose GPU has no known rate, or a time
+            below 1 ns or above 1 h -> BadInputError
+    """
+    text = text.strip()
+    if text.endswith(".toml") or not (text[:1].isdigit() or text[:1] in "+-."):
+        layers = load_dense(text)
+        load_rates().of(machine)
+        return layers
+    time_text, spread_sign, error_text = text.replace("+-", "±").partition("±")
+    time_s = parse_time(time_text.strip(), "--dense")
+    spread = parse_ratio(error_text, f"--dense {text}: the error") if spread_sign else 0.0
+    if not _LEAST_DENSE_S <= time_s <= _MOST_DENSE_S or spread >= 1:
+        step = "from 1ns to 1h for a batch, with an error of less than 100 %, e.g. 3ms±10%."
+        raise BadInputError(f"--dense {text} is not what this model covers.", step)
+    return GivenTime(time_s, spread)
+
+
+def _answer(
     question: PlanQuestion, given: Plan | None, options: PlanOptions, dense: str | None, typed: TypedLine
-) -> None:
-    """Print one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
-    machine, out = question.question.machine.name, options.out
-    layers = None if dense is None else parse_dense(dense, machine)
+) -> CommandReply:
+    """Answer with one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
+    layers = None if dense is None else parse_dense(dense, question.question.machine.name)
+    out, torchrec = options.out, options.file_format == FORMATS[1]
     page = out is not None and out.suffix == ".html"
     saved = (None if page else out) or options.plan_file
     planned, changes = _find_plan(question, given, str(saved or _FILE))
-    answer, whole, calibration = (
-        question.build_answer(planned.result),
-        whole_of(planned, layers),
-        question.question.calibration,
-    )
-    if out is not None and page:
-        command = typed.text(without=["out", "as_json"], more=["--out", out.name])
-        write_page(plan_page(planned, answer, command, whole, alerts=list_alerts(None, calibration)), out)
-    elif out is not None and options.file_format == FORMATS[1]:
-        write_for_torchrec(planned.evaluator, planned.plan, out, planned.result.limit_bytes)
-    elif out is not None:
-        write_plan(planned.plan, out, planned.made_for)
-    file = calibration_file(calibration)
-    if options.as_json:
-        step = whole.to_dict(planned.evaluator.batch * planned.evaluator.gpus) if whole else None
-        records = [vars(change) for change in changes]
-        emit_json("plan", **planned.to_dict(), dense_step=step, changes=records, calibration_file=file)
-    else:
-        commands = _list_commands(typed, planned.result.cost.limiting.name, saved)
-        emit(plan_text(planned, answer, file, whole, changes, commands))
-        for line in planned.evaluator.setting.notes:
-            warn(line)
+    answer, evaluator = question.build_answer(planned.result), planned.evaluator
+    calibration = question.question.calibration
+    whole = None
+    if layers is not None:
+        costed = CostedPlan.compute(evaluator, planned.plan)
+        whole = WholeStep.compute(costed, Dense.compute(layers, evaluator))
     if out is not None:
+        if page:
+            command = typed.text(without=["out", "as_json"], more=["--out", out.name])
+            write_page(plan_page(planned, answer, command, whole, alerts=list_alerts(None, calibration)), out)
+        elif torchrec:
+            write_for_torchrec(evaluator, planned.plan, out, planned.result.limit_bytes)
+        else:
+            write_plan(planned.plan, out, planned.made_for)
         how = "; in your program calibrate.torchrec_plan.load reads it (docs/torchrec.md)"
-        note(f"wrote {out}{how if options.file_format == FORMATS[1] else ''}")
-    if planned.evaluator.model.sets is not None and question.tables.partly_weighted:
-        warn(_WEIGHTED)
-    _end_stopped(stopped=planned.result.stopped == "interrupt")
-
-
-def _list_commands(typed: TypedLine, step: str, saved: Path | None) -> dict[str, str]:
-    """Commands to go on with: to save the plan, and to explain a step of it.
-
-    saved  the file of the plan: the step is of this very plan, not of a new search
-    """
-    explain, without = ["--explain", step.replace("_", "-")], ["dense", "out"]
-    if saved is None:
-        save = {"To keep the plan": typed.text(without=["out"], more=["--out", _FILE])}
-        return {**save, "The equation behind its longest step": typed.text(without=without, more=explain)}
-    without += ["plan_file", "file_format", "only", "effort"]
-    line = typed.text(without=without, more=[*explain, "--plan", str(saved)])
-    return {"The equation behind its longest step": line}
+        note(f"wrote {out}{how if torchrec else ''}")
+    file = calibration_file(calibration)
+    step = whole.to_dict(evaluator.batch * evaluator.gpus) if whole else None
+    more = {"dense_step": step, "changes": [vars(change) for change in changes], "calibration_file": file}
+    save = {} if saved else {"To keep the plan": typed.text(without=["out"], more=["--out", _FILE])}
+    return CommandReply(
+        lambda: planned.to_dict() | more,
+        lambda: plan_text(planned, answer, file, whole, changes, save),
+        evaluator.setting.notes,
+        KeyboardInterrupt() if planned.result.stopped == "interrupt" else None,
+    )
 
 
 def _find_plan(
@@ -170,34 +242,29 @@ def _find_plan(
     return planned, changes
 
 
-def _print_scaling(
-    question: PlanQuestion, gpus: list[int], replicas: list[int], typed: TypedLine, *, as_json: bool
-) -> None:
-    """Search plans for several numbers of GPUs, or of copies, and print them side by side.
+def _compare_plans(
+    question: PlanQuestion, gpus: list[int], replicas: list[int], typed: TypedLine
+) -> CommandReply:
+    """Search plans for several numbers of GPUs, or of copies, and set them side by side.
 
     Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
     """
     from perfmodel.plan.scaling import compare_plans
     from perfmodel.report.scaling_text import scaling_text
 
-    def tell_gpus(gpus: int, best_s: float) -> None:
-        tell(f"{counted(gpus, 'GPU')}: best {format_time(best_s)}")
-
     with ctrl_c() as stopped:
-        scaling = compare_plans(question, gpus or [question.gpus], replicas, tell_gpus)
-    if as_json:
-        file = calibration_file(question.question.calibration)
-        emit_json("plan", **scaling.to_dict(), calibration_file=file)
-    else:
-        count = scaling.best.gpus // scaling.best.replicas
-        emit(scaling_text(scaling, typed.text(without=["gpus", "replicas"], more=["--gpus", str(count)])))
-        answer = scaling.planned[-1].answer
-        for line in answer.evaluator.setting.notes if answer else ():
-            warn(line)
-    _end_stopped(stopped=scaling.stopped or stopped())
-
-
-def _end_stopped(*, stopped: bool) -> None:
-    if stopped:
-        warn_stopped()
-        raise SaidError(STOPPED)
+        scaling = compare_plans(
+            question,
+            gpus or [question.gpus],
+            replicas,
+            lambda gpus, best_s: tell(f"{counted(gpus, 'GPU')}: best {format_time(best_s)}"),
+        )
+    count, answer = scaling.best.gpus // scaling.best.replicas, scaling.planned[-1].answer
+    command = typed.text(without=["gpus", "replicas"], more=["--gpus", str(count)])
+    file = {"calibration_file": calibration_file(question.question.calibration)}
+    return CommandReply(
+        lambda: scaling.to_dict() | file,
+        lambda: scaling_text(scaling, command),
+        answer.evaluator.setting.notes if answer else (),
+        KeyboardInterrupt() if scaling.stopped or stopped() else None,
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +29,11 @@ from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import RUNNING, CommandReply
-from perfmodel.cli.question import advised, calibration_file, check_size, question_of
+from perfmodel.cli.question import calibration_file, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.question.groups import NO_POOLING, read_table_count
+from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
 from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
@@ -49,9 +47,8 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
 
     Limits: as the options say -> BadInputError
     """
-    question, typed = _read_question(context, options), TypedLine.of(context)
-    with advised(question), _advise_enough(question):
-        line = ""
+    question, typed, line = _read_question(context, options), TypedLine.of(context), ""
+    try:
         if options.max_latency is not None:
             question, line = choose_batch(question, options.max_latency)
         if question.sharding == ALL:
@@ -64,6 +61,9 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
         if ranking.fits:
             answer = note_idle(answer, answer_question)
         changes = list_helping(answer, answer_question)
+    except TooFewGpusError as error:
+        where = f"{error.message} Rows are in host memory." if question.rows else error.message
+        raise BadInputError(where, name_enough(question) or error.next_step) from None
     file = calibration_file(question.calibration)
     return CommandReply(
         lambda: _build_record(ranking, answer, file) | {"changes": [vars(change) for change in changes]},
@@ -77,17 +77,12 @@ def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
     not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     if options.sharding == ALL:
-        alone = {"max_latency": options.max_latency, "explain": options.explain}
+        alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
+        alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
         apart("--sharding all", True, "name one sharding.", **alone)
-        if (options.pooling or "").startswith(NO_POOLING):
-            apart("--sharding all", True, "name one sharding.", **{"pooling none": True})
-    if options.tables is not None:
-        read_table_count(options.tables)
     if options.table_size is None and options.gpus is None and options.model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    question = question_of(context.params)
-    check_size(question)
-    return question
+    return question_of(context.params)
 
 
 def choose_batch(question: Question, text: str) -> tuple[Question, str]:
@@ -139,16 +134,6 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
         line = typed.text(("sharding", "as_json"), ("--sharding", ALL))
         raise BadInputError(error.message, f"what is possible:\n  {line}") from None
     return Ranking(answer, (answer,) if answer.fits else ())
-
-
-@contextlib.contextmanager
-def _advise_enough(question: Question) -> Iterator[None]:
-    """Context in which the error that rows do not fit the GPUs says how many would be enough."""
-    try:
-        yield
-    except TooFewGpusError as error:
-        where = f"{error.message} Rows are in host memory." if question.rows else error.message
-        raise BadInputError(where, name_enough(question) or error.next_step) from None
 
 
 def name_enough(question: Question) -> str:
@@ -211,15 +196,12 @@ def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[st
         "uniform": _record_beside(ranking.uniform),
         "unique_rows": _record_beside(ranking.beside.unique_rows),
         "left_out": _record_beside(ranking.beside.left_out),
-        "row_wise": _record_times(ranking.base),
+        "row_wise": _record_beside(ranking.base),
     }
 
 
-def _record_times(answer: Answer) -> dict[str, Any]:
-    """The entries of an answer beside the one that is compared, by key."""
-    return {key: answer.totals[key] for key in _BESIDE} | {"fits": answer.fits}
-
-
 def _record_beside(answer: Answer | None) -> dict[str, Any] | None:
-    """The entries of a sharding beside the one that leads. Limits: none -> None"""
-    return {"sharding": answer.sharding, **_record_times(answer)} if answer else None
+    """The entries of an answer beside the one that leads. Limits: none -> None"""
+    if answer is None:
+        return None
+    return {"sharding": answer.sharding, "fits": answer.fits} | {key: answer.totals[key] for key in _BESIDE}

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.answer.question import Question, read_sharding
-from perfmodel.cli.options import check_distinct, check_name, settings_of, split_values
+from perfmodel.cli.options import LEAVE_ONE, apart, check_name, settings_of, split_values
 from perfmodel.cli.output import warn
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.settings import BEST
-from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
+from perfmodel.errors import BadInputError
 from perfmodel.question.groups import (
     DEFAULT_MACHINE,
     NO_POOLING,
     OBJECTIVES,
     RESERVE,
     QuestionOptions,
-    TableOptions,
     is_training,
     read_share,
 )
@@ -32,7 +29,7 @@ from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
-from perfmodel.units import format_bytes, format_count, parse_count
+from perfmodel.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from perfmodel.answer import Answer
@@ -41,11 +38,7 @@ if TYPE_CHECKING:
 _ACCEPTED = "accepted"
 _FAR = 100
 """Ratio to a machine's own rate beyond which another is doubted."""
-_NUMBERS = [
-    option
-    for option in QuestionOptions.declared()
-    if option.name in (*TableOptions.__annotations__, "gpus", "batch")
-]
+_NUMBERS = ("table_bytes", "table_count", "dim", "pooling", "dtype", "gpus", "batch")
 
 
 class ChosenMachine(NamedTuple):
@@ -79,7 +72,10 @@ def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
         machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))
         library = backend or str(loaded.backend if loaded else machine.defaults.backend)
         choices.append(ChosenMachine(machine, library, calibration))
-    check_distinct([choice.machine.name for choice in choices], "--machine")
+    loaded_names = [choice.machine.name for choice in choices]
+    if twice := [name for place, name in enumerate(loaded_names) if name in loaded_names[:place]]:
+        step = "leave one of them, or give a changed file a name of its own."
+        raise BadInputError(f"--machine has {twice[0]} twice.", step)
     return choices
 
 
@@ -122,9 +118,6 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
         if before and after and not 1 / _FAR <= after / before <= _FAR and KEYS[key].unit == "byte/s":
             ratio = f"{after / before:.3g} times the {machine.quantity(key)} of {machine.name}."
             doubted.setdefault(key, ratio)
-    for key in accepted:
-        if key not in values:
-            raise BadInputError(f"--set {_ACCEPTED}={key}: {key} is not set.", f"--set {key}=VALUE as well.")
     if refused := {key: text for key, text in doubted.items() if key not in accepted}:
         names = ",".join([*accepted, *refused])
         raise doubted_values("--set ", refused, f"--set {_ACCEPTED}={names}")
@@ -136,40 +129,14 @@ def calibration_file(calibration: str | None) -> str | None:
     return None if calibration is None or calibration in list_calibrations() else calibration
 
 
-@contextlib.contextmanager
-def advise(machine: Machine) -> Iterator[None]:
-    """Context in which NoCalibrationError says where the calibrations are listed."""
-    try:
-        yield
-    except NoKernelsError:
-        raise
-    except NoCalibrationError as error:
-        if machine.name not in list_machines():  # the user's own: what it lacks is to be measured
-            raise
-        step = (
-            f"use another --backend, --set clock or --machine (perfmodel show calibrations {machine.name}), "
-        )
-        raise NoCalibrationError(
-            error.message, f"{step}or fit one from logs: perfmodel import LOG…"
-        ) from None
-
-
-def advised(question: Question) -> contextlib.AbstractContextManager[None]:
-    """The context ``advise`` for a question's machine."""
-    return advise(question.machine)
-
-
-def check_size(question: Question, *table_bytes: float) -> None:
-    """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
-    largest = max(table_bytes, default=question.table_bytes or 0.0)
+def check_size(question: Question, table_bytes: float) -> None:
+    """Raise BadInputError if tables of this size need more GPUs than are covered."""
     room_bytes = question.machine_of_rows.value("hbm_bytes") * (1 - question.reserve)
-    if largest > MOST_GPUS * room_bytes:
-        size, room = (format_bytes(number, binary=False) for number in (largest, room_bytes))
-        raise BadInputError(
-            f"--table-size {size} needs {format_count(largest / room_bytes)} GPUs of {room}: more than this "
-            "model covers.",
-            f"at most {format_count(MOST_GPUS)} GPUs.",
-        )
+    if table_bytes > MOST_GPUS * room_bytes:
+        size, room = (format_bytes(number, binary=False) for number in (table_bytes, room_bytes))
+        words = f"--table-size {size} needs {format_count(table_bytes / room_bytes)} GPUs of {room}"
+        step = f"at most {format_count(MOST_GPUS)} GPUs."
+        raise BadInputError(f"{words}: more than this model covers.", step)
 
 
 def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -> Question:
@@ -182,12 +149,12 @@ def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -
     pooling, colon, ids = (typed["pooling"] or "").strip().lower().partition(":")
     if pooling == NO_POOLING:
         typed = {**typed, "pooling": ids if colon else None}
-    numbers = {option.keyword: option.value(typed[option.name]) for option in _NUMBERS}
-    tables = numbers.pop("model")
+    values = QuestionOptions.values(typed)
+    tables = values["model"]
     machine, backend, calibration = choice or choose(typed)[0]
     question = Question(
         machine=machine,
-        **{name: value for name, value in numbers.items() if value is not None},
+        **{name: values[name] for name in _NUMBERS if values[name] is not None},
         tables=tables,
         table_set=None if tables is None else load_tables(tables),
         id_bytes=element_bytes(typed["id_dtype"], "id dtype"),
@@ -205,11 +172,10 @@ def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -
         sharding=read_sharding(typed["sharding"]),
         planner=_search_plan,
     )
-    if typed["global_batch"] is None:
-        return question
-    if typed["batch"] is not None:
-        raise BadInputError("--batch and --set global_batch cannot be combined.", "leave one of them out.")
-    return replace(question, total=parse_count(typed["global_batch"], "--set global_batch")).share_total()
+    check_size(question, question.table_bytes or 0.0)
+    apart("--batch", typed["batch"], LEAVE_ONE, **{"set global_batch": typed["global_batch"]})
+    total = values["global_batch"]
+    return question if total is None else replace(question, total=total).share_total()
 
 
 def _search_plan(ranking: Ranking) -> Answer | None:
@@ -220,20 +186,13 @@ def _search_plan(ranking: Ranking) -> Answer | None:
 
 def check_model(typed: Mapping[str, Any]) -> None:
     """Raise BadInputError if options of equal tables are typed together with --model."""
-    names = ("table_size", "tables", "dim", "dtype", "grid", "pooling")
-    clash = [name for name in names if typed.get(name) not in (None, [], NO_POOLING)]
-    if typed.get("model") and clash:
-        flag = "--set dtype" if clash[0] == "dtype" else f"--{clash[0].replace('_', '-')}"
-        raise BadInputError(f"--model and {flag} cannot be combined.", "a model brings its own tables.")
+    names = ("table_size", "tables", "dim", "grid", "pooling")
+    own = {name: typed.get(name) for name in names if typed.get(name) != NO_POOLING}
+    own["set dtype"] = typed.get("dtype")
+    apart("--model", typed.get("model"), "a model brings its own tables.", **own)
 
 
 def split_names(texts: Sequence[str], option: str) -> list[str]:
     """The names and files in lists with commas; a text that is a file is not split."""
     parts = [[text] if os.path.isfile(text) else split_values([text], option) for text in texts]
     return [name for names in parts for name in names]
-
-
-def short_below(size: float) -> float:
-    """The largest number with two significant digits that is not above ``size``."""
-    unit = 10.0 ** (math.floor(math.log10(size)) - 1)
-    return math.floor(size / unit) * unit

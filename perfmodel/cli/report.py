@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import typer
 
-from perfmodel.answer import Question
 from perfmodel.cli.options import apart
-from perfmodel.cli.output import check_target, emit, emit_json, find_free_name
-from perfmodel.cli.question import advised, check_size, question_of, short_below
+from perfmodel.cli.output import CommandReply, check_target
+from perfmodel.cli.question import question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL
 from perfmodel.errors import BadInputError
@@ -19,20 +17,15 @@ from perfmodel.question.pages import ReportOptions
 from perfmodel.report.figures.subject import find_subject
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.question_page import build_paper_page, build_question_page
-from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.evidence import LAW_BACKENDS
-from perfmodel.schema.run_files import measured_groups
 from perfmodel.units import format_bytes
 
 _TABLE_SIZE = "10TB"
 _WITH_PAPER = ("paper", "out", "as_json", "machine", "calibration", "backend", "clock", "kernels", "settings")
 
 
-def report(context: typer.Context, options: ReportOptions) -> None:
+def report(context: typer.Context, options: ReportOptions) -> CommandReply:
     """Write a page of the answer, and print the name of the file."""
     out = options.out or Path("report.html")
-    if options.out is None and os.path.lexists(out):
-        out = find_free_name(out)
     check_target(out, ".html", what="a page")
     if (options.pooling or "").startswith(NO_POOLING):
         raise BadInputError("--pooling none has no page.", "pool the rows.")
@@ -42,30 +35,17 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     apart("--paper", options.paper, "leave out {other}: the figures have the paper's tables.", **of_tables)
     typed = {**context.params, "sharding": None if options.sharding == ALL else options.sharding}
     if not (options.table_size or options.gpus or options.model):
-        typed["table_size"] = _choose_size(question_of({**typed, "table_size": _TABLE_SIZE}))
+        typed["table_size"] = _TABLE_SIZE
     question = question_of(typed)
-    check_size(question)
-    with advised(question):
-        make_page = build_paper_page if options.paper else build_question_page
-        command = TypedLine.of(context).text(without=("out", "as_json"))
-        page = make_page(find_subject(question), command)
+    make_page = build_paper_page if options.paper else build_question_page
+    command = TypedLine.of(context).text(without=("out", "as_json"))
+    page = make_page(find_subject(question), command)
     size = write_page(page, out)
-    if options.as_json:
-        words = {"title": "title", "left_out": "why"}
-        records = [
-            {"name": block.name, **{key: getattr(block, name, None) for key, name in words.items()}}
-            for block in (*page.first, *page.blocks)
-        ]
-        emit_json("report", file=str(out), bytes=size, blocks=records)
-        return
-    emit(f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed.")
-
-
-def _choose_size(question: Question) -> str:
-    """The table size of a question without one: what the largest group of ranks of the user's run holds."""
-    fitted = load_calibration(question.calibration) if question.calibration else None
-    if fitted is None or fitted.backend in LAW_BACKENDS:
-        return _TABLE_SIZE
-    groups = measured_groups(fitted) or measured_groups(fitted, ("all_to_all",))
-    usable = question.machine.value("hbm_bytes") * (1 - question.reserve)
-    return f"{short_below(max(groups) * usable):.0f}" if max(groups, default=1) > 1 else _TABLE_SIZE
+    said = f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed."
+    words = {"title": "title", "left_out": "why"}
+    blocks = [
+        {"name": block.name, **{key: getattr(block, name, None) for key, name in words.items()}}
+        for block in (*page.first, *page.blocks)
+    ]
+    record = {"file": str(out), "bytes": size, "blocks": blocks}
+    return CommandReply(lambda: record, lambda: said)

@@ -11,15 +11,7 @@ import typer
 
 from perfmodel.cli import signals
 from perfmodel.cli.app import LoadedCommand, app
-from perfmodel.cli.output import (
-    RUNNING,
-    SaidError,
-    check_stdout,
-    fail,
-    read_trouble,
-    report_bug,
-    warn_stopped,
-)
+from perfmodel.cli.output import RUNNING, check_stdout, fail, note, read_trouble, report_bug
 from perfmodel.cli.waiting_line import WaitingLine
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.question.spec import name_flag
@@ -49,7 +41,7 @@ def run(words: list[str]) -> int:
                 result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
             if result == signals.STOPPED:  # typer's code of a KeyboardInterrupt
                 raise KeyboardInterrupt
-            return 0
+            return result if isinstance(result, int) else 0
         except SystemExit:  # here typer exits only if the reader of the help has exited
             return 0
         except (Exception, KeyboardInterrupt) as error:
@@ -61,12 +53,12 @@ def _report(error: Exception | KeyboardInterrupt, arguments: list[str]) -> int:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, OSError) and any(frame.name == "echo" for frame in frames):
         error = read_trouble(error)  # of typer, which printed its own help
-    if isinstance(error, SaidError):
+    if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, PerfmodelError):
         return fail(error)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)) or signals.seen:
-        warn_stopped()  # a library may have turned the signal into an error of its own
+        note("\nstopped.")  # a library may have turned the signal into an error of its own
         return signals.STOPPED
     if isinstance(error, _UsageError):
         return _report_usage(error, arguments)

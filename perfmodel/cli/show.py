@@ -69,9 +69,9 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
         raise BadInputError("nothing is named.", step)
     if name is None and list_name.lower().endswith(_OF_TABLES):
         list_name, name = "models", list_name
-    for kind, entries in KINDS.items():  # of what is shipped the name alone will do
-        if name is None and list_name in entries.names():
-            list_name, name = kind, list_name
+    for kinds, shipped in KINDS.items():  # of what is shipped the name alone will do
+        if name is None and list_name in shipped.names():
+            list_name, name = kinds, list_name
     kind = KINDS.get(list_name)
     if options.as_toml:
         if kind is None or kind.file is None or name is None or options.as_json:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -20,7 +19,6 @@ from perfmodel.answer.inputs import DEFAULTS, share_equally
 from perfmodel.cli.options import LEAVE_ONE, apart, check_name, list_values, split_values
 from perfmodel.cli.output import CommandReply, check_target, note, warn
 from perfmodel.cli.question import (
-    advised,
     calibration_file,
     check_model,
     check_size,
@@ -38,8 +36,7 @@ from perfmodel.question.passes import SweepOptions
 from perfmodel.question.spec import Opt
 from perfmodel.report.sweep_text import machines_text, sweep_text
 from perfmodel.schema.files import cell, write_whole
-from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import UNIFORM, TableSet
+from perfmodel.schema.workload import UNIFORM
 from perfmodel.units import counted, format_count, parse_count, parse_price
 
 if TYPE_CHECKING:
@@ -56,8 +53,6 @@ _AXES = {
 }
 """Options of numbers that the points of the grid have: the column, the flag, and how a value is read."""
 
-Tables = str | TableSet
-"""An element type of equal tables, or a set of tables."""
 Sweep = Callable[..., "pd.DataFrame"]
 """Computes the rows of a sweep, as ``sweep_columns`` does."""
 
@@ -83,60 +78,59 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
     """(the rows of a sweep, what writes their text)."""
     typed = vars(options)
     check_model(typed)
+    apart("--set global_batch", options.global_batch, LEAVE_ONE, batch=options.batch, grid=options.grid)
     axes = _read_axes(options)
-    tables: list[Tables] = list(split_values([options.dtype or "fp32"], "--set dtype"))
-    if options.model:
-        tables = [load_tables(name) for name in dict.fromkeys(split_names(options.model, "--model"))]
+    names = split_names(options.model, "--model") if options.model else []
+    of_tables = [{"model": name} for name in dict.fromkeys(names)]
+    of_tables = of_tables or [
+        {"dtype": name} for name in split_values([options.dtype or "fp32"], "--set dtype")
+    ]
     unlisted = typed | dict.fromkeys([*_AXES, "dtype", "model", "global_batch"])
-    questions = [question_of(unlisted, choice) for choice in choose(typed)]
+    pairs = itertools.product(choose(typed), of_tables)
+    questions = [question_of(unlisted | tables, choice) for choice, tables in pairs]
     for question in questions:
-        check_size(question, *axes.get("table_bytes", []))
-    _check_count(axes, len(tables) * len(questions), len(tables) * sum(map(grids.is_compared, questions)))
+        check_size(question, max(axes.get("table_bytes", [0.0])))
+    _check_count(axes, len(questions), sum(map(grids.is_compared, questions)))
     sharding = questions[0].sharding
     how = {
         ALL: "each with every sharding that it allows",
         None: "each with the fastest sharding of TorchRec's that fits",
     }.get(sharding, f"sharded {sharding}")
     free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
-    free += ["tables, types or shardings"] if len(tables) > 1 or sharding == ALL else []
+    free += ["tables, types or shardings"] if len(of_tables) > 1 or sharding == ALL else []
     alone = not (options.out or options.grid or options.gpus or free)
-    if options.by is not None or options.price or (len(questions) > 1 and alone):
+    if options.by is not None or options.price or (len(questions) > len(of_tables) and alone):
         apart("--by", True, LEAVE_ONE, grid=options.grid)
         if free:
             words = f"--by compares machines for one question: several {', '.join(free)}."
             raise BadInputError(words, "give one value.")
-        return _compare_machines(options, questions, tables, axes, how)
+        return _compare_machines(options, questions, axes, how)
     columns = grids.combine_axes(**axes)
     if options.global_batch is not None:
-        apart("--set global_batch", True, LEAVE_ONE, batch=options.batch, grid=options.grid)
         if "gpus" not in columns:
             step = "give --gpus, e.g. --gpus 16..128; or --by time, which compares machines."
             raise BadInputError("--set global_batch: on which GPUs?", step)
         total = parse_count(options.global_batch, "--set global_batch")
         columns["batch"] = np.array([float(share_equally(total, int(gpus))) for gpus in columns["gpus"]])
-    return _run(columns, tables, questions, grids.sweep_columns), lambda frame: sweep_text(frame, how)
+    return _run(columns, questions, grids.sweep_columns), lambda frame: sweep_text(frame, how)
 
 
 def _compare_machines(
     options: SweepOptions,
     questions: Sequence[Question],
-    tables: Sequence[Tables],
     axes: Mapping[str, list[float]],
     how: str,
 ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], str]]:
     """Machines side by side, each on the typed GPUs, else on those that are best by the criterion."""
     columns = grids.combine_axes(**{"batch": [DEFAULTS["batch"]], **axes})
     by = check_name("--by", options.by or ("cost" if options.price else "time"), [*grids.CRITERIA])
-    apart("--set global_batch", options.global_batch, LEAVE_ONE, batch=options.batch)
     nodes = {question.machine.name: question.machine.gpus_per_node for question in questions}
     prices, currency = _read_prices(options.price or [], by, list(nodes))
     samples = parse_count(options.global_batch) if options.global_batch else None
     if not (samples or options.batch):  # those of all GPUs of the first machine
-        few = columns if "gpus" in columns else _run(columns, tables, questions[:1], grids.sweep_samples)
+        few = columns if "gpus" in columns else _run(columns, questions[:1], grids.sweep_samples)
         samples = int(DEFAULTS["batch"] * few["gpus"].min())
-    rows = _run(
-        columns, tables, questions, partial(grids.sweep_samples, samples=samples, spreads=grids.SPREADS)
-    )
+    rows = _run(columns, questions, partial(grids.sweep_samples, samples=samples, spreads=grids.SPREADS))
     ranked = grids.rank_machines(rows, by, samples, nodes, prices, every="gpus" in columns)
     return ranked, lambda frame: machines_text(frame, by, currency, how)
 
@@ -200,16 +194,14 @@ def _check_count(axes: Mapping[str, list[float]], times: int, compared: int) -> 
         )
 
 
-def _run(
-    columns: grids.Columns, tables: Sequence[Tables], questions: Sequence[Question], answer: Sweep
-) -> pd.DataFrame:
+def _run(columns: grids.Columns, questions: Sequence[Question], answer: Sweep) -> pd.DataFrame:
     """Project all configurations: a row for each. answer  computes the rows, as ``sweep_columns``
 
-    columns  the values of the axes at each point;  questions  for each machine
+    columns  the values of the axes at each point;  questions  for each machine and set of tables
     """
     import pandas as pd
 
-    total = len(next(iter(columns.values()))) * len(tables) * len(questions)
+    total = len(next(iter(columns.values()))) * len(questions)
     done = answered = 0
     frames: list[pd.DataFrame] = []
 
@@ -218,18 +210,14 @@ def _run(
         done += count
         tell(f"{done} of {total} configurations")
 
-    for question, entry in itertools.product(questions, tables):
-        with advised(question):
-            changed: dict[str, Any] = {"dtype": entry}
-            if isinstance(entry, TableSet):
-                changed = {"tables": entry, "table_set": entry}
-            possible = _find_possible(columns, question, entry)
-            advance(int(possible.size - possible.sum()))
-            if possible.any():
-                point = {name: column[possible] for name, column in columns.items()}
-                frame = answer(replace(question, **changed), point, advance)
-                answered += frame.index.nunique()
-                frames += [_label(frame, question, entry)] if len(frame) else []
+    for question in questions:
+        possible = _find_possible(columns, question)
+        advance(int(possible.size - possible.sum()))
+        if possible.any():
+            point = {name: column[possible] for name, column in columns.items()}
+            frame = answer(question, point, advance)
+            answered += frame.index.nunique()
+            frames += [_label(frame, question)] if len(frame) else []
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if questions[0].sharding not in (None, ROW_WISE):
         why += ", or do not allow the sharding"
@@ -243,19 +231,20 @@ def _run(
     return rows.fillna(dict.fromkeys(steps, 0.0))  # some libraries have further steps
 
 
-def _find_possible(chunk: grids.Columns, question: Question, tables: Tables) -> NDArray[np.bool_]:
+def _find_possible(chunk: grids.Columns, question: Question) -> NDArray[np.bool_]:
     """For each point of ``chunk`` whether the tables fit the GPUs, and have enough rows."""
     training, machine = is_training(question.objective), question.machine_of_rows
-    if isinstance(tables, str):
-        return grids.find_feasible(chunk, machine, question.reserve, training=training, dtype=tables)
+    if question.table_set is None:
+        dtype = question.dtype or DEFAULTS["dtype"]
+        return grids.find_feasible(chunk, machine, question.reserve, training=training, dtype=dtype)
     if "gpus" not in chunk:
         return np.ones(len(next(iter(chunk.values()))), dtype=bool)
-    held_bytes = float(PlanTables.of(tables).count_bytes(training=training).sum())
+    held_bytes = float(PlanTables.of(question.table_set).count_bytes(training=training).sum())
     fewest = gpus_needed(held_bytes, machine.value("hbm_bytes"), question.reserve)
     return np.asarray(chunk["gpus"] >= fewest)
 
 
-def _label(frame: pd.DataFrame, question: Question, tables: Tables) -> pd.DataFrame:
+def _label(frame: pd.DataFrame, question: Question) -> pd.DataFrame:
     """The rows, behind columns that are the same in all of them: machine, backend, …; counts as integers."""
     import pandas as pd
 
@@ -269,7 +258,7 @@ def _label(frame: pd.DataFrame, question: Question, tables: Tables) -> pd.DataFr
         "optimizer": question.optimizer or choose_optimizer(training=is_training(question.objective)),
         "calibration": f"{file} ({names})" if file else names,
         "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
-        **({"model": tables.name} if isinstance(tables, TableSet) else {"dtype": tables}),
+        **({"model": question.table_set.name} if question.table_set else {"dtype": question.dtype}),
         "clock": str(frame["clock"].iloc[0]),
     }
     counts = {name: np.int64 for name in _COUNTS if name in frame}

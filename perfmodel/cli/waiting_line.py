@@ -29,7 +29,7 @@ class WaitingLine:
         self._command, self._plain, self._clock = command, plain, clock
         self._began_s = clock()
         self._next_s = self._began_s + _FIRST_S
-        self._live: Any = None
+        self._console: Any = None
 
     def __enter__(self) -> WaitingLine:
         before_writing.append(self._hide)
@@ -54,23 +54,21 @@ class WaitingLine:
 
     def _draw(self, text: str) -> None:
         from rich.console import Console
-        from rich.live import Live
         from rich.text import Text
 
         line = Text(escape_controls(text, sys.stderr.encoding), no_wrap=True, overflow="ellipsis")
+        self._hide()
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
-            if self._live is None:
-                console = Console(file=sys.stderr, force_terminal=True, highlight=False)
-                plain = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
-                self._live = Live(console=console, transient=True, **plain)
-                self._live.start()
-            self._live.update(line, refresh=True)
+            self._console = Console(file=sys.stderr, force_terminal=True, highlight=False)
+            self._console.print(line, end="")
 
     def _hide(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
+        console, self._console = self._console, None
+        if console is not None:
+            from rich.control import Control, ControlType
+
             with contextlib.suppress(OSError, ValueError):
-                live.stop()
+                console.control(Control((ControlType.ERASE_IN_LINE, 2), ControlType.CARRIAGE_RETURN))
 
 
 def is_on_terminal() -> bool:

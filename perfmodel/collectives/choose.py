@@ -40,8 +40,7 @@ def choose_calibration(
     if near_version is not None:
         advice = "give another --machine, or a --calibration."
     elif backend in LAW_BACKENDS:
-        advice = f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
-        advice += "perfmodel import LOG…"
+        advice = "use one of these, another --machine, or fit one from logs: perfmodel import LOG…"
     request = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
         f"nothing of any evidence class for {request} on {machine.name}; "

@@ -13,7 +13,7 @@ from perfmodel.collectives.estimate import CollectiveModel, Libraries
 from perfmodel.collectives.link_laws import card_rate
 from perfmodel.collectives.timings import Array, Codes
 from perfmodel.engine.steps import Step
-from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.calibration import (
     IMPLEMENTATIONS,
     Calibration,
@@ -170,12 +170,12 @@ def load_setting(
 def _choose_kernels(calibration: Calibration, implementation: str | None) -> KernelConstants | None:
     """Kernel constants of a calibration, for the requested implementation or its default.
 
-    Limits: the calibration timed other implementations only -> NoKernelsError
+    Limits: the calibration timed other implementations only -> NoCalibrationError
     """
     constants = calibration.kernels_of(implementation)
     if constants is None and calibration.kernels is not None:
         timed = [x.implementation for x in (calibration.kernels, *calibration.more_kernels)]
-        raise NoKernelsError(
+        raise NoCalibrationError(
             f"calibration {calibration.calibration_id} has no kernels of {implementation}; "
             f"it has {', '.join(timed)}.",
             f"--set kernels={timed[0]}, or time them: perfmodel calibrate --only kernels",
@@ -192,12 +192,12 @@ def is_published(machine: Machine) -> bool:
 def _apply_published(machine: Machine, implementation: str | None, constants: Constants) -> Machine:
     """The machine with published rates of the requested kernels in place of the machine file's FBGEMM rates.
 
-    Limits: no rates of these kernels are published -> NoKernelsError
+    Limits: no rates of these kernels are published -> NoCalibrationError
     """
     if implementation in (None, IMPLEMENTATIONS[0]):
         return machine
     if implementation != TORCH or not is_published(machine):
-        raise NoKernelsError(
+        raise NoCalibrationError(
             f"there are no times of {implementation} kernels on {machine.name}.",
             "time them there: perfmodel calibrate --only kernels; or --set kernels=fbgemm.",
         )

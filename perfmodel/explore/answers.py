@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.cli.question import advised, check_size, question_of
+from perfmodel.cli.question import question_of
 from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import PRICE, list_controls
 from perfmodel.explore.texts import QuestionTexts
@@ -35,10 +35,7 @@ def compute_answer(texts: QuestionTexts) -> Subject:
     typed = texts.to_values()
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
-    question = question_of(typed)
-    check_size(question)
-    with advised(question):
-        return find_subject(question)
+    return find_subject(question_of(typed))
 
 
 def show_answer(texts: QuestionTexts) -> dict[str, Any]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import ValidationError
 
-from perfmodel.errors import NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.curves import fit_curve, leave_one_out, local_spread
 from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock
+from perfmodel.schema.files import invalid_fields
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors, load_priors
 
@@ -67,7 +69,7 @@ def fit_calibration(
     samples  columns of ``schema.samples``; each cell (collective, gpus, domain) becomes a curve
     like     calibration of another cluster of the same machine, whose laws this fit starts from
     priors   prior knowledge, instead of the shipped priors
-    Limits: no sample is of a known collective -> NoCalibrationError
+    Limits: no sample is of a known collective -> NoCalibrationError;  impossible times -> BadInputError
     """
     cells = find_cells(samples, machine)
     if not cells:
@@ -78,17 +80,23 @@ def fit_calibration(
     usable = select_usable(samples)
     text = usable[_IDENTIFYING].sort_values(_IDENTIFYING, kind="stable").to_csv(index=False)
     identifiers = {name: value for name, value in vars(identity).items() if name != "environment"}
-    return Calibration(
-        schema_version=2,
-        calibration_id=identity.calibration_id,
-        domain_gpus=machine.domain_gpus_of(machine.gpus_per_node),
-        sample_count=len(usable),
-        samples_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        environment=dict(identity.environment),
-        curves=[fit_cell(cell, identity) for cell in cells if not cell.algorithm],
-        laws=_fit_laws(cells, machine, identity, like, priors or load_priors()),
-        **identifiers,
-    )
+    try:
+        return Calibration(
+            schema_version=2,
+            calibration_id=identity.calibration_id,
+            domain_gpus=machine.domain_gpus_of(machine.gpus_per_node),
+            sample_count=len(usable),
+            samples_sha256=hashlib.sha256(text.encode()).hexdigest(),
+            environment=dict(identity.environment),
+            curves=[fit_cell(cell, identity) for cell in cells if not cell.algorithm],
+            laws=_fit_laws(cells, machine, identity, like, priors or load_priors()),
+            **identifiers,
+        )
+    except ValidationError as error:
+        raise BadInputError(
+            f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
+            "look for impossible times: too long, too short, or in another unit.",
+        ) from None
 
 
 def select_usable(samples: pd.DataFrame) -> pd.DataFrame:

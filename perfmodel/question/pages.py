@@ -21,7 +21,7 @@ class ReportOptions(QuestionOptions):
     Examples
       perfmodel report
       perfmodel report --table-size 20TB --batch 4096 --machine h200-sxm-ib --out h200.html
-      perfmodel report --calibration latest
+      perfmodel report --calibration latest --gpus 8
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
       perfmodel report --paper --out paper.html
     """

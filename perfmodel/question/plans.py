@@ -109,7 +109,7 @@ class ChipPlanOptions(OutputOptions, IdOptions):
     """
 
     chip: Annotated[str, Opt("A shipped chip (perfmodel show chips) or a TOML file.", "NAME")]
-    model: groups.Model = None
+    model: groups.Model
     batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
     settings: Annotated[
         list[str] | None,

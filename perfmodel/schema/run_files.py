@@ -289,13 +289,10 @@ def preference(calibration: Calibration) -> tuple[bool, bool, int, int, int]:
     return not (by_law or groups), not calibration.complete, -(10**6 if by_law else groups), *places
 
 
-def measured_groups(calibration: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
-    """Numbers of ranks on which all of these collectives were measured.
-
-    collectives  default: the collectives of a whole pass
-    """
+def measured_groups(calibration: Calibration) -> list[int]:
+    """Numbers of ranks on which all collectives of a whole pass were measured."""
     cells = {curve.cell for curve in calibration.curves}
-    needed = collectives or _pass_collectives(calibration)
+    needed = _pass_collectives(calibration)
     return sorted({cell[1] for cell in cells if all((name, *cell[1:]) in cells for name in needed)})
 
 

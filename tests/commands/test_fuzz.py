@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from pathlib import Path
 from typing import get_args
 
+from cli_calls import called
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.cli import run
 from perfmodel.question import measured, passes
 from perfmodel.question.spec import CommandOptions, Opt
 
+WORDS = (
+    "10TB 1GB 0 -1 1 2 3 8 128 1e3 1e400 nan inf 1..8 8..1 1KiB..1MiB fp32 int8 nccl nvshmem best graph all "
+    "all_to_all l40s-pcie gb200-nvl72 nic_bytes_per_s=1GB/s gpus_per_node=3 l2_bytes=0 a=b 10TB@3TB/s 50% , @"
+)
 VALUES = st.one_of(
-    st.sampled_from(
-        ["10TB", "1GB", "0", "-1", "1", "2", "3", "8", "128", "1e3", "1e400", "nan", "inf", "1..8", "8..1"]
-    ),
-    st.sampled_from(
-        ["1KiB..1MiB", "fp32", "int8", "nccl", "nvshmem", "best", "graph", "all", "all_to_all", "l40s-pcie"]
-    ),
-    st.sampled_from(
-        ["gb200-nvl72", "nic_bytes_per_s=1GB/s", "gpus_per_node=3", "l2_bytes=0", "a=b", "10TB@3TB/s", "50%"]
-    ),
-    st.sampled_from(["", ",", "@"]),
+    st.sampled_from(["", *WORDS.split()]),
     st.text(max_size=12).filter(lambda text: not text.startswith("-")),
     st.integers(-5, 10**7).map(str),
 )
@@ -45,20 +38,6 @@ OPTIONS = {
 """Options with a value, but files to write."""
 
 
-def outcome(words: list[str]) -> tuple[int, str]:
-    """Exit code and stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(words)
-    return code, err.getvalue()
-
-
-def is_handled(code: int, err: str, words: list[str]) -> None:
-    assert code in (0, 2, 3), (words, err)
-    assert "Traceback" not in err
-    assert len(err.splitlines()) <= 25, err
-
-
 @settings(max_examples=80)
 @given(st.data())
 def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
@@ -73,5 +52,6 @@ def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
     if OPTIONS[command]:
         for option in data.draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
             words += [option, data.draw(VALUES)]
-    code, err = outcome(words)
-    is_handled(code, err, words)
+    done = called(*words)
+    assert done.code in (0, 2, 3) and "Traceback" not in done.err, (words, done.err)
+    assert len(done.err.splitlines()) <= 25, done.err

@@ -13,15 +13,8 @@ from perfmodel.cli.app import COMMANDS, load_options
 from perfmodel.question.spec import Arg
 
 NAMED = (
-    "--model",
-    "--machine",
-    "--calibration",
-    "--chip",
-    "--dense",
-    "--distribution",
-    "--run",
-    "--only",
-    "NAME",
+    *("--model", "--machine", "--calibration", "--chip", "--dense"),
+    *("--distribution", "--run", "--only", "NAME"),
 )
 """Options whose text is a name or a path, and the argument of the commands that show what is shipped."""
 LOG = str(Path(__file__).parents[1] / "calibrate" / "logs" / "blank_redop_alltoall.log")

@@ -18,7 +18,7 @@ from waiting import PATIENCE_S
 import perfmodel
 from calibrate.running import stack
 from perfmodel import __version__
-from perfmodel.cli import app, main, show
+from perfmodel.cli import show
 from perfmodel.cli.app import COMMANDS
 from perfmodel.errors import NoCalibrationError
 
@@ -173,16 +173,9 @@ def ended(folder: Path, *words: str) -> list[str]:
 def test_version_has_the_commit_of_a_checkout(
     cli: Any, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str
 ) -> None:
-    asked: list[Path] = []
-    monkeypatch.setattr(stack, "read_revision", lambda folder: asked.append(folder) or revision)
+    root = Path(perfmodel.__file__).parents[1]
+    monkeypatch.setattr(stack, "read_revision", {root: revision}.__getitem__)
     assert cli("--version").out == f"perfmodel {__version__}{shown}\n"
-    assert [folder / "perfmodel" / "__init__.py" for folder in asked] == [Path(perfmodel.__file__)]
-
-
-def test_help_lists_the_commands(cli: Any) -> None:
-    shown = cli("--help").out
-    for name in app.COMMANDS:
-        assert f"\n  {name.split()[0]} " in shown
 
 
 def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
@@ -191,38 +184,28 @@ def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
     is_an_error(cli("collective", "--op", "all_gather"), 2, "--size")
 
 
-def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail_with(error: BaseException) -> Any:
-        def broken(*_: Any) -> None:
-            raise error
-
-        return broken
-
-    cases: list[tuple[BaseException, int, str]] = [
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
         (NoCalibrationError("no curve", "measure it"), 3, "error: no curve\n       measure it\n"),
         (KeyboardInterrupt(), 130, "stopped"),
         (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
-    ]
-    for error, code, text in cases:
-        monkeypatch.setattr(show, "show", fail_with(error))
-        outcome = cli("show", "machines")
-        assert (outcome.code, outcome.out) == (code, "")
-        assert text in outcome.err
-        assert "Traceback" not in outcome.err
+    ],
+)
+def test_exit_codes_follow_the_exception(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(show, "show", broken)
+    outcome = cli("show", "machines")
+    assert (outcome.code, outcome.out) == (code, "")
+    assert text in outcome.err and "Traceback" not in outcome.err
+    assert ("Traceback" in cli("show", "machines", "-v").err) == (code != 130)
 
 
-def test_a_traceback_only_with_v(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, expected in (
-        (["show", "machines", "nope"], False),
-        (["show", "machines", "nope", "-v"], True),
-    ):
-        with pytest.raises(SystemExit) as left:
-            main(words)
-        assert left.value.code == 2
-        assert ("Traceback" in capsys.readouterr().err) is expected
-
-
-HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.plan", "perfmodel.model")
+HEAVY = {"numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.plan", "perfmodel.model"}
 
 
 @pytest.mark.parametrize(
@@ -236,36 +219,29 @@ HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.pl
     ],
 )
 def test_a_bad_value_loads_nothing_that_computes(line: str) -> None:
-    program = (
-        "import sys; from perfmodel.cli import main\ntry: sys.exit(main())\nfinally: print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *line.split()], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2, done.stderr
-    assert "10Tb is ambiguous" in done.stderr or "is not a whole number" in done.stderr
-    assert not [name for name in done.stdout.split() if name in HEAVY]
-
-
-_CODE = """
-import sys
-from perfmodel.cli import run
-for line in sys.argv[1:]:
-    run([*line.split(), '--help'])
-print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'pandas', 'pydantic'}), file=sys.stderr)
-"""
+    err, modules = modules_after("from perfmodel.cli import main; main()", *line.split())
+    assert "10Tb is ambiguous" in err or "is not a whole number" in err
+    assert not modules & HEAVY
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_a_command_has_examples_in_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from perfmodel.cli import run
-
-    assert run([*command.split(), "--help"]) == 0
-    assert f"perfmodel {command}".rstrip() in capsys.readouterr().out.partition("Examples")[2]
+def test_a_command_has_examples_in_its_help(command: str) -> None:
+    shown = called(*command.split(), "--help").out
+    assert f"perfmodel {command}".rstrip() in shown.partition("Examples")[2]
+    assert command or all(f"\n  {name.split()[0]} " in shown for name in COMMANDS)
 
 
 def test_help_of_no_command_waits_for_numbers() -> None:
-    """pydantic's name is imported to recognise its errors; its models are not."""
-    words = [sys.executable, "-c", _CODE, "", *COMMANDS]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stderr.strip() in ("[]", "['pydantic']")
+    program = "from perfmodel.cli import run\nfor line in sys.argv[1:]: run([*line.split(), '--help'])"
+    assert not {"numpy", "pandas"} & modules_after(program, *COMMANDS)[1]
+
+
+def modules_after(program: str, *words: str) -> tuple[str, set[str]]:
+    """(stderr, the modules that are loaded) after a program with these words."""
+    program = (
+        f"import sys\ntry:\n {program.replace(chr(10), chr(10) + ' ')}\nfinally: print('|', *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    return done.stderr, set(done.stdout.rpartition("|")[2].split())

@@ -128,7 +128,7 @@ def test_a_calibration_of_ones_own_is_named_and_brings_its_machine(cli: Any, tmp
 def test_a_library_without_a_calibration_names_what_there_is(cli: Any) -> None:
     for words in (("--set", "clock=device"), ("--backend", "nvshmem")):
         outcome = cli("project", "--table-size", "100GB", "--machine", "l40s-pcie", *words)
-        is_an_error(outcome, 3, "perfmodel show calibrations l40s-pcie", "perfmodel import LOG")
+        is_an_error(outcome, 3, "calibrations: l40s-pcie/nccl")
 
 
 def test_limits_are_said_in_words(cli: Any) -> None:
@@ -140,18 +140,13 @@ def test_limits_are_said_in_words(cli: Any) -> None:
         assert "1 to 8 in a node" in cli("collective", *words).err
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("project", "--table-size", "10"), ("10 B is less than one row", "without a unit is bytes", "10TB")),
-        (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
-        (("sweep", "--table-size", "1TB.."), ("--table-size 1TB.. is no range", "two dots")),
-        (("sweep", "--table-size", "1..64TB"), ("1..64TB is no range", "have their units")),
-        (("project", "--gpus", "16", "--explain", "all-to-all-idz"), ("did you mean all-to-all-ids",)),
-    ],
-)  # fmt: skip
-def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    is_an_error(cli(*words), 2, *parts)
+def test_messages_name_what_is_wrong(cli: Any) -> None:
+    small = cli("project", "--table-size", "10")
+    is_an_error(small, 2, "10 B is less than one row", "without a unit is bytes", "10TB")
+    is_an_error(
+        cli("project", "--gpus", "16", "--explain", "all-to-all-idz"), 2, "did you mean all-to-all-ids"
+    )
+    is_an_error(cli("sweep", "--table-size", "1..64TB"), 2, "1..64TB is no range", "have their units")
 
 
 def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
@@ -167,17 +162,11 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/page.html"),
-        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/plan.json"),
-        ("report", "--out", "/proc/page.html"),
-    ],
-)
+@pytest.mark.parametrize("words", [("plan", "--model", "criteo-kaggle", "--gpus", "4"), ("report",)])
 def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
     cli: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.search", None)
     monkeypatch.setattr("perfmodel.cli.report.find_subject", None)
-    is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
+    refused = cli(*words, "--out", "/proc/page.html")
+    is_an_error(refused, 2, "/proc/", "cannot be written", "check the folder and its permissions")

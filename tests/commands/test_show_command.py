@@ -15,6 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import load_machine
+from perfmodel.validate import Outcome, Verdict
 
 
 def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
@@ -41,13 +42,9 @@ def test_calibrations_and_show(cli: Any) -> None:
     assert SHIPPED in cli("show", "calibrations").out
     listed = json.loads(cli("show", "calibrations", "h200-sxm-ib", "--json").out)["calibrations"]
     assert {item["machine"] for item in listed} == {"h200-sxm-ib"}
-    for words in (
-        ("show", "calibrations"),
-        ("show", SHIPPED),
-    ):
-        outcome = cli(*words)
-        assert outcome.code == 0, outcome.err
-        assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH, words
+    for name in ("calibrations", SHIPPED):
+        outcome = cli("show", name)
+        assert outcome.code == 0 and max(len(line) for line in outcome.out.splitlines()) <= WIDTH, name
     assert "t = ((" in cli("show", SHIPPED).out
 
 
@@ -69,31 +66,21 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
     is_an_error(cli("show", "h100"), 2, "did you mean", SHIPPED)
 
 
-def verdicts(*, regression: bool) -> Any:
-    from perfmodel.validate import Outcome, Verdict
-
-    said = Outcome.FAILS if regression else Outcome.HOLDS
-
-    def judge(paper: bool = False, held_out: bool = False) -> list[Verdict]:
-        return [Verdict("size", "a claim", "2", "3", "1 to 2", said, "because", regression)]
-
-    return judge
-
-
+@pytest.mark.parametrize("regression", [False, True])
 def test_validate_prints_verdicts_and_exits_6_outside_a_band(
-    cli: Any, monkeypatch: pytest.MonkeyPatch
+    cli: Any, monkeypatch: pytest.MonkeyPatch, regression: bool
 ) -> None:
-
-    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=False))
-    good = cli("validate")
-    assert (good.code, good.err) == (0, "")
-    assert good.out.startswith("1 band: 1 holds, 0 fail,") and "size: holds" in good.out
-    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=True))
-    bad = cli("validate", "--json")
-    assert bad.code == 6
-    assert json.loads(bad.out)["outside"] == ["size"]
-    assert json.loads(bad.err)["error"]["what"] == "1 band left: size."
-    assert "! size: fails" in cli("validate").out
+    verdict = Outcome.FAILS if regression else Outcome.HOLDS
+    made = Verdict("size", "a claim", "2", "3", "1 to 2", verdict, "because", regression)
+    monkeypatch.setattr(cli_validate, "judge", lambda **_: [made])
+    plain, document = cli("validate"), cli("validate", "--json")
+    assert plain.code == document.code == 6 * regression
+    assert json.loads(document.out)["outside"] == ["size"] * regression
+    if regression:
+        assert json.loads(document.err)["error"]["what"] == "1 band left: size."
+        assert "! size: fails" in plain.out
+    else:
+        assert plain.out.startswith("1 band: 1 holds, 0 fail,") and "size: holds" in plain.out
 
 
 def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:

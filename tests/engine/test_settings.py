@@ -20,7 +20,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.settings import load_setting
 from perfmodel.engine.steps import STEPS
-from perfmodel.errors import BadInputError, NoKernelsError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.calibration import KernelConstants, KernelFit, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.fields import Interval
@@ -78,7 +78,7 @@ def test_torchs_published_rate_is_a_part_of_the_datasheets() -> None:
 
 
 def test_kernels_that_nobody_timed_have_no_answer() -> None:
-    with pytest.raises(NoKernelsError, match=r"there are no times of perfmodel kernels on h100-sxm-ib"):
+    with pytest.raises(NoCalibrationError, match=r"there are no times of perfmodel kernels on h100-sxm-ib"):
         answer(kernels="perfmodel")
     with pytest.raises(BadInputError, match=r"kernels 'cuembed' is not known"):
         answer(kernels="cuembed")
@@ -88,7 +88,7 @@ def test_a_calibration_has_those_that_were_timed(timed: Path) -> None:
     known = {name: answer(calibration=timed, kernels=name) for name in ("fbgemm", "perfmodel")}
     assert [gather_rate(p) for p in known.values()] == [2e12, 3e12]
     assert gather_rate(answer(calibration=timed)) == 2e12
-    with pytest.raises(NoKernelsError, match=r"has no kernels of torch; it has fbgemm, perfmodel"):
+    with pytest.raises(NoCalibrationError, match=r"has no kernels of torch; it has fbgemm, perfmodel"):
         answer(calibration=timed, kernels="torch")
 
 

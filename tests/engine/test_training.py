@@ -9,7 +9,7 @@ import pytest
 from dealt_plan import uniform_plan
 
 from perfmodel.cli import run
-from perfmodel.cli.dense import parse_dense
+from perfmodel.cli.plan import parse_dense
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep

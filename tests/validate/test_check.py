@@ -342,7 +342,7 @@ def test_the_machine_is_that_of_the_gpu_and_of_the_network(tmp_path: Path) -> No
     assert "machine: h100-sxm-efa" in called("check", str(efa)).err
     assert "also possible: --machine h100-sxm-efa" in called("check", TWO_NODES).err
     other.write_text(log.replace("H100 80GB HBM3", "Tesla V100"))
-    is_an_error(called("check", str(other)), 2, "which machine should it be like?", "--machine")
+    is_an_error(called("check", str(other)), 2, "which machine is it?", "--machine")
     assert "another machine" in called("check", str(other), "--machine", "h100-sxm-ib").err
     without = called("check", TWO_NODES, "--machine", "mi355x-roce")
     assert without.code == 3 and "nothing of any evidence class for nccl on mi355x-roce" in without.err
