@@ -28,7 +28,7 @@ from fault_files import all_readers, damaged, failures, run_lines
 
 from calibrate.running.journal import Journal
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.schema.files import SAMPLES_NAME, write_whole_text
+from perfmodel.schema.files import SAMPLES_NAME, write_whole
 from perfmodel.schema.runs import PointLine, RunLines, Visit, header_of, read_lines
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
@@ -213,10 +213,10 @@ def full(tries: int, dice: random.Random, base: Path) -> Row:
 
 
 def check_when_full(path: Path, dice: random.Random) -> list[str]:
-    write_whole_text(path, "old")
+    write_whole(path, "old")
     try:
         with largest_file(dice.randrange(1, 500)):
-            write_whole_text(path, "new" * 200)
+            write_whole(path, "new" * 200)
     except BadInputError:
         left = [file.name for file in path.parent.iterdir() if file.name.startswith(".")]
         return [] if path.read_text() == "old" and not left else [f"{path.name} changed, or left {left}"]

@@ -198,7 +198,7 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
 
 def generation_of(machine: str) -> str:
-    return load_rates().of(machine).generation
+    return load_rates().of(machine)[0].generation
 
 
 def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) -> Shares:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from calibrate.running.fold import compute_median_s, find_problem
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import SAMPLES_NAME, write_whole_bytes
+from perfmodel.schema.files import SAMPLES_NAME, write_whole
 from perfmodel.schema.gate import MOST_RUN_BYTES, over
 from perfmodel.schema.runs import (
     RUN_FILE,
@@ -32,6 +32,7 @@ from perfmodel.schema.runs import (
     put_away,
     read_lines,
 )
+from perfmodel.units import counted
 
 LOCK = "lock"
 _START = b'{"type":"run",'
@@ -171,14 +172,14 @@ class Journal:
         aside = next(path for path in names if not os.path.lexists(path))
         texts = raw.split(b"\n")
         good = [texts[0], *(texts[number - 1] for number, _ in lines.good)]
-        write_whole_bytes(aside, raw, RUN_FILE)
-        write_whole_bytes(self.path, b"".join(text.strip(b"\0") + b"\n" for text in good), RUN_FILE)
+        write_whole(aside, raw, RUN_FILE)
+        write_whole(self.path, b"".join(text.strip(b"\0") + b"\n" for text in good), RUN_FILE)
         os.close(self._file)
         self._file = _open_file(self.path, os.O_RDWR | os.O_APPEND)
         worst = lines.damage[0]
         self.notes.append(
-            f"{lines.damage_text} of the run cannot be used (line {worst.number}: {worst.why}): what they "
-            f"held is measured again; the old file is {aside.name}."
+            f"{counted(len(lines.damage), 'line')} of the run cannot be used (line {worst.number}: "
+            f"{worst.why}): what they held is measured again; the old file is {aside.name}."
         )
 
     def _replay(self, lines: RunLines) -> None:

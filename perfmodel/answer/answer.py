@@ -313,7 +313,7 @@ def note_idle(answer: Answer, ask: Callable[[Question], Answer]) -> Answer:
     ask  answers a question as ``answer`` was;  so nobody relies on a value that changes nothing
     """
     question = answer.question
-    idle = [] if question.setting is not None else question.machine.what_ifs
+    idle = [] if question.setting is not None else sorted(question.machine.overrides)
     notes = [f"{key} changes nothing in this answer" for key in idle if _is_idle(answer, key, ask)]
     return replace(answer, notes=(*answer.notes, *notes))
 

@@ -39,8 +39,7 @@ from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import (
     MACHINE_NAME,
     runs_folder,
-    write_whole_bytes,
-    write_whole_text,
+    write_whole,
 )
 from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
@@ -233,9 +232,9 @@ class Measurement:
             machine = load_machine(name or self.host.machine)
             if machine.name in list_machines():
                 return machine, []
-            write_whole_bytes(path, read_bounded(Path(name or ""), "machine file"), "machine file")
+            write_whole(path, read_bounded(Path(name or ""), "machine file"), "machine file")
             return machine, [path]
-        write_whole_text(path, machine_text(run, outcome.plan.world.memory_bytes), "machine file")
+        write_whole(path, machine_text(run, outcome.plan.world.memory_bytes), "machine file")
         return read_machine(path), [path]
 
     def _find_error(self, outcome: RunOutcome) -> BaseException | None:

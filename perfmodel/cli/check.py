@@ -19,7 +19,7 @@ from perfmodel.question.measured import CheckOptions
 from perfmodel.report.check_text import check_text, name_outside, record_series
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.files import write_whole_text
+from perfmodel.schema.files import write_whole
 
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series
@@ -50,7 +50,7 @@ def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
     if options.gates is not None:
         groups = [(s.model, s.collective, s.gpus, s.gpus_per_node, s.payload_bytes) for s in curves]
         gates = [gate._asdict() for gate in find_gates(groups)]
-        write_whole_text(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
+        write_whole(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
     explained, facts = [(series, find_reasons(series, curves)) for series in curves], find_facts(curves)
     abnormal = sum(series.abnormal for series in curves)
     failure = OutsideBandError(name_outside(curves)) if abnormal else next(iter(refused.values()), None)

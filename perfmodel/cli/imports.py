@@ -12,7 +12,7 @@ import typer
 from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
 from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
 from calibrate.machine.identity import list_machines_with, match_machine
-from perfmodel.cli.output import RUNNING, CommandReply, check_target, note, warn, warn_all
+from perfmodel.cli.output import CommandReply, check_target, note, warn, warn_all
 from perfmodel.collectives.choose import list_matching
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import ImportOptions, LogOptions
@@ -59,7 +59,7 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
             "unread": [line._asdict() for line in result.unread],
             "warnings": [*result.warnings, *doubts],
         },
-        lambda: f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not RUNNING.verbose)}",
+        lambda: f"{paragraph(head)}\n\n{calibration_text(calibration)}",
     )
 
 

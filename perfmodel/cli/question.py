@@ -26,7 +26,7 @@ from perfmodel.question.groups import (
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.gate import MOST_GPUS
-from perfmodel.schema.machine import KEYS, Machine, doubted_values, list_machines, load_machine
+from perfmodel.schema.machine import KEYS, Machine, doubted_values, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import element_bytes, parse_distribution
 from perfmodel.units import format_bytes, format_count
@@ -94,14 +94,9 @@ def find_calibration(text: str, backend: str | None = None, clock: str | None = 
 
 def _find_machine(loaded: Calibration, calibration: str) -> str:
     """The machine of a calibration: a shipped one, or the machine file beside the calibration's."""
-    if loaded.machine in list_machines():
-        return loaded.machine
-    from perfmodel.schema.run_files import machine_file_beside, no_machine_file
+    from perfmodel.schema.run_files import find_machine_beside
 
-    if beside := machine_file_beside(calibration):
-        return str(beside)
-    where = f"calibration {calibration}", loaded.machine, Path(calibration).parent
-    raise no_machine_file(*where, "; or name it with --machine PATH")
+    return find_machine_beside(Path(calibration).parent, loaded.machine, f"calibration {calibration}")
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:

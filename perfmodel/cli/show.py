@@ -11,7 +11,7 @@ from perfmodel.cli.output import CommandReply
 from perfmodel.cli.question import find_calibration
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import LISTS, ShowOptions
-from perfmodel.report import catalogue_text, chip_text
+from perfmodel.report import catalogue_text
 from perfmodel.report.calibration_text import calibration_record, calibration_text, calibrations_text
 from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
 from perfmodel.schema.machine import (
@@ -46,7 +46,7 @@ KINDS = {
         list_machines,
         load_machine,
         catalogue_text.machines_text,
-        catalogue_text.machine_text,
+        catalogue_text.hardware_text,
         file=lambda name: _OWN_NAME + machine_file(name),
     ),
     "models": Kind(
@@ -57,7 +57,9 @@ KINDS = {
         catalogue_text.full_model_record,
         catalogue_text.model_record,
     ),
-    "chips": Kind(list_chips, load_chip, chip_text.chips_text, chip_text.chip_text, file=chip_file),
+    "chips": Kind(
+        list_chips, load_chip, catalogue_text.chips_text, catalogue_text.hardware_text, file=chip_file
+    ),
 }
 
 

@@ -119,7 +119,7 @@ class PassBasis:
         if self.optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
         machine, constants = self.setting.machine, self.setting.constants
-        numbers = {key: quantity.value for key, quantity in {**constants.values, **machine.values}.items()}
+        numbers = {key: quantity.value for key, quantity in {**constants, **machine.values}.items()}
         sent = numbers["pooled_element_bytes"]
         if self.payload is not None:
             sent = float(element_bytes(self.payload, "payload"))  # raises if unknown
@@ -236,7 +236,7 @@ class PassBasis:
 
     def _factor(self, key: str) -> float:
         """Factor k of a constant of the software in whose range, from 1/k to k, 95 % are."""
-        log_sd = self.setting.constants.values[key].log_sd or 0.0
+        log_sd = self.setting.constants[key].log_sd or 0.0
         return float(np.exp(self.numbers["normal_quantile_95"] * log_sd))
 
     def list_sorts(self, digits: Of, *, alone: bool) -> list[tuple[Of, float]]:

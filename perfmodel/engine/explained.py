@@ -170,7 +170,7 @@ class ExplainedPass:
         if step.sorts:
             band = _whole("its sources disagree" if alone else "a hash table or torch.unique", row)
         keys = _UNIQUE_KEYS if step.sorts and not alone else timing.limit_names
-        values = {**basis.setting.constants.values, **basis.setting.machine.values}
+        values = {**basis.setting.constants, **basis.setting.machine.values}
         sources = tuple(_name_source(key, values[key]) for key in keys if key in values)
         return Explanation(row, derive("t", timing.time_s), sources, band)
 

@@ -201,7 +201,7 @@ def _apply_published(machine: Machine, implementation: str | None, constants: Co
             f"there are no times of {implementation} kernels on {machine.name}.",
             "time them there: perfmodel calibrate --only kernels; or --set kernels=fbgemm.",
         )
-    fraction, rate = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
+    fraction, rate = constants["torch_gather_fraction"], machine.quantity("gather_bytes_per_s")
     value = fraction.value * machine.original("hbm_bytes_per_s")
     why = f"{fraction.why}; log_sd is that of all sources"
     rate = rate.model_copy(update={"value": value, "source": fraction.source, "why": why})

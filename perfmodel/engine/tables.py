@@ -210,7 +210,7 @@ def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array
 
     dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
     """
-    code, constants = np.asarray(dtype, dtype=np.int64), load_kernel_constants().values
+    code, constants = np.asarray(dtype, dtype=np.int64), load_kernel_constants()
     scale = constants["trained_row_scale_bytes" if training else "row_scale_bytes"].value * _SCALED[code]
     align = np.where(_PADDED[code] & (not training), constants["row_align_bytes"].value, 1.0)
     return capacity.pad_row_bytes(elements, WIDTHS[code], scale, align)

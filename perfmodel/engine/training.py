@@ -87,9 +87,7 @@ class Dense:
             top = layers.time_s / (1 + BACKWARD_RATIO) if training else layers.time_s
             return Dense({"top": top, "top_backward": layers.time_s - top}, layers.error)
         machine, elements = evaluator.setting.machine, float(evaluator.tables.dim.sum())
-        rates = load_rates()
-        gpu = rates.of(machine.name)
-        shipped = rates.share_of(gpu.generation)
+        gpu, shipped = load_rates().of(machine.name)
         share = shipped.products if share is None else share
         model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
         memory = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")

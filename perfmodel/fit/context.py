@@ -66,15 +66,15 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
     without them, every projection would be too short. Limits: fewer than 3 passes, a median of 0 or less, or
     no curve for the ranks -> the step is left out
     """
-    value = load_kernel_constants().value
+    value = {key: quantity.value for key, quantity in load_kernel_constants().items()}
     G = passes["gpus"].to_numpy(float)
     bags = (passes["batch"] * passes["tables"]).to_numpy(float)
     lookups, elements = (bags * passes[name].to_numpy(float) for name in ("pooling", "dim"))
     payloads = {
-        "all_to_all_splits": exchanges.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
-        "all_to_all_lengths": exchanges.lengths_bytes(G, bags, value("length_bytes")),
+        "all_to_all_splits": exchanges.splits_bytes(G, value["splits_per_peer"], value["split_bytes"]),
+        "all_to_all_lengths": exchanges.lengths_bytes(G, bags, value["length_bytes"]),
         "all_to_all_ids": exchanges.ids_bytes(lookups, passes["id_bytes"].to_numpy(float)),
-        "reduce_scatter_bags": exchanges.bags_sent_bytes(G, elements, 1, value("pooled_element_bytes")),
+        "reduce_scatter_bags": exchanges.bags_sent_bytes(G, elements, 1, value["pooled_element_bytes"]),
     }
     differences = {
         step: read_times(passes, step) - _time_alone(calibration, machine, passes, step, sizes)

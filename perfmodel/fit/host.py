@@ -13,6 +13,7 @@ from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import KEYS, Machine
 from perfmodel.schema.run_files import CLOCK_ORDER, Run
+from perfmodel.schema.runs import PointKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +35,7 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
     memory_bytes  memory of one rank, where the caller knows it
     Every value names its source: this run's kernels and copies if they were timed, else why it is assumed.
     """
-    kernels = run.kernel_samples()
+    kernels = run.work_samples(PointKind.KERNEL)
     values = _describe_host(run, memory_bytes) | _measure_copies(run, kernels)
     values |= _measure_kernels(run, kernels, _make_machine(run, values))
     stack, doubts = run.header.stack, list(_make_machine(run, values).doubts())  # this machine says so itself

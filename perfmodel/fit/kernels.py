@@ -76,7 +76,7 @@ def fit_kernels(
 ) -> list[KernelConstants]:
     """Constants of each implementation that was timed at one clock, in the order of ``IMPLEMENTATIONS``.
 
-    samples  ``Run.kernel_samples``; the fit uses those on the largest number of ranks that are neither held
+    samples  ``Run.work_samples``; the fit uses those on the largest number of ranks that are neither held
              out nor throttled
     passes   whole passes that a fit may use (``select_passes``). All implementations get the slow-down of the
              gather in them, and the constants of bucketize, which is timed in passes alone.
@@ -154,7 +154,7 @@ def _build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _K
     if step == "gather_pool":
         row = columns["dim"] * np.array([float(element_bytes(name)) for name in cells["dtype"]])
         return _build_gather(columns, row, machine)
-    bags, length = columns["batch"] * columns["tables"], load_kernel_constants().value("length_bytes")
+    bags, length = columns["batch"] * columns["tables"], load_kernel_constants()["length_bytes"].value
     moved = exchanges.ids_bytes(bags * columns["pooling"], columns["id_bytes"])
     moved = moved + exchanges.lengths_bytes(columns["shards"], bags, length)
     start, bounds = _guess(columns["time_s"], moved, *_KEYS)
@@ -179,8 +179,8 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
     """
     constants, times, ids = load_kernel_constants(), columns["time_s"], columns["id_bytes"]
     draws, tables, shards = columns["batch"] * columns["pooling"], columns["tables"], columns["shards"]
-    cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
-    bag = columns["dim"] * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
+    cache = machine.value("l2_bytes") * constants["l2_usable_fraction"].value / tables
+    bag = columns["dim"] * constants["pooled_element_bytes"].value + constants["offset_bytes"].value
     miss = kernels.compute_uniform_misses(columns["rows"] / shards, draws, row, cache)
     bags, sector = columns["batch"] * tables * shards, machine.value("sector_bytes")
 

@@ -59,7 +59,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         rows = timed[(timed["backend"] == backend) & (timed["clock"] == clock)]
         like = next(iter(list_matching(machine.name, backend)), None)
         calibration = fit_calibration(rows, machine, identity, like)
-        passes = select_passes(run.composed_samples(), str(backend), str(clock))
+        passes = select_passes(run.work_samples(PointKind.COMPOSED), str(backend), str(clock))
         handovers = {"handover_s": fit_handovers(calibration, passes, machine)}
         kernels = _fit_kernels(run, machine, backend, clock)
         calibrations.append(calibration.model_copy(update=handovers | kernels))
@@ -99,7 +99,7 @@ def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> 
     The L2 size that the GPU reported counts: the machine file may differ.
     Returns fields of a calibration; none where nothing was fitted.
     """
-    samples, composed, reported = run.kernel_samples(), run.composed_samples(), {}
+    samples, composed, reported = run.work_samples(PointKind.KERNEL), run.work_samples(PointKind.COMPOSED), {}
     size = float(run.header.stack.get(GPU_L2) or 0)
     if size:
         update = {

@@ -25,7 +25,7 @@ from perfmodel.engine.schemes import (
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Exact, validated
-from perfmodel.schema.files import shown, write_whole_text
+from perfmodel.schema.files import shown, write_whole
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
 from perfmodel.schema.torchrec_plan import ShardingType, TorchRecPlan, torchrec_plan_from
 
@@ -133,7 +133,7 @@ def record_scheme(scheme: Scheme) -> dict[str, Any]:
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
     """Write a plan as JSON; if that fails, the old file stays. Limits: no such folder -> BadInputError"""
-    write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
+    write_whole(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
 
 def read_made_for(path: Path) -> MadeFor:

@@ -1,4 +1,4 @@
-"""Text of a calibration: curves as formulas, laws with intervals, doubts, comparisons."""
+"""Text of a calibration: curves, laws and kernels with intervals, errors and doubts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfmodel.model.bands import compute_log_band
-from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, KernelConstants, Law
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
+from perfmodel.schema.machine import KEYS
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -25,9 +23,6 @@ from perfmodel.units import (
     format_rate,
     format_time,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _LEAST_WIDTH = 5e-4  # of an interval; narrower intervals are not printed
 
@@ -61,65 +56,47 @@ def _list_errors(item: Calibration) -> str:
     return errors_text(record["loo_median"], record["loo_p90"])
 
 
-def _list_gpus(item: Calibration) -> str:
-    gpus = [curve.gpus for curve in item.curves]
-    return f"{min(gpus)} – {max(gpus)}" if gpus else ""
-
-
 _LISTED = (
     Column("calibration", lambda item: item.calibration_id, left=True),
     Column("clock", lambda item: str(item.clock), left=True),
     Column("curves", lambda item: str(len(item.curves)), goes=2),
-    Column("GPUs", _list_gpus, goes=1),
+    Column("most GPUs", lambda item: str(max((x.gpus for x in item.curves), default="")), goes=1),
     Column("samples", lambda item: format_count(item.sample_count), goes=3),
     Column("LOO p50/p90", _list_errors),
     Column("", lambda item: "" if item.complete else "partial", left=True),
 )
 
 
-def calibration_text(
-    item: Calibration,
-    machine: Machine | None = None,
-    *,
-    brief: bool = False,
-) -> str:
-    """The text for a calibration: summary, fitted curves with formulas, laws, kernels.
-
-    brief  without formulas and constants; of laws and kernels, only what they are based on
-    """
+def calibration_text(item: Calibration) -> str:
+    """Summary of a calibration, fitted curves, laws, kernels."""
     intervals = [x for curve in item.curves for x in (curve.alpha_s, curve.beta_bytes_per_s)]
     known_count = sum(interval.known for interval in intervals)
-    state = "complete" if item.complete else "partial"
-    state += "" if item.checked else ", results not checked"
+    state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")
     if known_count < len(intervals):
         state += f"; {known_count} of {len(intervals)} floors and rates are known"
-    head = facts(
-        [
-            ("Calibration", item.calibration_id),
-            ("Machine", f"{item.machine}, {_describe_domain(item, machine)}"),
-            ("Stack", f"{item.backend} {item.library_version or '(version unknown)'}, clock {item.clock}"),
-            ("Samples", f"{format_count(item.sample_count)} fitted, {state}"),
-            ("Note", item.note),
-            ("Environment", ", ".join(f"{k}={v}" for k, v in sorted(item.environment.items()))),
-        ]
-    )
-    parts = [head]
+    version = item.library_version or "(version unknown)"
+    summary = {
+        "Calibration": item.calibration_id,
+        "Machine": f"{item.machine}, {counted(item.domain_gpus, 'GPU')} in a domain",
+        "Stack": f"{item.backend} {version}, clock {item.clock}",
+        "Samples": f"{format_count(item.sample_count)} fitted, {state}",
+        "Note": item.note,
+        "Environment": ", ".join(f"{k}={v}" for k, v in sorted(item.environment.items())),
+    }
+    parts = [facts(list(summary.items()))]
     if item.curves:
         title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
         parts.append(paragraph(title) + "\n" + columns_text(_CURVES, item.curves))
-        if not brief:
-            pairs = [
-                (f"{x.collective} G={group_text(x.gpus, x.domain_gpus)}", x.formula()) for x in item.curves
-            ]
-            parts.append("Formulas   S is the payload of one rank\n" + facts(pairs, indent=1))
-        parts += filter(None, [_explain_unknown(item)])
-    parts += [_describe_law(law, brief) for law in item.laws]
-    parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
+    if known_count < len(intervals):
+        words = "Unknown: the samples do not determine it (half its 95 % interval is more than the value)."
+        parts.append(paragraph(f"{words} Measure smaller sizes for a floor, larger ones for a rate."))
+    parts += map(_describe_law, item.laws)
+    parts += [kernels_text(item.kernels)] if item.kernels is not None else []
     return "\n\n".join(parts)
 
 
-def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
-    """A table of the kernels' constants with 95 % intervals; brief  only the number of known constants"""
+def kernels_text(constants: KernelConstants) -> str:
+    """A table of the kernels' constants with 95 % intervals."""
     rows = [
         [key, with_interval(value, partial(format_quantity, unit=KEYS[key].unit))]
         for key, value in constants.values.items()
@@ -127,20 +104,7 @@ def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
     rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
     errors = ", ".join(f"{x} {errors_text(fit.loo_median, fit.loo_p90)}" for x, fit in constants.fits.items())
     title = f"Kernels   {constants.implementation}, {constants.clock}; LOO p50/p90 {errors}"
-    if brief:
-        known_count = sum(value.known for value in constants.values.values())
-        return paragraph(f"{title}; {known_count} of {counted(len(rows), 'constant')} known")
     return f"{paragraph(title)}\n{table(['constant', 'value'], rows)}"
-
-
-def _describe_domain(item: Calibration, machine: Machine | None) -> str:
-    """How many GPUs form a domain, and what connects them; without a known machine, only how many."""
-    if machine is None and item.machine in list_machines():
-        machine = load_machine(item.machine)
-    if machine is None:
-        return f"{counted(item.domain_gpus, 'rank')} in a domain"
-    links = f"in an {machine.links.scale_up} domain"
-    return f"{item.domain_gpus} GPUs {links if machine.nvlink_domain_gpus > 1 else 'over PCIe in a node'}"
 
 
 def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
@@ -151,11 +115,6 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
     half = (interval.high - interval.low) / (2 * interval.value)
     width = f" ± {format_fraction(half)}" if half >= _LEAST_WIDTH else ""
     return f"{write(interval.value)}{width}" if interval.known else "unknown"
-
-
-def _mark_sizes(curve: Curve, text: str) -> str:
-    """``text`` of a fitted parameter, but "one size" if it is unknown because a single size was measured."""
-    return "one size" if text == "unknown" and len(curve.anchor_bytes) == 1 else text
 
 
 def errors_text(middle: float | None, high: float | None) -> str:
@@ -174,8 +133,8 @@ def sizes_text(curve: Curve) -> str:
 _CURVES = (
     Column("collective", lambda curve: curve.collective, left=True),
     Column("G", lambda curve: group_text(curve.gpus, curve.domain_gpus)),
-    Column("α", lambda curve: _mark_sizes(curve, with_interval(curve.alpha_s, format_time))),
-    Column("β (algbw)", lambda curve: _mark_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate))),
+    Column("α", lambda curve: with_interval(curve.alpha_s, format_time)),
+    Column("β (algbw)", lambda curve: with_interval(curve.beta_bytes_per_s, format_rate)),
     Column("p", lambda curve: format_number(curve.p.value), goes=1),
     Column("LOO p50/p90", lambda curve: errors_text(curve.loo_median, curve.loo_p90), goes=2),
     Column("range", sizes_text),
@@ -183,42 +142,15 @@ _CURVES = (
 )
 
 
-def _explain_unknown(item: Calibration) -> str:
-    """What it means that floors or rates of some curves are unknown; "" if none is."""
-    if all(curve.alpha_s.known and curve.beta_bytes_per_s.known for curve in item.curves):
-        return ""
-    return paragraph(
-        "Unknown: the samples do not determine it (half its 95 % interval is more than the value). Inside "
-        "the measured range the measured times are used; outside, the curve is rough. Measure smaller sizes "
-        "for a floor, larger ones for a rate."
-    )
-
-
-def _describe_law(law: Law, brief: bool = False) -> str:
+def _describe_law(law: Law) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
-    across = {unknown.name for unknown in LINK_LAWS[law.law].unknowns if unknown.network}
-    unseen = across if law.sources and law.fitted_domains == 1 else set()
-    rows = []
-    for name, value, log_sd in zip(law.names, law.values, law.log_sd, strict=True):
-        low, _, high = compute_log_band(value, log_sd)
-        span = f"{_format_si(name, float(low))} – {_format_si(name, float(high))}"
-        rows.append([name, _format_si(name, value), span, "of its network" if name in unseen else ""])
     domains, scatter = counted(law.fitted_domains, "domain"), format_fraction(math.expm1(law.residual_log_sd))
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: values of machines of this kind"
     elif law.fitted_domains == 1:
-        basis += "; of its network: what the clusters on networks of this kind have in common"
-    parts = [] if brief else [table(["constant", "value", "95 % interval", ""], rows, left=(0, 3))]
-    return "\n".join([paragraph(title), *parts, paragraph(basis, indent=1)])
-
-
-def _format_si(name: str, value: float) -> str:
-    if name.endswith("_bytes_per_s"):
-        return format_rate(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    return format_time(value) if name.endswith("_s") else format_number(value)
+        basis += "; across domains: what the clusters on networks of this kind have in common"
+    return f"{paragraph(title)}\n{paragraph(basis, indent=1)}"
 
 
 def group_text(gpus: int, domain_gpus: int) -> str:

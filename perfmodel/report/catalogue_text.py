@@ -1,4 +1,4 @@
-"""Text of ``perfmodel show machines`` and ``perfmodel show models``."""
+"""Text of ``perfmodel show machines``, ``chips`` and ``models``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from perfmodel.engine.tables import PlanTables
-from perfmodel.report.columns import Column, attributes, columns_record, columns_text
-from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.machine import KEYS, Machine
+from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.terminal import facts, paragraph
+from perfmodel.schema.fields import Hardware
+from perfmodel.schema.machine import Chip, Machine
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_bytes, format_count, format_number
 
@@ -24,26 +25,51 @@ _MACHINES = (
     Column("link/GPU", lambda m: str(m.quantity("nvlink_bytes_per_s")) if m.nvlink_domain_gpus > 1 else "-"),
     Column("NIC/GPU", lambda machine: str(machine.quantity("nic_bytes_per_s"))),
 )
+_CHIPS = (
+    Column("chip", lambda chip: chip.name, left=True),
+    Column("cores", lambda chip: str(chip.cores)),
+    Column("local buffer", lambda chip: format_bytes(chip.value("local_bytes"))),
+    Column("vector buffer", lambda chip: format_bytes(chip.value("vector_bytes"))),
+    Column("its rows", lambda chip: "stay" if chip.buffers.persist else "copied again", left=True, goes=1),
+    Column("memory", lambda chip: str(chip.quantity("gm_bytes_per_s"))),
+    Column("cache", lambda chip: format_bytes(chip.value("cache_bytes"), binary=False), goes=2),
+)
+_VALUES = (
+    Column("value", lambda item: item[0], left=True),
+    Column("", lambda item: str(item[1])),
+    Column("spread", lambda item: f"×÷ {format_number(math.exp(item[1].log_sd))}" if item[1].log_sd else ""),
+    Column("evidence", lambda item: str(item[1].evidence), left=True),
+    Column("source and reason", lambda item: f"{item[1].source}. {item[1].why}", left=True),
+)
 
 
 def machines_text(machines: Sequence[Machine]) -> str:
-    """A table of machines, a line for each: what it is, and the four numbers that matter most."""
-    titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
-    hint = paragraph("perfmodel show machines NAME shows every value with its source.")
-    return "\n\n".join([columns_text(_MACHINES, machines), titles, hint])
+    """A table of machines, a line for each: what it is, and the numbers that matter most."""
+    return _list_hardware(_MACHINES, machines)
 
 
-def machine_text(machine: Machine) -> str:
-    """Every value of a machine, with unit, spread of its sources, evidence, source and reason."""
-    rows = []
-    for key in filter(machine.knows, KEYS):
-        quantity = machine.quantity(key)
-        spread = "" if quantity.log_sd is None else f"×÷ {format_number(math.exp(quantity.log_sd))}"
-        source = f"{quantity.source}. {quantity.why}"
-        rows.append([key, str(quantity), spread, str(quantity.evidence), source])
-    values = table(["value", "", "spread", "evidence", "source and reason"], rows, left=(0, 3, 4))
-    notes = [paragraph(machine.notes, indent=1)] if machine.notes else []
-    return "\n\n".join([paragraph(f"{machine.name}   {machine.title}"), *notes, values])
+def chips_text(chips: Sequence[Chip]) -> str:
+    """A table of chips, a line for each."""
+    return _list_hardware(_CHIPS, chips)
+
+
+def _list_hardware(columns: Sequence[Column], items: Sequence[Hardware]) -> str:
+    titles = facts([(item.name, item.title) for item in items], indent=1)
+    hint = paragraph(f"perfmodel show {items[0].kind}s NAME shows every value with its source.")
+    return "\n\n".join([columns_text(columns, items), titles, hint])
+
+
+def hardware_text(hardware: Hardware) -> str:
+    """Every value of a machine or chip, with unit, spread of its sources, evidence, source and reason."""
+    notes = [paragraph(hardware.notes, indent=1)] if hardware.notes else []
+    if isinstance(hardware, Chip):
+        buffers = (
+            "stay from batch to batch" if hardware.buffers.persist else "are copied again for every batch"
+        )
+        notes.append(paragraph(f"Rows of the buffers {buffers}. {hardware.buffers.source}.", indent=1))
+    values = [(key, hardware.values[key]) for key in hardware.keys if key in hardware.values]
+    head = paragraph(f"{hardware.name}   {hardware.title}")
+    return "\n\n".join([head, *notes, columns_text(_VALUES, values)])
 
 
 _MODELS = (
@@ -52,24 +78,19 @@ _MODELS = (
     Column("rows", lambda model: format_count(sum(entry.rows for entry in model.tables))),
     Column("bytes", lambda model: format_bytes(PlanTables.of(model).total_bytes, binary=False)),
     Column("look-ups per bag", lambda m: format_number(fmean(entry.pooling for entry in m.tables)), goes=1),
-    Column("dim", lambda model: _format_range([entry.dim for entry in model.tables])),
+    Column("least dim", lambda model: str(min(entry.dim for entry in model.tables)), goes=2),
+    Column("most dim", lambda model: str(max(entry.dim for entry in model.tables))),
 )
 _TABLES = (
-    Column("table", lambda entry: entry.name, left=True, data=attributes("name")),
-    Column("rows", lambda entry: format_count(entry.rows), data=attributes("rows")),
-    Column("dim", lambda entry: str(entry.dim), data=attributes("dim")),
-    Column("look-ups", lambda entry: format_number(entry.pooling), data=attributes("pooling")),
-    Column("dtype", lambda entry: entry.dtype, data=attributes("dtype")),
-    Column("weights", lambda entry: "yes" if entry.weighted else "", data=attributes("weighted")),
-    Column(
-        "features", lambda each: str(each.features) if each.features > 1 else "", data=attributes("features")
-    ),
-    Column("buckets", lambda each: str(each.buckets or ""), data=attributes("buckets")),
-    Column(
-        "ids",
-        lambda entry: entry.distribution.name if entry.distribution else "",
-        data={"distribution": lambda entry: entry.distribution.name if entry.distribution else None},
-    ),
+    Column("table", lambda entry: entry.name, left=True),
+    Column("rows", lambda entry: format_count(entry.rows)),
+    Column("dim", lambda entry: str(entry.dim)),
+    Column("look-ups", lambda entry: format_number(entry.pooling)),
+    Column("dtype", lambda entry: entry.dtype),
+    Column("weights", lambda entry: "yes" if entry.weighted else ""),
+    Column("features", lambda entry: str(entry.features) if entry.features > 1 else ""),
+    Column("buckets", lambda entry: str(entry.buckets or "")),
+    Column("ids", lambda entry: entry.distribution.name if entry.distribution else ""),
 )
 
 
@@ -84,28 +105,21 @@ def model_text(model: TableSet) -> str:
     tables = sorted(model.tables, key=lambda entry: -entry.rows * entry.dim)
     size = f"{counted(len(tables), 'table')}, {format_bytes(PlanTables.of(model).total_bytes, binary=False)}"
     head = facts([(model.name, size), ("source", model.source), ("note", model.note)])
-    columns = [column for column in _TABLES if column.text and any(map(column.text, tables))]
     smaller = tables[_MOST_TABLE_ROWS:]
     hint = f"\n … and {len(smaller)} smaller tables" if smaller else ""
-    return f"{head}\n\n{columns_text(columns, tables[:_MOST_TABLE_ROWS])}{hint}"
+    return f"{head}\n\n{columns_text(_TABLES, tables[:_MOST_TABLE_ROWS])}{hint}"
 
 
 def model_record(model: TableSet) -> dict[str, Any]:
     """A set of tables for JSON."""
-    return {
-        "name": model.name,
-        "tables": len(model.tables),
-        "total_bytes": int(PlanTables.of(model).total_bytes),
-        "source": model.source,
-        "note": model.note,
-    }
+    record = {"name": model.name, "tables": len(model.tables), "source": model.source, "note": model.note}
+    return record | {"total_bytes": int(PlanTables.of(model).total_bytes)}
 
 
 def full_model_record(model: TableSet) -> dict[str, Any]:
     """A set of tables for JSON, with every table."""
-    return model_record(model) | {"table_list": [columns_record(_TABLES, entry) for entry in model.tables]}
-
-
-def _format_range(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} – {high}"
+    tables = [
+        vars(table) | {"distribution": table.distribution.name if table.distribution else None}
+        for table in model.tables
+    ]
+    return model_record(model) | {"table_list": tables}

@@ -1,16 +1,14 @@
-"""Text, CSV and JSON of ``perfmodel chip plan``, and text of ``perfmodel show chips``."""
+"""Text and JSON of ``perfmodel chip plan``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 from perfmodel.chip.plan import ChipPlan
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
-from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.report.terminal import facts, paragraph, sides
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import CHIP_KEYS, Chip
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -21,7 +19,7 @@ from perfmodel.units import (
     format_time,
 )
 
-_MOST_LINES, _MOST_RANGES = 10, 3
+_MOST_LINES, _MOST_CORES = 10, 3
 _BUSIEST = {"core": "the busiest core", "memory": "global memory", "cache": "the cache"}
 _TABLES = (
     Column("table", lambda p: p.name, left=True, data={"table": lambda p: p.name}),
@@ -30,7 +28,7 @@ _TABLES = (
     Column("kept rows", lambda p: format_count(p.kept_rows) if p.kept_rows else "-", goes=1),
     Column("row parts", lambda p: str(p.row_parts), goes=3),
     Column("batch slices", lambda p: str(p.batch_slices), goes=4),
-    Column("cores", lambda p: _format_ranges(p.cores), left=True),
+    Column("cores", lambda p: _format_cores(p.cores), left=True),
     Column("a core", lambda p: format_time(p.piece_s)),
     Column("all cores", lambda p: format_time(p.core_s)),
     Column(
@@ -39,14 +37,13 @@ _TABLES = (
 )
 
 
-def _format_ranges(cores: Sequence[int]) -> str:
-    """Numbers in words: ``0-5 8``; of long lists the first ranges, and how many numbers there are."""
-    runs = [
-        [core for _, core in run] for _, run in groupby(enumerate(cores), key=lambda pair: pair[1] - pair[0])
-    ]
-    words = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    left = f" … ({len(cores)})" if len(words) > _MOST_RANGES else ""
-    return " ".join(words[:_MOST_RANGES]) + left
+def _format_cores(cores: Sequence[int]) -> str:
+    """Numbers of cores in words: ``0-31``, or the first of them and how many there are."""
+    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
+        return f"{cores[0]}-{cores[-1]}"
+    return " ".join(map(str, cores[:_MOST_CORES])) + (
+        f" … ({len(cores)})" if len(cores) > _MOST_CORES else ""
+    )
 
 
 def chip_plan_text(plan: ChipPlan) -> str:
@@ -63,39 +60,30 @@ def chip_plan_text(plan: ChipPlan) -> str:
         )
         lines += "\n" + paragraph(f"{words} (--json has all)", 1)
     per_s = format_per_second(plan.batch / plan.time_s, "samples")
-    return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines, _count_assumed(plan)])
+    return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines])
 
 
 def _list_facts(plan: ChipPlan) -> str:
     busy = ", ".join(f"{name} {format_time(time_s)}" for name, time_s in plan.busy_s.items())
     mean, room = format_time(float(plan.core_s.mean())), plan.chip.value("local_bytes")
+    size, ids = format_bytes(plan.tables.total_bytes, binary=False), plan.tables.distribution
+    ids = f"ids {ids}" if isinstance(ids, str) else "each with its ids"
     buffers = "rows are copied again for every batch"
     if plan.chip.buffers.persist:
         filled = format_fraction(float(plan.mapping.held_bytes.mean()) / room)
         buffers = f"rows fill {filled} of {plan.chip.cores} × {format_bytes(room)}; they are copied once"
-    return facts(
-        [
-            ("batch", _describe_batch(plan)),
-            ("symmetric", "every core has a slice of every table and gathers it (GM): "
-                          f"{format_time(plan.baseline_s)}; best ways: {format_time(plan.symmetric_s)}"),
-            ("bound", f"no mapping of these options is below {format_time(plan.bound_s)}"),
-            ("busy", f"{busy}; the mean core {mean}. A batch waits for {_BUSIEST[plan.busiest]}."),
-            ("buffers", buffers),
-        ]
-    )  # fmt: skip
-
-
-def _describe_batch(plan: ChipPlan) -> str:
-    size, ids = format_bytes(plan.tables.total_bytes, binary=False), plan.tables.distribution
-    words = f"ids {ids}" if isinstance(ids, str) else "each with its ids"
-    return f"{counted(plan.batch, 'sample')}, {counted(len(plan.tables), 'table')} of {size}, {words}"
-
-
-def _count_assumed(plan: ChipPlan) -> str:
     values = plan.chip.values.values()
     assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in values)
-    where = f"perfmodel show chips {plan.chip.name}"
-    return paragraph(f"Modelled, without launches. Assumed are {assumed} of {len(values)} values ({where}).")
+    texts = {
+        "batch": f"{counted(plan.batch, 'sample')}, {counted(len(plan.tables), 'table')} of {size}, {ids}",
+        "symmetric": "every core has a slice of every table and gathers it (GM): "
+        f"{format_time(plan.baseline_s)}; best ways: {format_time(plan.symmetric_s)}",
+        "bound": f"no mapping of these options is below {format_time(plan.bound_s)}",
+        "busy": f"{busy}; the mean core {mean}. A batch waits for {_BUSIEST[plan.busiest]}.",
+        "buffers": buffers,
+        "modelled": f"without launches; {assumed} of {len(values)} values of the chip are assumed",
+    }
+    return facts(list(texts.items()))
 
 
 def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:
@@ -106,32 +94,3 @@ def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:
     tables = [columns_record(_TABLES, placement) for placement in plan.placements]
     values = {name: getattr(plan, name) for name in names}
     return {**chip, **values, **busy, "held_bytes": plan.mapping.held_bytes, "tables": tables}
-
-
-_CHIPS = (
-    Column("chip", lambda chip: chip.name, left=True),
-    Column("cores", lambda chip: str(chip.cores)),
-    Column("local buffer", lambda chip: format_bytes(chip.value("local_bytes"))),
-    Column("vector buffer", lambda chip: format_bytes(chip.value("vector_bytes"))),
-    Column("its rows", lambda chip: "stay" if chip.buffers.persist else "copied again", left=True, goes=1),
-    Column("memory", lambda chip: str(chip.quantity("gm_bytes_per_s"))),
-    Column("cache", lambda chip: format_bytes(chip.value("cache_bytes"), binary=False), goes=2),
-)
-
-
-def chips_text(chips: Sequence[Chip]) -> str:
-    """A table of chips, a line for each, and how to see more."""
-    titles = facts([(chip.name, chip.title) for chip in chips], indent=1)
-    return "\n\n".join(
-        [columns_text(_CHIPS, chips), titles, "perfmodel show chips NAME shows every value with its source."]
-    )
-
-
-def chip_text(chip: Chip) -> str:
-    """Every value of a chip, with unit, evidence, source and reason."""
-    rows_do = "stay from batch to batch" if chip.buffers.persist else "are copied again for every batch"
-    notes = facts([("notes", chip.notes), ("buffers", f"rows {rows_do}. {chip.buffers.source}.")], indent=1)
-    quantities = [(key, chip.quantity(key)) for key in CHIP_KEYS]
-    rows = [[key, str(q), str(q.evidence), f"{q.source}. {q.why}"] for key, q in quantities]
-    values = table(["value", "", "evidence", "source and reason"], rows, left=(0, 2, 3))
-    return "\n\n".join([paragraph(f"{chip.name}   {chip.title}"), notes, values])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from perfmodel.collectives.estimate import Gate
-from perfmodel.model.unknowns import Group
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import command_lines, paragraph
@@ -32,27 +30,15 @@ def collective_text(answers: pd.DataFrame, calibration: str, machine: Machine, *
         Column("size", lambda row: format_bytes(float(row["payload_bytes"]), binary=binary)),
         Column("time", lambda row: format_time(float(row["time_s"]))),
         Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"]))),
-        Column("algbw", lambda row: _format_rate(row["algbw_bytes_per_s"]), goes=1),
-        Column("busbw", lambda row: _format_rate(row["busbw_bytes_per_s"]), goes=3),
+        Column("algbw", lambda row: format_rate(row["algbw_bytes_per_s"]).replace("unknown", "-"), goes=1),
+        Column("busbw", lambda row: format_rate(row["busbw_bytes_per_s"]).replace("unknown", "-"), goes=3),
         Column("evidence", lambda row: row["evidence"] or "-", left=True),
     )
-    notes = []
-    for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
-        group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
-        if (last_gpus := group.smallest_domain_gpus) < group.domain_gpus:
-            notes.append(
-                paragraph(f"{gpus} GPUs: the cards of {last_gpus} in the last node limit all of them.")
-            )
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
     rows = columns_text(columns, answers.to_dict(orient="records"))
-    return "\n\n".join([rows, *notes, paragraph(f"{origin} · calibration {calibration}")])
-
-
-def _format_rate(bytes_per_s: float) -> str:
-    """A rate as text; "-" where nothing is sent."""
-    return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
+    return f"{rows}\n\n{paragraph(f'{origin} · calibration {calibration}')}"
 
 
 def gates_text(gates: Sequence[Gate], *, binary: bool) -> str:

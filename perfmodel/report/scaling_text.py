@@ -72,8 +72,7 @@ def _format_rate(samples_per_s: float) -> str:
 def copy_words(scaling: Scaling) -> str:
     """A sentence on the fastest number of copies, and what copies are."""
     words = f"Fastest with {counted(scaling.best.replicas, 'copy', 'copies')} of the sharded tables."
-    answer = scaling.best.answer
-    if answer is not None and answer.training:
+    if scaling.best.answer and scaling.best.answer.training:
         words += " The time includes an all-reduce of rows and optimizer state among the copies."
     return f"{words} Each copy has the samples of its own GPUs."
 
@@ -82,23 +81,13 @@ def knee_words(scaling: Scaling) -> str:
     """Sentences on the knee: the number of GPUs beyond which another GPU brings little."""
     gpus, knee, rates = list(scaling.rates), scaling.knee, scaling.rates
     if len(gpus) < 2:
-        if scaling.stopped:
-            return "Knee: not known, as the search was stopped before it had plans on two numbers of GPUs."
-        return "Knee: this needs at least two numbers of GPUs on which the tables fit."
-    added = " Added: what each GPU brings that the row above has not, over the average of that row's GPUs."
+        return "Knee: this needs plans on at least two numbers of GPUs."
+    added = "Added: what each GPU brings that the row above has not, over the average of that row's GPUs."
     if knee is None:
         most = f"No knee up to {format_count(gpus[-1])} GPUs"
-        return f"{most}: each added GPU brings at least half of the average before it.{added}"
+        return f"{most}: each added GPU brings at least half of the average before it. {added}"
     after = next(count for count in gpus if count > knee)
-    words = f"Knee at {counted(knee, 'GPU')}: "
+    words = f"from there to {format_count(after)}, each added GPU brings less than half of the average."
     if rates[after] < rates[knee]:
-        words += (
-            f"the plan on {format_count(after)} GPUs is slower in all, "
-            f"{_format_rate(rates[after])} samples/s instead of {_format_rate(rates[knee])}."
-        )
-    else:
-        words += (
-            f"from there to {format_count(after)}, each added GPU brings "
-            f"less than half of the average of the {format_count(knee)}."
-        )
-    return words + added
+        words = f"the plan on {format_count(after)} GPUs is slower in all: {_format_rate(rates[after])}/s."
+    return f"Knee at {counted(knee, 'GPU')}: {words} {added}"

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 WIDTH = 100
@@ -20,8 +20,12 @@ _NARROWEST = 6
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
 _INDENT = " " * 3  # of a command
-_PIECES = r" |(?<=\w-)(?=\w)"
-_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
+_PIECES = r"( +|(?<=\w-)(?=\w)|(?<=[/_])(?=\w))"  # what a word longer than its line is parted into
+_SHELL_WORD = re.compile(r"""(?:--[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")  # with its option
+
+
+class _Wrapper(textwrap.TextWrapper):
+    wordsep_re = re.compile(_PIECES)
 
 
 def page_width(stream: TextIO | None = None) -> int:
@@ -45,68 +49,60 @@ def table(
     rows: Sequence[Sequence[str]],
     left: Sequence[int] = (0,),
     indent: int = 1,
-    drop: Sequence[int | tuple[int, ...]] = (),
+    drop: Sequence[int] = (),
 ) -> str:
     """Text of a table: a header, and rows below it; columns are right-aligned except ``left``.
 
     left    positions of columns of text, aligned left;  indent  spaces before each line
-    drop    positions of columns, or groups of them, in the order in which a narrow terminal leaves them out
-    Empty columns are left out. On a narrow terminal columns are dropped, and named below the table, until the
-    others fit with their text wrapped; then text is wrapped between words, and at hyphens.
+    drop    positions of columns, in the order in which a narrow terminal leaves them out
+    Columns of empty cells are left out. On a narrow terminal columns are dropped, and named below the table,
+    until the others fit with their text wrapped; then text is wrapped between words, and at hyphens.
     Limits: no rows -> the header alone;  numbers wider than the page -> so are lines
     """
-    used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
-    room, out = page_width() - indent, list[str]()
-    for gone in drop if page_width() < WIDTH else ():
-        columns = [[line[i] for line in (headers, *rows)] for i in used]
-        sizes = [_measure(c) if i in left else max(map(len, c)) for i, c in zip(used, columns, strict=True)]
-        if sum(sizes) + _GAP * (len(sizes) - 1) > room:
-            away = gone if isinstance(gone, tuple) else (gone,)
-            out += [headers[i] for i in used if i in away and headers[i]]
-            used = [i for i in used if i not in away]
-    cells = [[line[i] for i in used] for line in (headers, *rows)]
-    cells = cells if any(cells[0]) else cells[1:]
-    texts = [i in left for i in used]
-    widths = _fit_widths(cells, texts, room)
+    columns = dict(enumerate(zip(headers, *rows, strict=True)))
+    is_empty = not any(map(any, rows))
+    columns = {place: cells for place, cells in columns.items() if any(cells[1:]) or is_empty}
+    room, gone = page_width() - indent, list[str]()
+    for place in drop if page_width() < WIDTH else ():
+        least = [_measure(cells) if i in left else max(map(len, cells)) for i, cells in columns.items()]
+        if sum(least) + _GAP * (len(least) - 1) > room:
+            gone += columns.pop(place, ("",))[:1]
+    widths = _fit_widths(columns, left, room)
     lines: list[str] = []
-    for row in cells:
-        parts = [_wrap_cell(cell, width) for cell, width in zip(row, widths, strict=True)]
-        for texts_of_line in itertools.zip_longest(*parts, fillvalue=""):
-            line = (" " * _GAP).join(
-                cell.ljust(width) if text else cell.rjust(width)
-                for cell, width, text in zip(texts_of_line, widths, texts, strict=True)
-            )
-            lines.append(f"{' ' * indent}{line}".replace(_FIXED_SPACE, " ").rstrip())
-    if out:
-        lines.append(paragraph(f"Left out at {page_width()} columns: {', '.join(out)}.", indent))
+    for number, row in enumerate(zip(*columns.values(), strict=True)):
+        if number == 0 and not any(row):
+            continue
+        parts = [_wrap_cell(cell, width) for cell, width in zip(row, widths.values(), strict=True)]
+        for cells in itertools.zip_longest(*parts, fillvalue=""):
+            texts = [
+                cell.ljust(widths[i]) if i in left else cell.rjust(widths[i])
+                for i, cell in zip(widths, cells, strict=True)
+            ]
+            lines.append((" " * indent + (" " * _GAP).join(texts)).replace(_FIXED_SPACE, " ").rstrip())
+    if names := ", ".join(filter(None, gone)):
+        lines.append(paragraph(f"Left out at {page_width()} columns: {names}.", indent))
     return "\n".join(lines)
 
 
-def _fit_widths(cells: Sequence[Sequence[str]], texts: Sequence[bool], room: int) -> list[int]:
+def _fit_widths(columns: Mapping[int, Sequence[str]], left: Sequence[int], room: int) -> dict[int, int]:
     """Widths of the columns, wrapped until all are ``room`` wide: text first, from the last column."""
-    columns = list(zip(*cells, strict=True))
-    loose = [[cell.replace(_FIXED_SPACE, " ") for cell in column] for column in columns]
-    widths = [max(map(len, column)) for column in columns]
+    widths = {i: max(map(len, cells)) for i, cells in columns.items()}
     room -= _GAP * (len(columns) - 1)
-    steps = [
-        (True, [_measure(column) for column in columns]),
-        (False, [_measure(column) for column in columns]),
-        (True, [_measure(column, _PIECES) for column in loose]),
-        (True, [_NARROWEST] * len(columns)),
-    ]
-    for text, narrowest in steps:
-        for k in reversed(range(len(columns))):
-            if texts[k] is text:
-                widths[k] -= min(max(widths[k] - narrowest[k], 0), max(sum(widths) - room, 0))
+    for of_text, between in ((True, " "), (False, " "), (True, _PIECES), (True, "")):
+        for i in reversed(list(columns)):
+            if (i in left) is of_text:
+                narrowest = max(_measure(columns[i], between), _NARROWEST)
+                widths[i] -= min(max(widths[i] - narrowest, 0), max(sum(widths.values()) - room, 0))
     return widths
 
 
 def _measure(cells: Sequence[str], between: str = " ") -> int:
     """Characters of the longest word, with the indent of its cell; a number with its unit is a word.
 
-    between  words, as a pattern
+    between  words, as a pattern; other than a space: what ``unbroken`` keeps together is broken as well
     """
-    texts = [(len(cell) - len(cell.lstrip(" ")), _glue(cell.strip(" "))) for cell in cells]
+    loose = cells if between == " " else [cell.replace(_FIXED_SPACE, " ") for cell in cells]
+    texts = [(len(cell) - len(cell.lstrip(" ")), _glue(cell.strip(" "))) for cell in loose]
     return max(indent + len(word) for indent, text in texts for word in re.split(between, text))
 
 
@@ -121,46 +117,23 @@ def _glue(text: str) -> str:
 
 
 def _wrap_cell(text: str, room: int) -> list[str]:
-    if len(text) <= room:
-        return [text]
     lead = " " * (len(text) - len(text.lstrip()))
-    return wrapped(text.strip(), room, lead, lead) or [""]
+    return [text] if len(text) <= room else wrapped(text.strip(), room, lead, lead) or [""]
 
 
 def wrapped(text: str, width: int, lead_line: str = "", rest: str = "", long_words: bool = True) -> list[str]:
     """Lines of at most ``width`` characters, broken between words; if needed at hyphens, or before a unit.
 
-    first, rest  what the first line and the others begin with
+    lead_line, rest  what the first line and the others begin with
     long_words   break words longer than a line; else they stay whole, as paths do
     """
     room, loose = width - len(rest), text.replace(_FIXED_SPACE, " ")
-    glued = next(
-        (words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room),
-        loose,
-    )
-    if long_words:
-        glued = " ".join(_part_word(word, room) for word in glued.split(" "))
-    parts = textwrap.wrap(
-        glued,
-        width,
-        initial_indent=lead_line,
-        subsequent_indent=rest,
-        break_long_words=long_words,
-        break_on_hyphens=long_words and max(map(len, glued.split(" "))) > room,
-    )
+    fitting = (words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room)
+    glued = next(fitting, loose)
+    wrapper = _Wrapper(width, initial_indent=lead_line, subsequent_indent=rest, break_long_words=long_words)
+    wrapper.break_on_hyphens = long_words and _measure([glued]) > room
+    parts = wrapper.wrap(glued)
     return [piece.replace(_FIXED_SPACE, " ") for piece in parts]
-
-
-def _part_word(word: str, room: int) -> str:
-    """A word longer than ``room``, with spaces where it may be broken.
-
-    That is after a slash, or a point that is not in a number; else after an underscore.
-    """
-    for signs in (r"/|\.(?!\d)", "_") if len(word) > room else ():
-        cuts = [sign.end() for sign in re.finditer(signs, word) if sign.end() <= room]
-        if cuts:
-            return f"{word[: cuts[-1]]} {_part_word(word[cuts[-1] :], room)}"
-    return word
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -189,31 +162,24 @@ def paragraph(text: str, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
+def _part_option(pair: str, room: int) -> list[str]:
+    """An option and its value apart where they are longer than a line."""
+    return pair.split(" ", 1) if pair.startswith("--") and len(pair) > room else [pair]
+
+
 def command_lines(words: str) -> str:
     """A command to paste; if it is wider than the page, it goes on in further lines after a backslash."""
     room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
         return _INDENT + words
-    lines: list[str] = []
-    for word in _join_values(_SHELL_WORD.findall(words), room - 2):
-        longer = f"{lines[-1]} {word}" if lines else word
-        if lines and len(longer) > room:
+    lines = [""]
+    pairs = _SHELL_WORD.findall(words)
+    for word in itertools.chain(*(_part_option(pair, room - 2) for pair in pairs)):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
             lines.append(f"  {word}")
         else:
-            lines[-1:] = [longer]
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
     return (" \\\n").join(_INDENT + line for line in lines)
-
-
-def _join_values(words: Sequence[str], room: int) -> list[str]:
-    """The words of a command, an option joined with its value where both fit into ``room`` characters."""
-    joined: list[str] = []
-    for word in words:
-        alone = joined and joined[-1].startswith("--") and not set(" =") & set(joined[-1])
-        if alone and not word.startswith("-") and len(joined[-1]) + len(word) < room:
-            joined[-1] += f" {word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def sides(left: str, right: str, indent: int = 5) -> str:

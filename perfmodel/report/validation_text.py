@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from perfmodel.report.terminal import facts, paragraph
@@ -25,22 +26,21 @@ def verdicts_text(verdicts: Sequence[Verdict], what: str) -> str:
 
     what  what is judged, in words: "bands", "claims of papers"
     """
-    counts = {kind: sum(verdict.verdict is kind for verdict in verdicts) for kind in Outcome}
-    said = ", ".join(f"{counts[kind]} {words[counts[kind] != 1]}" for kind, words in _WORDS.items())
-    compared = counts[Outcome.COMPARED]
-    judged = len(verdicts) - compared
-    head = f"{judged} {what.replace('s', '', 1) if judged == 1 else what}: {said}"
-    head += f"; {counted(compared, 'comparison')}, not judged" if compared else ""
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    judged = ", ".join(f"{counts[kind]} {words[counts[kind] != 1]}" for kind, words in _WORDS.items())
+    number = len(verdicts) - counts[Outcome.COMPARED]
+    head = f"{number} {what.replace('s', '', 1) if number == 1 else what}: {judged}"
+    if compared := counts[Outcome.COMPARED]:
+        head += f"; {counted(compared, 'comparison')}, not judged"
     parts = [paragraph(head)]
     for verdict in verdicts:
-        mark = "! " if verdict.regression else ""
         rows = [
             ("expected", "" if verdict.expected == verdict.band else verdict.expected),
             ("band", in_unit_of(verdict.band, verdict.got)),
             ("got", verdict.got),
             ("why", verdict.why),
         ]
-        title = f"{mark}{verdict.identifier}: {verdict.verdict}"
+        title = f"{'! ' * verdict.regression}{verdict.identifier}: {verdict.verdict}"
         parts.append("\n".join([title, paragraph(verdict.claim, indent=3), facts(rows, indent=3)]))
     return "\n\n".join(parts)
 

@@ -1,7 +1,6 @@
 """A calibration: the fitted curves and link constants of one machine, library, version and clock.
 
-``perfmodel.fit`` writes it, ``perfmodel.collectives`` reads it: JSON with sorted keys and rounded numbers, so
-that equal samples give equal bytes. Every file is validated when it is read.
+JSON with sorted keys and rounded numbers, so that equal samples give equal bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,34 +31,21 @@ from perfmodel.schema.fields import (
     Span,
     Strict,
     Whole,
+    allow_names,
     limits_of,
-    require_at_most,
-    require_one_of,
 )
-from perfmodel.schema.files import LATEST, cannot_write, invalid_fields, shown, unknown_name, write_whole_text
+from perfmodel.schema.files import LATEST, invalid_fields, shown, unknown_name, write_whole
 from perfmodel.schema.gate import load_json, read_text
 
 SCHEMA_VERSION = 2
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
-_OPTIONAL = ("kernels", "more_kernels", "handover_s")
-"""Fields that are omitted from a file if they are empty."""
+_OPTIONAL = ("kernels", "more_kernels", "handover_s")  # omitted from a file if they are empty
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
 _LONGEST_S = limits_of("sample")["time_s"].most
+_SHARPEST = 100
 _LONGEST_STEP_S = 10.0  # of a law
 _FASTEST = 1e15  # bytes per second of one link in a law; ratios are far below
-
-KERNEL_KEYS = (
-    "launch_floor_s",
-    "gather_bytes_per_s",
-    "l2_bytes_per_s",
-    "row_access_bytes",
-    "bag_factor",
-    "bucketize_floor_s",
-    "bucketize_bytes_per_s",
-    "l2_bytes",
-)
-"""Machine values that kernel samples can determine, and the size of the L2 cache, which a GPU reports."""
 
 GPU_L2 = "gpu_l2_bytes"
 """Key in the stack of a run: bytes of the L2 cache as reported by the GPU."""
@@ -67,19 +54,12 @@ IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
 """Implementations of kernels that a projection can use. The default is the first that was timed, in this
 order, because TorchRec runs FBGEMM's kernels."""
 
-PASS_STEPS = (
-    "all_to_all_splits",
-    "all_to_all_lengths",
-    "all_to_all_ids",
-    "reduce_scatter_bags",
-    "between_steps",
-)
-"""Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
-
-Collective = Annotated[str, require_one_of("collective", COLLECTIVES)]
-KernelKey = Annotated[str, require_one_of("kernel constant", KERNEL_KEYS)]
+Collective = Annotated[str, allow_names(*COLLECTIVES)]
+KernelKey = Annotated[str, allow_names(*limits_of("machine"))]
 KernelStep = Literal["gather_pool", "bucketize"]
-PassStep = Annotated[str, require_one_of("step", PASS_STEPS)]
+_TIMED = ("all_to_all_splits", "all_to_all_lengths", "all_to_all_ids", "reduce_scatter_bags")
+PassStep = Annotated[str, allow_names(*_TIMED, "between_steps")]
+"""Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
 
 
 class Curve(Strict):
@@ -88,11 +68,9 @@ class Curve(Strict):
     collective: Collective
     gpus: Annotated[Ranks, Field(ge=2)]
     domain_gpus: Ranks
-    alpha_s: Annotated[Interval, require_at_most(_LONGEST_S)]
-    beta_bytes_per_s: Annotated[
-        Interval, require_at_most(1e18)
-    ]  # any large rate if the samples do not determine it
-    p: Annotated[Interval, require_at_most(100)]
+    alpha_s: Interval
+    beta_bytes_per_s: Interval  # any large rate if the samples do not determine it
+    p: Interval
     anchor_bytes: list[Bytes] = Field(min_length=1)
     anchor_times_s: list[Seconds]
     anchor_log_sd: LogSd
@@ -108,6 +86,8 @@ class Curve(Strict):
     @model_validator(mode="after")
     def _check(self) -> Curve:
         sizes, times = self.anchor_bytes, self.anchor_times_s
+        if self.alpha_s.value > _LONGEST_S or self.p.value > _SHARPEST:
+            raise ValueError(f"alpha_s must be at most {_LONGEST_S:g}, p {_SHARPEST}")
         if len(sizes) != len(times) or len(self.left_out_log_sd) not in (0, len(sizes)):
             raise ValueError("anchor_bytes, anchor_times_s and left_out_log_sd differ in length")
         if any(b <= a for a, b in itertools.pairwise(sizes)):
@@ -121,29 +101,17 @@ class Curve(Strict):
         """(collective, GPUs, GPUs of a domain that take part)"""
         return self.collective, self.gpus, min(self.gpus, self.domain_gpus)
 
-    def formula(self) -> str:
-        """The curve as text, with its numbers. S is the payload of one rank."""
-        alpha = f"{self.alpha_s.value * 1e6:.3g} µs" if self.alpha_s.known else "floor unknown"
-        rate = self.beta_bytes_per_s
-        beta = f"{rate.value / 1e9:.3g} GB/s" if rate.known else "rate unknown"
-        p = self.p.value
-        return f"t = (({alpha})^{p:.3g} + (S / {beta})^{p:.3g})^(1/{p:.3g})"
-
 
 class Law(Strict):
-    """A fitted law of collectives: its unknowns (``names``, ``values``), with the ``log_sd`` of each.
-
-    residual_log_sd  standard deviation of ln t around the law
-    fitted_domains, fitted_gpus  most domains and ranks among the samples
-    sources  ids of the samples' sources"""
+    """A fitted law of collectives: its unknowns (``names``, ``values``), with the ``log_sd`` of each."""
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[Collective]
     names: list[str]
     values: list[Positive]
     log_sd: list[LogSd]
-    residual_log_sd: LogSd
-    fitted_domains: Ranks
+    residual_log_sd: LogSd  # of ln t around the law
+    fitted_domains: Ranks  # most among the samples
     fitted_gpus: Ranks
     sources: list[str]
 
@@ -159,18 +127,13 @@ class Law(Strict):
 
 
 class KernelFit(Strict):
-    """How well the model of one kernel fits its samples.
-
-    log_sd  standard deviation of ln t, for samples left out of the fit
-    loo_median, loo_p90    relative errors of these samples
-    low_bytes, high_bytes  range of the samples, in bytes as the model counts them
-    """
+    """Errors of the model of one kernel on samples left out of the fit, and the range of their bytes."""
 
     log_sd: LogSd
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
-    low_bytes: Bytes
+    low_bytes: Bytes  # as the model counts them
     high_bytes: Bytes
 
 
@@ -187,20 +150,13 @@ class InPass(Strict):
 
 
 class KernelConstants(Strict):
-    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
+    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once."""
 
-    values     by machine key; they replace the machine file's
-    in_pass    by step: how a whole pass slows the kernel; already included in ``values``
-    fits       by step of a projection, for timed steps only
-    at_bound   keys whose value ended at a bound: the samples do not determine it
-    untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
-    """
-
-    values: Mapping[KernelKey, Interval]
-    fits: Mapping[KernelStep, KernelFit]
-    at_bound: list[KernelKey] = []
-    untold: list[KernelKey] = []
-    in_pass: Mapping[KernelStep, InPass] = {}
+    values: Mapping[KernelKey, Interval]  # in place of the machine file's
+    fits: Mapping[KernelStep, KernelFit]  # of the timed steps
+    at_bound: list[KernelKey] = []  # whose value ended at a bound: the samples do not determine it
+    untold: list[KernelKey] = []  # absent from values: the machine file's are used
+    in_pass: Mapping[KernelStep, InPass] = {}  # already included in values
     implementation: str
     clock: Clock
 
@@ -248,7 +204,7 @@ class Calibration(Strict):
     laws: list[Law]
     kernels: KernelConstants | None = None
     more_kernels: list[KernelConstants] = []
-    handover_s: Mapping[PassStep, Annotated[Interval, require_at_most(_LONGEST_S)]] = {}
+    handover_s: Mapping[PassStep, Interval] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Calibration:
@@ -268,10 +224,8 @@ class Calibration(Strict):
 
     def kernels_of(self, implementation: str | None) -> KernelConstants | None:
         """Constants of the kernels of that implementation if they were timed; None: of the default."""
-        if implementation is None or self.kernels is None:
-            return self.kernels
-        timed = [self.kernels, *self.more_kernels]
-        return next((kernels for kernels in timed if kernels.implementation == implementation), None)
+        timed = [self.kernels, *self.more_kernels] if self.kernels else []
+        return next((item for item in timed if implementation in (None, item.implementation)), None)
 
     def law(self, collective: str) -> Law | None:
         """The law that predicts ``collective`` where it was not measured."""
@@ -279,35 +233,29 @@ class Calibration(Strict):
 
     def to_json(self) -> str:
         """The file's text: sorted keys, one line per list, identical for identical content."""
-        content = self.model_dump(mode="json")
-        for name in _OPTIONAL:
-            if not content[name]:
-                del content[name]
+        empty = {name for name in _OPTIONAL if not getattr(self, name)}
+        content = self.model_dump(mode="json", exclude=empty)
         return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration atomically: the file is complete, or unchanged."""
-    try:
+    """Write a calibration, and the folders that it lacks. Limits: as ``write_whole``"""
+    with suppress(OSError):  # which the writing then says
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error, "calibration") from None
-    write_whole_text(path, calibration.to_json(), "calibration")
+    write_whole(path, calibration.to_json(), "calibration")
 
 
 def read_calibration(path: Path) -> Calibration:
     """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
     text = read_text(path, "calibration")
     document: Any = load_json(text, f"calibration {path}", "cut short? write it again with perfmodel import.")
-    if not isinstance(document, dict) or "schema_version" not in document:
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version is None:
+        step = "perfmodel import writes one from logs."
+        raise BadInputError(f"{path} is not a calibration: it has no schema_version.", step)
+    if version != SCHEMA_VERSION:
         raise BadInputError(
-            f"{path} is not a calibration: it has no schema_version.",
-            "perfmodel import writes one from logs.",
-        )
-    if document["schema_version"] != SCHEMA_VERSION:
-        raise BadInputError(
-            f"calibration {path} has schema_version {shown(document['schema_version'])}; this program reads "
-            f"{SCHEMA_VERSION}.",
+            f"calibration {path} has schema_version {shown(version)}; this program reads {SCHEMA_VERSION}.",
             "fit it again from its samples: perfmodel import LOG… --out FILE.",
         )
     try:
@@ -319,8 +267,8 @@ def read_calibration(path: Path) -> Calibration:
 def list_calibrations(machine: str | None = None) -> list[str]:
     """Names of the shipped calibrations, ``machine/backend-version-clock``."""
     paths = sorted(resources.data_path(_FOLDER).glob(f"*/*{_SUFFIX}"))
-    names = [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in paths]
-    return [name for name in names if machine is None or name.startswith(machine + "/")]
+    of_machine = [path for path in paths if machine in (None, path.parent.name)]
+    return [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in of_machine]
 
 
 @lru_cache(maxsize=64)

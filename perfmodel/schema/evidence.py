@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-MAIN_SHARE = 0.2
-"""Share of a time above which its evidence counts in ``Evidence.main``."""
+MAIN_SHARE = 0.2  # share of a time above which its evidence counts in Evidence.main
 
 
 class Evidence(StrEnum):
@@ -36,11 +35,7 @@ class Evidence(StrEnum):
 
     @staticmethod
     def main(shares: Mapping[Evidence, float]) -> Evidence:
-        """The evidence of a sum: the weakest class whose share, with the shares of weaker classes, is large.
-
-        shares  of the sum, by evidence [-]; large is above ``MAIN_SHARE``
-        Limits: one evidence -> that evidence;  a small part assumed -> not ``assumed``;  none -> ``measured``
-        """
+        """The weakest class whose share of a sum, with those of weaker ones, is above ``MAIN_SHARE``."""
         weaker = 0.0
         for evidence in reversed(Evidence):
             weaker += shares.get(evidence, 0.0)
@@ -84,8 +79,5 @@ COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broa
 PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 """Collectives whose payload is divided among the ranks: below one byte per rank, nothing is sent."""
 
-SAMPLES_ONLY = ("sendrecv",)
-"""Operations that are measured to show the rate of one link, and not fitted."""
-
-SAMPLE_OPERATIONS = (*COLLECTIVES, *SAMPLES_ONLY)
-"""Operations that a sample may have."""
+SAMPLES_ONLY = ("sendrecv",)  # operations that are measured to show the rate of one link, and not fitted
+SAMPLE_OPERATIONS = (*COLLECTIVES, *SAMPLES_ONLY)  # operations that a sample may have

@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
@@ -35,17 +27,15 @@ if TYPE_CHECKING:
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
 OVERRIDE_SOURCE = "--set"
-FAR = 10.0
-"""A value farther than this factor from every product on the market needs confirmation."""
+FAR = 10.0  # A value farther than this factor from every product on the market needs confirmation
 _LONG = 1e18  # above this, a number is written with its exponent
-_LONG_BYTES = 2**20
-"""Size above which a slow time indicates a slow link, not a high floor."""
+_LONG_BYTES = 2**20  # above this, a slow time indicates a slow link, not a high floor
 
 
 class Strict(BaseModel):
     """A part of a file, without other fields than its own; frozen."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Exact(Strict):
@@ -60,16 +50,16 @@ def validated(
     what: str,
     where: str,
     lines: Sequence[int] = (),
-    strict: bool | None = None,
+    *,
+    strict: bool = False,
 ) -> _Kind:
-    """A document as an instance of ``kind``.
+    """A document as an instance of ``kind``. Limits: invalid fields -> BadInputError
 
-    what, where  "machine file" and its path, for the message;  lines  as in ``invalid_fields``
-    strict  whether no value is converted; None: as ``kind`` says
-    Limits: invalid fields -> BadInputError
+    what, where  "machine file" and its path, for the message;  lines  as in ``describe_problems``
+    strict  no value is converted
     """
     try:
-        return kind.model_validate(document, strict=strict)
+        return kind.model_validate(document, strict=strict or None)
     except ValidationError as error:
         raise invalid_fields(error, what, where, lines) from None
 
@@ -137,32 +127,20 @@ def limit_field(key: str) -> Any:
 def find_doubts(
     payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> dict[str, str]:
-    """{name of a limit: why samples are doubtful}: more than ten times beyond every product on the market.
-
-    payload_bytes, time_s, gpus   of the samples, arrays of one shape
-    Limits: time, bytes, GPUs and bytes per second are all plausible -> {}
-    A low rate counts only for messages of at least 1 MiB: below, latency dominates.
-    """
-    rate, limits = payload_bytes / time_s, limits_of("sample")
-    slowest = rate[payload_bytes >= _LONG_BYTES].min(initial=limits["rate_bytes_per_s"].sold_most)
-    extremes = {
-        "time_s": [time_s.min(), time_s.max()],
-        "payload_bytes": [payload_bytes.max()],
-        "gpus": [gpus.max()],
-        "rate_bytes_per_s": [slowest, max(rate.max(), limits["rate_bytes_per_s"].sold_least)],
-    }
-    doubts = {
-        name: [text for value in values if (text := limits[name].doubt(float(value)))]
-        for name, values in extremes.items()
-    }
-    return {name: texts[0] for name, texts in doubts.items() if texts}
+    """{name of a limit: why samples are more than ten times beyond every product}; arrays of one shape."""
+    rate = (payload_bytes / time_s)[payload_bytes >= _LONG_BYTES]
+    values = {"time_s": time_s, "payload_bytes": payload_bytes, "gpus": gpus, "rate_bytes_per_s": rate}
+    doubts = dict[str, str]()
+    for name, array in values.items():
+        for value in (array.min(), array.max()) if array.size else ():
+            if text := limits_of("sample")[name].doubt(float(value)):
+                doubts.setdefault(name, text)
+    return doubts
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Bounded = Annotated[float, Field(gt=0, le=1e30)]
-"""Of an interval, whose end a fit puts up to e^20 times the value away where samples say nothing."""
 Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
@@ -176,9 +154,9 @@ Bytes = Annotated[float, limit_field("payload_bytes")]
 class Interval(Strict):
     """A value with its 95 % interval."""
 
-    value: Bounded
-    low: Bounded
-    high: Bounded
+    value: Annotated[float, Field(gt=0, le=1e18)]
+    low: Positive
+    high: Annotated[float, Field(gt=0, le=1e30)]  # up to e^20 times the value where samples say nothing
 
     @property
     def known(self) -> bool:
@@ -192,54 +170,30 @@ class Interval(Strict):
         return self
 
 
-def require_one_of(kind: str, names: Collection[str]) -> Any:
-    """Annotation of a text that is one of ``names``; ``kind`` says in a message what they are."""
-
-    def check(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"unknown {kind} {text!r}")
-        return text
-
-    return AfterValidator(check)
-
-
-def require_at_most(most: float) -> Any:
-    """Annotation of an ``Interval`` whose value is at most ``most``."""
-
-    def check(interval: Interval) -> Interval:
-        if interval.value > most:
-            raise ValueError(f"value: at most {most:g}, not {interval.value:g}")
-        return interval
-
-    return AfterValidator(check)
+def allow_names(*names: str) -> StringConstraints:
+    """Annotation of a text that is one of these names."""
+    return StringConstraints(pattern=f"^({'|'.join(names)})$")
 
 
 class Quantity(Strict):
-    """One value with its unit, source, reason and evidence.
-
-    log_sd  spread among its sources, as the standard deviation of the logarithm; None: not stated
-    """
+    """One value with its unit, source, reason and evidence."""
 
     value: float = Field(ge=0, allow_inf_nan=False, strict=True)
     unit: str
     source: Text
     why: Text
     evidence: Evidence
-    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False, strict=True)
+    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False, strict=True)  # of sources
 
     def __str__(self) -> str:
         return units.format_quantity(self.value, self.unit)
 
 
 class Hardware(Strict):
-    """A validated, immutable set of values; ``machine.value("nic_bytes_per_s")`` is in SI units.
+    """A validated, immutable set of values; ``machine.value("nic_bytes_per_s")`` is in SI units."""
 
-    kind  machine or chip, for messages;  keys  its values, and the range of each
-    overrides  keys of values that were replaced
-    """
-
-    kind: ClassVar[str]
-    keys: ClassVar[Mapping[str, Limit]]
+    kind: ClassVar[str]  # machine or chip, for messages
+    keys: ClassVar[Mapping[str, Limit]]  # its values, and the range of each
 
     name: Name
     title: Text
@@ -286,21 +240,14 @@ class Hardware(Strict):
         return self.quantity(key).value
 
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Self:
-        """The same with some values replaced: evidence ``assumed``, listed in ``overrides``.
-
-        values  SI numbers, or text with a unit (``"100GB/s"``)
-        Limits: unknown key, impossible value -> BadInputError; nothing replaced -> itself
-        """
+        """The same with other values (SI, or text with a unit): ``assumed``, and in ``overrides``."""
         if not values:
             return self
         replaced = {key: self._take_value(key, value, source) for key, value in values.items()}
         fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
-        fields |= self._replace(replaced) | {"overrides": self.overrides | set(replaced)}
+        fields["values"] = {**self.values, **replaced}
+        fields["overrides"] = self.overrides | set(replaced)
         return validated(type(self), fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
-
-    def _replace(self, replaced: Mapping[str, Quantity]) -> dict[str, Any]:
-        """The fields that change if these values are replaced."""
-        return {"values": {**self.values, **replaced}}
 
     def _take_value(self, key: str, value: float | str, source: str) -> Quantity:
         if key not in self.keys:

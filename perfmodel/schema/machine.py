@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
@@ -19,26 +18,23 @@ from perfmodel.schema.fields import (
     OVERRIDE_SOURCE,
     Hardware,
     Name,
-    Quantity,
     Strict,
     Text,
     limits_of,
     read_as,
 )
-from perfmodel.schema.files import looks_like_path, unknown_name
+from perfmodel.schema.files import find_file, find_shipped, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 
 FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
 """Kernel rates that are a share of the memory's rate."""
+
+KEYS, CHIP_KEYS = limits_of("machine"), limits_of("chip")
+"""Values of a machine and of a chip, what each is and its range; a file gives all that are required."""
+
 _SUFFIX = ".toml"
 _SAME = 1e-9
 _LATENCIES = ("core_cache_latency_s", "cache_latency_s", "row_latency_s")  # from near to far
-
-KEYS = limits_of("machine")
-"""Values of a machine, what each is and its range; a file gives all that are required."""
-
-CHIP_KEYS = limits_of("chip")
-"""Values of a chip, all of them required."""
 
 
 class Defaults(Strict):
@@ -49,34 +45,27 @@ class Defaults(Strict):
 
 
 class Links(Strict):
-    """What connects the GPUs: it selects the initial constants, and calibrations to borrow.
+    """What connects the GPUs: it selects the initial constants, and calibrations to borrow."""
 
-    scale_up   name of a domain's link: NVLink, xGMI;  network  kind of network
-    nvls       whether the switch of a domain reduces;  like  machine whose calibrations are borrowed
-    """
-
-    scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = "NVLink"
+    scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = (
+        "NVLink"  # of a domain
+    )
     network: Literal["infiniband", "efa", "slingshot", "roce", "ethernet", "none"] = "infiniband"
-    nvls: bool = Field(default=False, strict=True)
-    like: str = ""
+    nvls: bool = Field(default=False, strict=True)  # the switch of a domain reduces
+    like: str = ""  # machine whose calibrations are borrowed
 
 
 class Machine(Hardware):
-    """A machine: one GPU, one node and one fabric.
-
-    accepted   keys of values that are correct although far from every product on the market
-    successors  shipped machines that a buyer would compare with it
-    originals  values before overrides, by key
-    """
+    """A machine: one GPU, one node and one fabric."""
 
     kind = "machine"
     keys = KEYS
 
     defaults: Defaults = Defaults()
     links: Links = Links()
-    accepted: tuple[str, ...] = ()
-    successors: tuple[Name, ...] = ()
-    originals: Mapping[str, Quantity] = Field(default={}, exclude=True)
+    accepted: tuple[str, ...] = ()  # keys of values that are right although far from every product
+    successors: tuple[Name, ...] = ()  # shipped machines that a buyer would compare with it
+    _before: Machine | None = PrivateAttr(default=None)  # the first override
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:
@@ -96,11 +85,8 @@ class Machine(Hardware):
 
     def doubts(self) -> dict[str, str]:
         """Values more than ten times off every product: reason by key; ``accepted`` keys are left out."""
-        doubts = {
-            key: self.keys[key].doubt(quantity.value)
-            for key, quantity in self.values.items()
-            if quantity.value and key not in self.accepted
-        }
+        values = {key: item.value for key, item in self.values.items() if key not in self.accepted}
+        doubts = {key: KEYS[key].doubt(value) for key, value in values.items() if value}
         return {key: text for key, text in doubts.items() if text}
 
     def knows(self, *keys: str) -> bool:
@@ -109,23 +95,26 @@ class Machine(Hardware):
 
     def original(self, key: str) -> float:
         """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
-        return self.originals[key].value if key in self.originals else self.value(key)
+        return (self.unchanged() if key in self.overrides else self).value(key)
 
     def unchanged(self) -> Machine:
         """This machine before all overrides."""
-        if not (self.originals or self.overrides):
-            return self
-        values = {
-            key: self.originals.get(key, now)
-            for key, now in self.values.items()
-            if key in self.originals or key not in self.overrides
-        }
-        return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
+        return self._before or self
 
-    @property
-    def what_ifs(self) -> list[str]:
-        """Keys of overrides that the user set, sorted."""
-        return sorted(key for key in self.overrides if self.quantity(key).source == OVERRIDE_SOURCE)
+    def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
+        """As ``Hardware``; a domain that ends at the node still ends there if its GPUs alone are replaced."""
+        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
+        domain = (
+            {"nvlink_domain_gpus": values["gpus_per_node"]}
+            if ends_at_node & ("gpus_per_node" in values)
+            else {}
+        )
+        machine = super().with_overrides({**domain, **values}, source)
+        if machine is self:
+            return self
+        machine = machine.model_copy(update={"overrides": self.overrides | frozenset(values)})
+        machine._before = self.unchanged()
+        return machine
 
     @property
     def gpus_per_node(self) -> int:
@@ -143,14 +132,9 @@ class Machine(Hardware):
         return self.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
 
     def domain_gpus_of(self, gpus_per_node: int) -> int:
-        """GPUs that reach each other without a network card if ``gpus_per_node`` GPUs of each node are used.
-
-        In a DGX: GPUs of the node. In an NVL72 (18 trays of 4): 18 times ``gpus_per_node``, at most the
-        domain.
-        """
-        if gpus_per_node > self.gpus_per_node:
-            return gpus_per_node
-        return gpus_per_node * max(1, self.nvlink_domain_gpus // self.gpus_per_node)
+        """GPUs that reach each other without a network card if so many GPUs of each node are used."""
+        trays = self.nvlink_domain_gpus // self.gpus_per_node if gpus_per_node <= self.gpus_per_node else 1
+        return gpus_per_node * max(1, trays)
 
     @property
     def network_priors(self) -> str:
@@ -162,27 +146,13 @@ class Machine(Hardware):
         """The library of its vendor, with rings: its default library if that is NCCL or RCCL, else NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
-    def _replace(self, replaced: Mapping[str, Quantity]) -> dict[str, Any]:
-        """A domain that ends at the node still ends there if only ``gpus_per_node`` is replaced."""
-        values = {**self.values, **replaced}
-        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
-        if ends_at_node and "gpus_per_node" in replaced and "nvlink_domain_gpus" not in replaced:
-            why = f"the {self.links.scale_up} domain of this machine is one node"
-            values["nvlink_domain_gpus"] = replaced["gpus_per_node"].model_copy(update={"why": why})
-        before = {
-            key: quantity
-            for key, quantity in self.values.items()
-            if values[key] is not quantity and key not in self.overrides  # else an earlier override added it
-        }
-        return {"values": values, "originals": {**before, **self.originals}}
-
 
 class Buffers(Strict):
-    """persist  rows stay from one batch to the next: they are copied once, which a batch's time does not
-    include
-    """
+    """The local buffers of a chip."""
 
-    persist: bool = Field(strict=True)
+    persist: bool = Field(
+        strict=True
+    )  # rows stay from batch to batch: a batch's time includes no copy of them
     source: Text
 
 
@@ -224,40 +194,31 @@ def list_chips() -> list[str]:
 
 
 def machine_file(name: str) -> str:
-    """Text of a shipped machine's file as a template for a user's own, which borrows the shipped collectives.
-
-    Limits: unknown name -> BadInputError listing the known ones;  ``links.like`` -> the shipped machine
-    """
-    text = _find_shipped(Machine.kind, name).read_text(encoding="utf-8")
+    """Text of a shipped machine's file as a template for a user's own, which borrows its collectives."""
+    text = _find_shipped(name).read_text(encoding="utf-8")
     alone = re.sub(r"^like = .*\n", "", text, flags=re.MULTILINE)
     return alone.replace("[links]\n", f'[links]\nlike = "{name}"\n', 1)
 
 
 def chip_file(name: str) -> str:
     """The TOML of a shipped chip. Limits: unknown name -> BadInputError listing the known ones"""
-    return _find_shipped(Chip.kind, name).read_text(encoding="utf-8")
+    return find_shipped("chip", name, "chips", _SUFFIX).read_text(encoding="utf-8")
 
 
-def _find_shipped(kind: str, name: str) -> Path:
-    shipped = resources.data_names(f"{kind}s", _SUFFIX)
-    if name in shipped:
-        return resources.data_path(f"{kind}s", name + _SUFFIX)
-    gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
-    if gpu := gpus.get(name.casefold().partition("-")[0]):
-        values = " ".join(f"--set {value}" for value in gpu["values"])
-        raise BadInputError(
-            f"machine {name} is known and not modelled: nobody has published its collectives.",
-            f"the nearest, as assumed: --machine {gpu['nearest']} {values}",
-        )
-    raise unknown_name(kind, name, shipped, resources.DEFAULT_MACHINE)
+def _find_shipped(name: str) -> Path:
+    try:
+        return find_shipped("machine", name, "machines", _SUFFIX, resources.DEFAULT_MACHINE)
+    except BadInputError as error:
+        gpus = read_toml(resources.data_path("limits", "not_modelled.toml"), "GPUs that are not modelled")
+        if gpu := gpus.get(name.casefold().partition("-")[0]):
+            error.message = f"machine {name} is not modelled: nobody has published its collectives."
+            values = " ".join(f"--set {value}" for value in gpu["values"])
+            error.next_step = f"the nearest, as assumed: --machine {gpu['nearest']} {values}"
+        raise
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
-    """A shipped machine by name, or a user's own TOML file by path.
-
-    Limits: unknown name -> BadInputError listing the known ones; a GPU that is not modelled -> with the
-    nearest; a bad file -> with its field
-    """
+    """A shipped machine by name, or a user's own TOML file by path."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
@@ -266,14 +227,12 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
 def load_chip(name_or_path: str | Path) -> Chip:
     """A shipped chip by name, or a user's own TOML file by path. Limits: as ``load_machine``"""
-    text = str(name_or_path)
-    is_path = isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX])
-    return read_as(Chip, Path(text) if is_path else _find_shipped(Chip.kind, text), "chip file")
+    return read_as(Chip, find_file("chip", name_or_path, "chips", _SUFFIX), "chip file")
 
 
 @lru_cache(maxsize=32)
 def _load_shipped(name: str) -> Machine:
-    return read_machine(_find_shipped(Machine.kind, name))
+    return read_machine(_find_shipped(name))
 
 
 def read_machine(path: Path) -> Machine:
@@ -287,15 +246,11 @@ def read_machine(path: Path) -> Machine:
         raise unknown_name(f"{where}: links.like", machine.links.like, shipped)
     if machine.name not in shipped:
         _check_kernel_rates(machine, where)
-    elif path != resources.data_path("machines", machine.name + _SUFFIX):
-        theirs = {key: quantity.value for key, quantity in _load_shipped(machine.name).values.items()}
-        changed = [key for key, quantity in machine.values.items() if quantity.value != theirs.get(key)]
-        if changed:
-            raise BadInputError(
-                f"{where}: the name is that of the shipped {machine.name}, the values are not: "
-                f"{', '.join(changed)}.",
-                f'give it a name of its own; links.like = "{machine.name}" borrows what was measured there.',
-            )
+    elif path != _find_shipped(machine.name) and machine.values != _load_shipped(machine.name).values:
+        raise BadInputError(
+            f"{where}: the name is that of the shipped {machine.name}, the values are not.",
+            f'give it a name of its own; links.like = "{machine.name}" borrows what was measured there.',
+        )
     return machine
 
 
@@ -304,26 +259,23 @@ def _check_kernel_rates(machine: Machine, where: str) -> None:
 
     Limits: like no machine, with a timed or assumed rate of the memory (the file of a run) -> accepted
     """
-    memory, wrong = machine.quantity("hbm_bytes_per_s"), dict[str, float]()
+    memory = machine.quantity("hbm_bytes_per_s")
     like = _load_shipped(machine.links.like) if machine.links.like else None
     if like is None and memory.evidence is not Evidence.DATASHEET:
         return
-    ratio = memory.value / like.value("hbm_bytes_per_s") if like else 1.0
-    for key in FOLLOW_MEMORY:
-        mine, theirs = machine.quantity(key), like.quantity(key) if like else None
-        copied = (
-            theirs and mine.source == theirs.source and math.isclose(mine.value, theirs.value, rel_tol=_SAME)
-        )
-        if mine.value > memory.value * (1 + _SAME) or (copied and not math.isclose(ratio, 1, rel_tol=_SAME)):
-            wrong[key] = theirs.value * ratio if copied and theirs else 0.0
-    if not wrong:
-        return
-    rates = [f"[values.{key}] value = {float(f'{rate:.4g}'):g}" for key, rate in wrong.items() if rate]
-    hint = "write what they reach of this memory."
-    if like and rates:
-        hint = f"the same part of it as on {like.name}: {'; '.join(rates)}"
-    raise BadInputError(
-        f"{where}: {', '.join(f'{key} {machine.quantity(key)}' for key in wrong)}: not what a memory of "
-        f"hbm_bytes_per_s {memory} gives.",
-        f"correct hbm_bytes_per_s, or the rates of the kernels: {hint}",
-    )
+    copied = like is not None and memory.value != like.value("hbm_bytes_per_s")
+    wrong = [
+        key
+        for key in FOLLOW_MEMORY
+        if machine.value(key) > memory.value * (1 + _SAME)
+        or (copied and like and machine.quantity(key) == like.quantity(key))
+    ]
+    if wrong:
+        step = "correct hbm_bytes_per_s, or write what the kernels reach of this memory."
+        if like:
+            ratio = memory.value / like.value("hbm_bytes_per_s")
+            rates = [f"[values.{key}] value = {float(f'{like.value(key) * ratio:.4g}'):g}" for key in wrong]
+            step = f"{step[:-1]}; the same part of it as on {like.name}: {'; '.join(rates)}"
+        rates = [f"{key} {machine.quantity(key)}" for key in wrong]
+        message = f"{where}: {', '.join(rates)}: not what a memory of hbm_bytes_per_s {memory} gives."
+        raise BadInputError(message, step)

@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Positive, Quantity, Strict, read_as, validated
-from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name, write_whole_text
-from perfmodel.schema.gate import WIDEST, read_text, read_toml
+from perfmodel.schema.files import find_file, write_whole
+from perfmodel.schema.gate import WIDEST, read_json, read_toml
 
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 Quadruple = Annotated[
@@ -28,32 +28,28 @@ Quadruple = Annotated[
 
 
 class NcclConstants(Strict):
-    """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple.
-
-    ring_base_s, tree_base_s  launch and first step;  *_step_s  a further step over this kind of link
-    network_overhead_s  work of a network proxy per step;  nvls_*  reductions in the NVLink switch
-    pat_*  NCCL's PAT algorithm: launch, cost per rank, overlapping chunks, share of the ring's rate"""
+    """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple."""
 
     source: str
     why: str
-    ring_base_s: Triple
+    ring_base_s: Triple  # launch and first step
     tree_base_s: Triple
-    nvlink_ring_step_s: Triple
+    nvlink_ring_step_s: Triple  # a further step over this kind of link
     nvlink_tree_step_s: Triple
     pcie_ring_step_s: Triple
     pcie_tree_step_s: Triple
     network_ring_step_s: Triple
     network_tree_step_s: Triple
-    network_overhead_s: Triple
-    nvls_s: Positive
+    network_overhead_s: Triple  # work of a network proxy per step
+    nvls_s: Positive  # reductions in the NVLink switch
     nvls_tree_step_s: Positive
     nvls_channels: Annotated[int, Field(ge=1)]
     nvls_channel_bytes: Positive
     nvls_tree_chunk_bytes: Positive
-    pat_base_s: Positive
+    pat_base_s: Positive  # NCCL's PAT algorithm: launch
     pat_rank_s: Positive
-    pat_overlap: Positive
-    pat_fraction: Positive
+    pat_overlap: Positive  # of chunks
+    pat_fraction: Positive  # of the ring's rate
 
 
 class Belief(Strict):
@@ -70,19 +66,14 @@ class Belief(Strict):
 
 
 class Network(Strict):
-    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
-
-    ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
-    ring_step_s, tree_step_s, tree_sharpness  in place of the constants across nodes
-    prior_weight  clusters that a prior counts as, beside those of this network
-    """
+    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand."""
 
     source: str
     why: str
-    ring_step_s: Triple | None = None
+    ring_step_s: Triple | None = None  # in place of the constants across nodes
     tree_step_s: Triple | None = None
     tree_sharpness: Triple | None = None
-    prior_weight: Positive = 1.0
+    prior_weight: Positive = 1.0  # clusters that a prior counts as
     ring_tree: Mapping[str, Belief] = {}
     pairwise: Mapping[str, Belief] = {}
 
@@ -111,29 +102,22 @@ class Ends(Strict):
 
 
 class BandRow(Ends):
-    """A row of the table of bands: ends over some links.
-
-    this_cluster  whether other ranks of the very cluster were measured;  law  whether these ranks were not
-    operators     whose points it comes from;  points  their number
-    """
+    """Ends over some links, from ``points`` of these operators."""
 
     links: str
-    this_cluster: bool
-    law: bool
+    this_cluster: bool  # other ranks of the very cluster were measured
+    law: bool  # these ranks were not
     operators: list[str]
     points: Annotated[int, Field(ge=1)]
 
 
 class BandTable(Strict):
-    """The table of 95 % bands, from whole operators left out (``benchmarks/bands.py``).
-
-    edges_bytes  between the classes of sizes;  growth  for each doubling beyond the measured number
-    """
+    """The table of 95 % bands, from whole operators left out (``benchmarks/bands.py``)."""
 
     why: str
-    edges_bytes: Triple
+    edges_bytes: Triple  # between the classes of sizes
     row: list[BandRow]
-    growth: Ends
+    growth: Ends  # for each doubling beyond the measured number
 
     @property
     def classes(self) -> list[tuple[float, float]]:
@@ -147,13 +131,10 @@ class BandTable(Strict):
 
 
 class Uncertainty(Strict):
-    """Errors of the laws themselves, as standard deviations of ln t; ``why`` explains every one.
-
-    effective_points  number of independent points that a measured curve counts as, however many sizes it has
-    """
+    """Errors of the laws themselves, as standard deviations of ln t; ``why`` explains every one."""
 
     sample_log_sd: Positive
-    effective_points: Positive
+    effective_points: Positive  # that a measured curve counts as, however many sizes it has
     unseen_log_sd: Positive
     other_library_log_sd: Positive
     card_log_sd: Positive
@@ -163,28 +144,19 @@ class Uncertainty(Strict):
 
 
 class Learned(Strict):
-    """A law's unknowns across domains, learned from measured clusters on one kind of network.
-
-    clusters  their names;  unknowns  values for a further cluster (relative as in ``Belief``)
-    domains   most domains that were measured, by the classes of sizes of ``BandTable``; 1: none were
-    """
+    """A law's unknowns across domains, learned from measured clusters on one kind of network."""
 
     clusters: list[str]
-    domains: Quadruple
-    unknowns: Mapping[str, Positive]
+    domains: Quadruple  # most that were measured, by class of sizes
+    unknowns: Mapping[str, Positive]  # for a further cluster, relative as in Belief
 
 
 LEARNED = "networks.json"
-BEST_KNOWN = "infiniband"
-"""The kind of network with most measured clusters: its priors serve networks without a measured cluster."""
-_NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
+BEST_KNOWN = "infiniband"  # has most measured clusters: its priors serve networks without one
 
 
 class Priors(Strict):
-    """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``).
-
-    nccl, network, shape, uncertainty  sections of the file;  bands  the table of ``bands.toml``
-    ring_tree, pairwise  priors of the unknowns of these two laws, by name"""
+    """The priors of both laws, with ``bands.toml`` and, by network and law, ``networks.json`` (learned)."""
 
     nccl: NcclConstants
     network: Mapping[str, Network]
@@ -193,12 +165,7 @@ class Priors(Strict):
     shape: Shape
     uncertainty: Uncertainty
     bands: BandTable
-    learned: Mapping[str, Mapping[str, Learned]] = {}
-
-    def beliefs(self, law: str, network: str) -> dict[str, Belief]:
-        """Priors of a law's unknowns on a kind of network, by name, before any cluster was measured."""
-        own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
-        return {**getattr(self, law), **own}
+    learned: Mapping[str, Mapping[str, Learned]]
 
     def learned_of(self, law: str, network: str) -> Learned | None:
         """What was learned from clusters on that network; if there are none, on ``BEST_KNOWN``."""
@@ -209,11 +176,12 @@ class Priors(Strict):
 
         Limits: no cluster on that network -> InfiniBand's, but for unknowns with a prior of the network's own
         """
-        beliefs, learned = self.beliefs(law, network), self.learned_of(law, network)
-        learned_here = law in self.learned.get(network, {})
-        for name, value in learned.unknowns.items() if learned else ():
-            if learned_here or beliefs[name] is getattr(self, law)[name]:
-                beliefs[name] = beliefs[name].model_copy(update={"value": value})
+        own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
+        beliefs = {**getattr(self, law), **own}
+        if learned := self.learned_of(law, network):
+            fixed = () if law in self.learned.get(network, {}) else own
+            for name in learned.unknowns.keys() - set(fixed):
+                beliefs[name] = beliefs[name].model_copy(update={"value": learned.unknowns[name]})
         return beliefs
 
 
@@ -221,133 +189,91 @@ class Priors(Strict):
 def load_priors() -> Priors:
     """The shipped priors."""
     folder = resources.data_path("priors")
-    try:
-        learned = _NETWORKS.validate_json(read_text(folder / LEARNED, "priors"))
-    except ValidationError as error:
-        raise invalid_fields(error, "priors", str(folder)) from None
     document = read_toml(folder / "collectives.toml", "priors")
-    bands = read_toml(folder / "bands.toml", "priors")
-    return validated(Priors, {**document, "bands": bands, "learned": learned}, "priors", str(folder))
+    document |= {"bands": read_toml(folder / "bands.toml", "priors")}
+    document |= {"learned": read_json(folder / LEARNED, "priors")}
+    return validated(Priors, document, "priors", str(folder))
 
 
 def save_learned(learned: Mapping[str, Mapping[str, Learned]], path: Path) -> None:
     """Write what was learned from clusters, by network and law, to a JSON file."""
-    document = _NETWORKS.dump_python(learned, mode="json")
-    write_whole_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n", "priors")
+    document = {
+        network: {law: item.model_dump() for law, item in laws.items()} for network, laws in learned.items()
+    }
+    write_whole(path, json.dumps(document, indent=1, sort_keys=True) + "\n", "priors")
 
 
-class Constants(Strict):
-    """Values with unit, source, why and evidence."""
+Constants = Mapping[str, Quantity]
+"""Values by key, each with unit, source, why and evidence."""
 
-    values: Mapping[str, Quantity]
 
-    def value(self, key: str) -> float:
-        """The SI value of ``key``."""
-        return self.quantity(key).value
-
-    def quantity(self, key: str) -> Quantity:
-        """The value ``key`` with its source and evidence."""
-        if key not in self.values:
-            raise unknown_name("constant", key, self.values)
-        return self.values[key]
+class _ConstantsFile(Strict):
+    values: Constants
 
 
 @lru_cache(maxsize=1)
 def load_kernel_constants() -> Constants:
     """The shipped constants of the embedding-bag steps."""
-    return read_as(Constants, resources.data_path("kernels", "kernel_model.toml"), "kernel constants")
+    path = resources.data_path("kernels", "kernel_model.toml")
+    return read_as(_ConstantsFile, path, "kernel constants").values
 
-
-_FOLDER, _SUFFIX = "dense", ".toml"
-_WHAT = "file of dense layers"
 
 Width = Annotated[int, Field(ge=1, le=WIDEST)]
 
 
 class DenseFile(Strict):
-    """Dense layers: bottom MLP, cross layers over all embeddings, top MLP.
-
-    bottom  widths from the dense features on;  top  widths after the cross layers, in elements
-    rank, layers  low rank and number of the cross layers;  gradient_bytes  of one gradient in the all-reduce
-    """
+    """Dense layers: bottom MLP, cross layers over all embeddings, top MLP; widths in elements."""
 
     name: str = Field(min_length=1, max_length=64)
     bottom: tuple[Width, ...] = Field(min_length=1, max_length=100)
     top: tuple[Width, ...] = Field(min_length=1, max_length=100)
-    rank: int = Field(ge=0, le=WIDEST)
+    rank: int = Field(ge=0, le=WIDEST)  # of the cross layers
     layers: int = Field(ge=0, le=1000)
-    gradient_bytes: float = Field(gt=0, le=8)
+    gradient_bytes: float = Field(gt=0, le=8)  # of one gradient in the all-reduce
     source: str
 
 
 class Share(Strict):
-    """Share of the datasheet rate that GPUs of one generation reach [-].
+    """Share of the datasheet rate that GPUs of one generation reach [-]; transferred, from MLPerf's steps."""
 
-    products  reached by matrix products, used if the layers are known
-    together  reached by all dense layers together, used if only their operations are known
-    error     relative error of a dense time from this share, two standard deviations [-]
-    Evidence: transferred, from MLPerf's training steps.
-    """
-
-    generation: str
-    products: float = Field(gt=0, le=1)
-    together: float = Field(gt=0, le=1)
-    error: float = Field(ge=0, lt=1)
+    products: float = Field(gt=0, le=1)  # of matrix products, where the layers are known
+    together: float = Field(gt=0, le=1)  # of all layers, where only their operations are
+    error: float = Field(ge=0, lt=1)  # two standard deviations
     source: str
 
 
 class GpuRate(Strict):
     """Datasheet rate of a machine's GPU in half precision [FLOP/s]."""
 
-    machine: str
     generation: str
     flops_per_s: float = Field(gt=0)
     source: str
 
 
 class DenseRates(Strict):
-    """Contents of ``data/dlrm/rates.toml``."""
+    """Contents of ``data/dlrm/rates.toml``: shares by generation, rates by machine."""
 
-    share: list[Share]
-    gpu: list[GpuRate]
+    share: Mapping[str, Share]
+    gpu: Mapping[str, GpuRate]
 
-    def of(self, machine: str) -> GpuRate:
-        """The rate of a machine's GPU. Limits: a machine that is not shipped -> BadInputError"""
-        rates = {rate.machine: rate for rate in self.gpu}
-        if machine not in rates:
+    def of(self, machine: str) -> tuple[GpuRate, Share]:
+        """The rate of a machine's GPU, and the share of its generation, else that of ``ANY``."""
+        if machine not in self.gpu:
             raise BadInputError(
                 f"no rate of dense layers is known for a GPU of {machine}.",
                 "give their time for a batch, forward and backward, e.g. --dense 3ms; "
-                f"known: {', '.join(rates)}.",
+                f"known: {', '.join(self.gpu)}.",
             )
-        return rates[machine]
-
-    def share_of(self, generation: str) -> Share:
-        """Share of a generation; for a generation without measured steps, the share of all others."""
-        named = {share.generation: share for share in self.share}
-        return named.get(generation, named[ANY])
+        gpu = self.gpu[machine]
+        return gpu, self.share.get(gpu.generation, self.share[ANY])
 
 
-ANY = "any"
-"""Key of the share for generations without measured steps."""
-
-
-def list_dense() -> list[str]:
-    """Names of the shipped dense layers."""
-    return resources.data_names(_FOLDER, _SUFFIX)
+ANY = "any"  # key of the share for generations without measured steps
 
 
 def load_dense(name_or_path: str) -> DenseFile:
-    """Shipped dense layers by name, or a TOML file by path.
-
-    Limits: an unknown name, or a file with other fields -> BadInputError
-    """
-    path = Path(name_or_path)
-    if not looks_like_path(name_or_path, (_SUFFIX,)):
-        if name_or_path not in list_dense():
-            raise unknown_name("--dense", name_or_path, list_dense())
-        path = resources.data_path(_FOLDER, name_or_path + _SUFFIX)
-    return read_as(DenseFile, path, _WHAT)
+    """Shipped dense layers by name, or a TOML file by path."""
+    return read_as(DenseFile, find_file("--dense", name_or_path, "dense", ".toml"), "file of dense layers")
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.schema.calibration import Calibration, read_calibration
 from perfmodel.schema.evidence import Backend, Clock
-from perfmodel.schema.files import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
+from perfmodel.schema.files import BROKEN, LATEST, MACHINE_NAME, SAMPLES_NAME, runs_folder
 from perfmodel.schema.gate import MOST_RUN_BYTES, read_bounded
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.runs import (
@@ -43,31 +44,25 @@ CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
 
 _SUFFIX = ".json"
 _LONGEST_HEADER = 2**20
-_FEWEST_VISITS = 3
-"""Visits above which an unfinished point counts, as a noisy one."""
+_FEWEST_VISITS = 3  # with which an unfinished point counts, as a noisy one
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
-_IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
-"""Collectives that PyTorch's process groups run in place."""
+_IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}  # what PyTorch's process groups do
 _WORK_COLUMNS = (
     *("key", "operation", "backend", "implementation", "clock", "gpus", "nodes", "gpus_per_node"),
     *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "shards"),
     *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
-_MADE_UP = ("cpu-", "gpu-")
-"""Beginning of the generated names of hosts that the user does not name."""
+_MADE_UP = ("cpu-", "gpu-")  # beginning of the generated names of hosts that the user does not name
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: the header, and by key of a point the points, their visits in order, and how they ended.
-
-    where  the file, for messages"""
+    """One run: the header, and by key of a point the points, their visits in order, and how they ended."""
 
     header: RunHeader
     points: dict[str, Point]
     visits: dict[str, list[Visit]]
     finishes: dict[str, Finish]
-    where: str = ""
 
     @property
     def run_id(self) -> str:
@@ -105,11 +100,7 @@ class Run:
         return number[0] if number else "-".join(re.findall(r"[A-Za-z0-9._+]+", text))
 
     def collective_samples(self) -> pd.DataFrame:
-        """Collectives as samples (columns of ``schema.samples``): a row per visit, with the median of its
-        calls.
-
-        Noisy and throttled points have that flag.
-        """
+        """Collectives as samples (columns of ``schema.samples``): a visit a row, the median of its calls."""
         import pandas as pd
 
         rows = []
@@ -124,21 +115,12 @@ class Run:
                 rows.append({**row, "time_s": float(np.median(visit.times_s)), "note": f"visit {number}"})
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
-    def kernel_samples(self) -> pd.DataFrame:
-        """Kernels, one row per point: the fields of Point and Work, and the median of the visits' medians.
+    def work_samples(self, kind: PointKind) -> pd.DataFrame:
+        """Kernels or whole passes, one row per point: the fields of Point and Work, and medians of visits.
 
-        ``time_s`` with ``low_s``, ``high_s`` from the finish line; ``flag`` is ok, noisy or throttled.
+        ``time_s`` with ``low_s``, ``high_s`` from the finish line; ``flag`` is ok, noisy or throttled; of a
+        pass, ``<step>_time_s`` of every step.  Limits: a step that an implementation does not time -> NaN
         """
-        return self._collect_work(PointKind.KERNEL)
-
-    def composed_samples(self) -> pd.DataFrame:
-        """Whole passes as in ``kernel_samples``, and ``<step>_time_s`` of every step.
-
-        Limits: a step that an implementation does not time -> NaN
-        """
-        return self._collect_work(PointKind.COMPOSED)
-
-    def _collect_work(self, kind: PointKind) -> pd.DataFrame:
         import pandas as pd
 
         rows = []
@@ -162,41 +144,31 @@ def _take_medians(times: list[list[float]]) -> float:
 
 
 def read_run(path: Path | str) -> Run:
-    """A run from its folder or its file.
-
-    Limits: an incomplete last line (lost power), a blank line -> left out; any other unreadable line, or a
-    line that belongs to no point -> BadInputError with its number
-    """
+    """A run from its folder or its file. Limits: an unusable line but a cut last one -> BadInputError"""
     file = _find_samples(path)
     lines = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
     if lines.damage:
         number, why = lines.damage[0]
-        count = f" In all, {lines.damage_text} cannot be used." if len(lines.damage) > 1 else ""
         raise BadInputError(
-            f"{RUN_FILE} {file}, line {number}: {why}.{count}",
+            f"{RUN_FILE} {file}, line {number}: {why}. Lines that cannot be used: {len(lines.damage)}.",
             "run perfmodel calibrate again as before: it measures again what the lines held, and keeps a "
             f"copy of the file; or {put_away(file)}",
         )
-    run = Run(lines.header, {}, {}, {}, str(file))
+    run = Run(lines.header, {}, {}, {})
     for _, line in lines.good:
         if isinstance(line, PointLine):  # a second point line restarts the point
-            run.points[line.key] = line.point
-            run.visits.pop(line.key, None)
-            run.finishes.pop(line.key, None)
+            run.points[line.key], run.visits[line.key] = line.point, []
         elif isinstance(line, Visit):
-            run.visits.setdefault(line.key, []).append(line)
-            if not run.ended(line.key):
-                run.finishes.pop(line.key, None)  # the point is resumed
-        else:
+            run.visits[line.key].append(line)
+        if isinstance(line, Finish):
             run.finishes[line.key] = line
+        elif isinstance(line, PointLine) or not run.ended(line.key):  # begun again, or resumed
+            run.finishes.pop(line.key, None)
     return run
 
 
 def read_header(path: Path | str) -> RunHeader:
-    """The first line of a run, from its folder or its file: fast, however long the run is.
-
-    Limits: no complete line, or not a header -> BadInputError
-    """
+    """The first line of a run, from its folder or its file: fast, however long the run is."""
     file = _find_samples(path)
     try:
         with file.open("rb") as stream:
@@ -212,10 +184,7 @@ def _find_samples(path: Path | str) -> Path:
 
 
 def run_folder(text: str) -> Path | None:
-    """The folder of a run, from ``latest``, its path, or the path of its samples; None for anything else.
-
-    Limits: ``latest`` without a run that holds a calibration -> NoCalibrationError
-    """
+    """The folder of a run, from ``latest``, its path, or the path of its samples; None for anything else."""
     if text == LATEST:
         return latest_run()
     path = Path(text)
@@ -226,28 +195,22 @@ def run_folder(text: str) -> Path | None:
 
 
 def latest_run() -> Path:
-    """The last written run below ``runs_folder`` that holds a calibration.
-
-    Functional checks (``--oversubscribe``) do not count, whatever their folders hold.
-    Limits: no such run -> NoCalibrationError; a calibration that cannot be read -> BadInputError
-    """
-    runs = runs_by_age()
-    for run in runs:
-        if calibrations_of(run) and not read_header(run).functional_only:
+    """The last written run below ``runs_folder`` that holds a calibration, and is no functional check."""
+    runs: list[tuple[int, Path]] = []
+    with suppress(OSError):
+        runs = [(path.stat().st_mtime_ns, path.parent) for path in runs_folder().glob(f"*/{SAMPLES_NAME}")]
+    for _, run in sorted(runs, reverse=True):
+        if BROKEN not in run.name and calibrations_of(run) and not read_header(run).functional_only:
             return run
-    why = "nothing was measured yet: no run"
-    if runs:
-        why = "no run holds a calibration (no collective at its end yet, or a functional check only)"
     raise NoCalibrationError(
-        f"{why} in {runs_folder()}.", "measure this machine:\n  perfmodel calibrate --quick"
+        f"no run in {runs_folder()} holds a calibration: nothing was measured to its end there, or as a "
+        "functional check only.",
+        "measure this machine:\n  perfmodel calibrate --quick",
     )
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run, by file; first the one that a projection uses by default.
-
-    Limits: a file that is no calibration -> BadInputError; in a run, with the command that rewrites it
-    """
+    """Calibrations in the folder of a run, by file; first the one that a projection uses by default."""
     calibrations = {}
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         try:
@@ -277,16 +240,16 @@ def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
     return shlex.join(["perfmodel", "calibrate", *words, *([preset] if preset else []), *options])
 
 
-def preference(calibration: Calibration) -> tuple[bool, bool, int, int, int]:
+def preference(calibration: Calibration) -> tuple[bool, bool, float, int, int]:
     """Sort key among the calibrations of one run, best first.
 
-    In this order: all collectives of a pass are known, by law or by measurement on one group of ranks; the
-    calibration is complete; laws cover all collectives, or else most groups were measured; library; clock.
+    In this order: a whole pass is known on some group of ranks; the calibration is complete; on how many
+    groups (by laws: on all); library; clock.
     """
-    groups = len(measured_groups(calibration))
     by_law = all(calibration.law(name) for name in _pass_collectives(calibration))
+    groups = math.inf if by_law else len(measured_groups(calibration))
     places = list(Backend).index(calibration.backend), CLOCK_ORDER.index(calibration.clock)
-    return not (by_law or groups), not calibration.complete, -(10**6 if by_law else groups), *places
+    return not groups, not calibration.complete, -groups, *places
 
 
 def measured_groups(calibration: Calibration) -> list[int]:
@@ -297,36 +260,28 @@ def measured_groups(calibration: Calibration) -> list[int]:
 
 
 def _pass_collectives(calibration: Calibration) -> tuple[str, ...]:
-    # NVSHMEM has no reduce-scatter: bags are exchanged and summed
-    alone = calibration.backend is Backend.NVSHMEM
+    alone = calibration.backend is Backend.NVSHMEM  # which exchanges bags, and sums them
     return ("all_to_all",) if alone else ("all_to_all", "reduce_scatter")
 
 
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
-    """The calibration of a run for a library and clock; by default the first of ``calibrations_of``.
-
-    Limits: no calibration in the folder, or none for that library and clock, or a functional check
-    -> NoCalibrationError; a folder that is no run -> BadInputError
-    """
-    if not (folder / SAMPLES_NAME).is_file():
-        calibrations = dict[Path, Calibration]()
-        with suppress(BadInputError):  # files of other kinds
+    """The calibration of a run for a library and clock; by default the first of ``calibrations_of``."""
+    calibrations = dict[Path, Calibration]()
+    if (folder / SAMPLES_NAME).is_file():
+        header, why = read_header(folder), "holds no calibration: no collective was measured to its end"
+        if header.functional_only:
+            why = f"is a functional check ({functional_reason(header)}): there is no calibration of it"
+        else:
             calibrations = calibrations_of(folder)
         if not calibrations:
-            raise BadInputError(
-                f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
-                "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
-            )
-    elif (header := read_header(folder)).functional_only:
-        raise NoCalibrationError(
-            f"run {folder.name} is a functional check ({functional_reason(header)}): "
-            "there is no calibration of it.",
-            f"measure this machine:\n  {calibrate_line(folder)}",
-        )
-    elif not (calibrations := calibrations_of(folder)):
-        raise NoCalibrationError(
-            f"run {folder.name} holds no calibration: no collective was measured to its end.",
-            f"measure them:\n  {calibrate_line(folder)}",
+            step = f"measure this machine:\n  {calibrate_line(folder)}"
+            raise NoCalibrationError(f"run {folder.name} {why}.", step)
+    with suppress(BadInputError):  # files of other kinds
+        calibrations = calibrations or calibrations_of(folder)
+    if not calibrations:
+        raise BadInputError(
+            f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
+            "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
         )
     for path, calibration in calibrations.items():
         if backend in (None, str(calibration.backend)) and clock in (None, str(calibration.clock)):
@@ -336,11 +291,17 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     raise NoCalibrationError(f"run {folder.name} has nothing of {wanted}.", f"it has {measured}.")
 
 
-def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:
-    """The error for a run or calibration of a machine whose values are unknown."""
-    return BadInputError(
-        f"{what} is of {machine}, which is not a shipped machine, and {folder / MACHINE_NAME} is not there.",
-        f"put it there: perfmodel calibrate wrote it beside the samples of the run{more}.",
+def find_machine_beside(folder: Path, name: str, what: str) -> str:
+    """The machine of a run or calibration (``what``): a shipped one, else the file in its folder."""
+    path = folder / MACHINE_NAME
+    if name in list_machines():
+        return name
+    if path.is_file():
+        return str(path)
+    raise BadInputError(
+        f"{what} is of {name}, which is not a shipped machine, and {path} is not there.",
+        "put it there: perfmodel calibrate wrote it beside the samples of the run (or beside --calibration, "
+        "name it with --machine PATH).",
     )
 
 
@@ -348,12 +309,3 @@ def run_of(calibration: str | Path) -> Path | None:
     """The folder of the run that a calibration's file belongs to; None if it belongs to no run."""
     path = Path(calibration)
     return path.parent if path.suffix == _SUFFIX and (path.parent / SAMPLES_NAME).is_file() else None
-
-
-def machine_file_beside(calibration: str) -> Path | None:
-    """The machine file in the folder of a calibration's file; None if there is none."""
-    path = Path(calibration)
-    with suppress(OSError, ValueError):
-        beside = path.with_name(MACHINE_NAME)
-        return beside if path.suffix == _SUFFIX and beside.is_file() else None
-    return None

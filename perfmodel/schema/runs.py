@@ -17,28 +17,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import Positive, Ranks, Seconds, Span, Strict, Whole
-from perfmodel.schema.files import BROKEN, invalid_fields
+from perfmodel.schema.files import BROKEN, describe_problems
 from perfmodel.units import counted
 
 RUN_FILE = "run file"
-_BLANK = b" \t\r\0"
-"""Bytes that may surround a line, or be alone in one: lost power leaves zero bytes."""
-_MOST_NAMED = 8
-
+_BLANK = b" \t\r\0"  # what may surround a line: lost power leaves zero bytes
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 KERNELS = ("gather_pool", "copy")
 """Kernels that are timed by themselves; all others are steps of whole passes."""
 
-COMPOSED = ("row_wise",)
-"""Whole passes: the row-wise embedding bag, end to end."""
+_PASSES = ("row_wise",)
 
 
 class PointKind(StrEnum):
@@ -72,13 +68,10 @@ class LookupWork(Strict):
 
 
 class Point(Strict):
-    """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
-
-    work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it
-    operation  a collective, kernel or pass"""
+    """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name."""
 
     kind: PointKind
-    operation: str
+    operation: str  # a collective, kernel or pass
     backend: str = ""  # library of the collectives; "" for a kernel
     implementation: str = ""  # kernels: torch, perfmodel, fbgemm; whole: exchange, torchrec, three, fused
     clock: Clock
@@ -87,19 +80,14 @@ class Point(Strict):
     nodes: Ranks = 1
     gpus_per_node: Ranks
     dtype: str = "fp32"
-    work: LookupWork | None = None
+    work: LookupWork | None = None  # of a kernel or pass
     held_out: bool = False  # never used by a fit; validation compares with it
 
     @model_validator(mode="after")
-    def _check(self) -> Point:
-        operations = {
-            PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
-            PointKind.KERNEL: KERNELS,
-            PointKind.COMPOSED: COMPOSED,
-            PointKind.LOOKUP: COMPOSED,
-        }[self.kind]
-        if self.operation not in operations:
-            raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(operations)}")
+    def _check(self) -> Self:
+        operations = {PointKind.COLLECTIVE: SAMPLE_OPERATIONS, PointKind.KERNEL: KERNELS}
+        if self.operation not in (names := operations.get(self.kind, _PASSES)):
+            raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(names)}")
         if self.kind is PointKind.COLLECTIVE and not self.payload_bytes:
             raise ValueError("payload_bytes: a collective sends at least 1 byte")
         if self.gpus > self.nodes * self.gpus_per_node or self.nodes > self.gpus:
@@ -114,31 +102,23 @@ class Point(Strict):
 
 
 class RunHeader(Strict):
-    """First line of a run: everything that must be equal for samples to be merged, and further information.
-
-    stack        versions and topology; its hash is the fingerprint
-    environment  allow-listed variables only
-    functional_only  ranks took turns on too few cores, or a GPU was simulated: it shows that the code works,
-                     and is no calibration; ``stack["turns"]`` says which
-    started_at   date and time of the first start
-    """
+    """First line of a run: all that must be equal for samples to be merged, and further information."""
 
     type: Literal["run"] = "run"
     schema_version: Literal[2] = 2
     fingerprint: str
     started_at: str
     machine: str
-    stack: Mapping[str, str]
-    environment: Mapping[str, str] = {}
+    stack: Mapping[str, str]  # versions and topology; its hash is the fingerprint
+    environment: Mapping[str, str] = {}  # allow-listed
     host: str = ""  # hashes
     seed: Count = 0  # for the random order of rounds
     ranks: Ranks
     nodes: Ranks
-    functional_only: bool = False
+    functional_only: bool = False  # ranks took turns, or a GPU was simulated: no calibration
 
 
-REHEARSAL = "(rehearsal)"
-"""Part of the name of a simulated GPU: its times are invented."""
+REHEARSAL = "(rehearsal)"  # part of the name of a simulated GPU: its times are invented
 
 
 def functional_reason(header: RunHeader) -> str:
@@ -155,18 +135,14 @@ class PointLine(Strict):
 
 
 class Visit(Strict):
-    """One batch of timed calls. ``times_s``: one entry per call, on its slowest rank, in order; empty if
-    ``note`` says why the clock was not credible.
-
-    checked, wrong  elements of the result that were compared, and that differed;  at  when it began
-    round  number of the round of visits"""
+    """One batch of timed calls, which began at ``at``; its result was compared with what is right."""
 
     type: Literal["visit"] = "visit"
     key: str
     round: Count
     at: str
     calls_each: Whole = 1  # calls per time (many, on back-to-back clocks)
-    times_s: list[Seconds]
+    times_s: list[Seconds]  # of each call, on its slowest rank; none where the note says why
     bytes_sent: Count = 0  # of one rank in one call, as counted by the sender
     checked: Count = 0
     wrong: Count = 0
@@ -175,23 +151,20 @@ class Visit(Strict):
     note: str = ""
 
     @model_validator(mode="after")
-    def _check(self) -> Visit:
+    def _check(self) -> Self:
         if not self.times_s and not self.note:
             raise ValueError("times_s: a visit without times says why in its note")
         return self
 
 
 class Finish(Strict):
-    """A point has ended. ``median_s`` with its 95 % interval over visits.
-
-    rank_lost   it failed because a rank died: earlier visits count, and the next start resumes it
-    """
+    """A point has ended. ``median_s`` with its 95 % interval over visits."""
 
     type: Literal["finish"] = "finish"
     key: str
     status: Status
     reason: str = ""
-    rank_lost: bool = False
+    rank_lost: bool = False  # a rank died: earlier visits count, and the next start resumes it
     median_s: Seconds | None = None
     low_s: Positive | None = None
     high_s: Positive | None = None
@@ -200,8 +173,9 @@ class Finish(Strict):
     target: Positive | None = None  # target half-width of the interval, as a share of the time
 
 
-Line = Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]
-_LINE: TypeAdapter[RunHeader | PointLine | Visit | Finish] = TypeAdapter(Line)
+_LINE: TypeAdapter[RunHeader | PointLine | Visit | Finish] = TypeAdapter(
+    Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]
+)
 
 
 class Damage(NamedTuple):
@@ -213,44 +187,31 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True)
 class RunLines:
-    """Contents of a file: the header, the usable lines after it with their numbers, and damaged lines.
-
-    whole_bytes   up to the end of the last complete line; what follows was cut short
-    """
+    """Contents of a file: the header, the usable lines after it with their numbers, and damaged lines."""
 
     header: RunHeader
-    whole_bytes: int
+    whole_bytes: int  # of the complete lines
     good: Sequence[tuple[int, PointLine | Visit | Finish]]
     damage: Sequence[Damage]
 
-    @property
-    def damage_text(self) -> str:
-        """Words such as ``3 lines (7, 9, 12)``."""
-        numbers = [str(line.number) for line in self.damage]
-        ellipsis = " …" if len(numbers) > _MOST_NAMED else ""
-        return f"{counted(len(numbers), 'line')} ({', '.join(numbers[:_MOST_NAMED])}{ellipsis})"
-
 
 def read_lines(raw: bytes, file: Path) -> RunLines:
-    """The lines of a run's file. Blank lines, and zero bytes around a line, are ignored.
-
-    Limits: no complete line, or a first line that is not the header of a run -> BadInputError
-    """
+    """The lines of a run's file. Blank lines, and zero bytes around a line, are ignored."""
     complete = raw[: raw.rfind(b"\n") + 1]
-    lines = complete.split(b"\n")[:-1]
-    if not lines:
+    first, *lines = complete.split(b"\n")
+    if not complete:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
-    header = header_of(lines[0], file)
+    header = header_of(first, file)
     good, damage = list[tuple[int, PointLine | Visit | Finish]](), list[Damage]()
     visits: dict[str, list[Visit]] = {}  # so far, of each point
-    for number, text in enumerate(lines[1:], 2):
+    for number, text in enumerate(lines, 2):
         if not (bare := text.strip(_BLANK)):
             continue
         try:
-            line = _parse_line(bare, number, file)
+            line = _LINE.validate_json(bare, strict=True)
             why = "a second header" if isinstance(line, RunHeader) else _find_contradiction(line, visits)
-        except BadInputError as error:
-            why = error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
+        except ValidationError as error:
+            why = describe_problems(error)
         if why or isinstance(line, RunHeader):
             damage.append(Damage(number, why))
             continue
@@ -269,28 +230,23 @@ def _find_contradiction(line: PointLine | Visit | Finish, visits: dict[str, list
     if line.key not in visits:
         return f"a {line.type} of a point that no line before it names"
     before = visits[line.key]
-    if isinstance(line, Visit):
+    if isinstance(line, Visit) or (line.status is Status.FAILED and line.visits <= len(before)):
         return ""
     if line.visits > len(before):
         return f"the end of a point of {counted(line.visits, 'visit')}, of which {len(before)} are there"
-    timed = line.status is Status.FAILED or any(visit.times_s for visit in before)
-    return "" if timed else "the end of a point that was never timed"
+    return "" if any(visit.times_s for visit in before) else "the end of a point that was never timed"
 
 
 def header_of(first: bytes, file: Path) -> RunHeader:
     """The header in the first line. Limits: anything else -> BadInputError"""
-    header = _parse_line(first, 1, file)
-    if not isinstance(header, RunHeader):
-        raise BadInputError(f"{RUN_FILE} {file}, line 1: not the header of a run.", put_away(file))
-    return header
-
-
-def _parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+    why = "not the header of a run"
     try:
-        return _LINE.validate_json(text, strict=True)
+        header = _LINE.validate_json(first, strict=True)
+        if isinstance(header, RunHeader):
+            return header
     except ValidationError as error:
-        message = invalid_fields(error, RUN_FILE, f"{file}, line {number},").message
-        raise BadInputError(message, put_away(file)) from None
+        why = describe_problems(error)
+    raise BadInputError(f"{RUN_FILE} {file}, line 1: {why}.", put_away(file))
 
 
 def put_away(file: Path) -> str:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-import numpy as np
 from pydantic import FailFast, Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
-from perfmodel.schema.fields import Ranks, Seconds, Strict, limits_of, require_one_of, validated
-from perfmodel.schema.files import cell, expected, shown, unknown_name, write_whole_text
-from perfmodel.schema.gate import read_csv_lines, split_csv
+from perfmodel.schema.fields import Ranks, Seconds, Strict, allow_names, limits_of, validated
+from perfmodel.schema.files import cell, expected, shown, unknown_name, write_whole
+from perfmodel.schema.gate import read_csv, split_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +27,6 @@ SAMPLE_BACKENDS = (*(str(backend) for backend in Backend), "custom_allreduce")
 
 _FREE_TEXT = ("source_id", "library_version", "gpu", "machine", "variant", "datatype", "flag", "note")
 _WHOLE = ("payload_bytes", "gpus", "nodes", "gpus_per_node")
-_FOLDER = "measurements"
 _WHAT = "sample file"
 _Filled = Annotated[str, Field(min_length=1)]
 
@@ -37,12 +35,12 @@ class _Sample(NamedTuple):
     """A row of a file; the fields are its columns, in the order in which they are written."""
 
     source_id: _Filled
-    backend: Annotated[str, require_one_of("backend", SAMPLE_BACKENDS)]
+    backend: Annotated[str, allow_names(*SAMPLE_BACKENDS)]
     library_version: str
     gpu: str
     machine: str
-    collective: Annotated[str, require_one_of("collective", SAMPLE_OPERATIONS)]
-    clock: Annotated[str, require_one_of("clock", tuple(Clock))]
+    collective: Annotated[str, allow_names(*SAMPLE_OPERATIONS)]
+    clock: Annotated[str, allow_names(*Clock)]
     variant: _Filled
     payload_bytes: Annotated[int, Field(ge=1, le=int(limits_of("sample")["payload_bytes"].most))]
     gpus: Annotated[Ranks, Field(ge=2)]
@@ -55,8 +53,7 @@ class _Sample(NamedTuple):
     note: str
 
 
-COLUMNS: tuple[str, ...] = _Sample._fields
-"""Columns of a sample file, in the order in which they are written."""
+COLUMNS: tuple[str, ...] = _Sample._fields  # columns of a sample file, in the order in which they are written
 
 
 class _SampleFile(Strict):
@@ -64,32 +61,27 @@ class _SampleFile(Strict):
 
 
 def load_samples(path: str | Path | None = None, *, backend: str | None = None) -> pd.DataFrame:
-    """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones for ``None``.
-
-    backend  keep only its rows
-    Limits: unknown backend, missing or malformed file, an unusable line -> BadInputError; no matching row
-            -> an empty frame
-    """
+    """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones."""
     if backend is not None and backend not in SAMPLE_BACKENDS:
         raise unknown_name("backend", backend, SAMPLE_BACKENDS)
-    files = _list_files(path, backend)
-    frame = _build_frame(
-        [row for file in files for row in _read_rows(read_csv_lines(file, _WHAT), str(file))]
-    )
-    return frame if backend is None else frame[frame["backend"] == backend].reset_index(drop=True)
+    files = [Path(path or "")]
+    if path is None:
+        folders = [backend] if backend else SAMPLE_BACKENDS  # kernels/ has files of other columns
+        root = resources.data_path("measurements")
+        files = sorted(file for name in folders for file in root.glob(f"{name}/*.csv"))
+    elif os.path.isdir(path) and not (files := sorted(Path(path).rglob("*.csv"))):
+        raise BadInputError(f"folder {path} holds no sample file (*.csv).", expected(_WHAT))
+    rows = [row for file in files for row in _read_rows(*read_csv(file, _WHAT), str(file))]
+    return _build_frame([row for row in rows if backend in (None, row.backend)])
 
 
 def parse_samples(text: str, where: str) -> pd.DataFrame:
     """Validated samples of CSV text; ``where`` names it in messages."""
-    return _build_frame(_read_rows(split_csv(text, f"{_WHAT} {where}"), where))
+    return _build_frame(_read_rows(*split_csv(text, f"{_WHAT} {where}"), where))
 
 
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write samples in the canonical columns; the file is written atomically.
-
-    Texts that a spreadsheet would run as formulas get an apostrophe (``files.cell``).
-    Limits: a file that cannot be read back -> BadInputError before anything is written
-    """
+    """Write samples in the canonical columns, if they can be read back; formulas get an apostrophe."""
     missing = [column for column in COLUMNS if column not in frame.columns]
     if missing:
         raise BadInputError(f"samples have no column {', '.join(missing)}.", expected(_WHAT))
@@ -100,46 +92,26 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
         ordered[name] = [cell(str(value)) for value in ordered[name]]
     text = ordered.to_csv(index=False, lineterminator="\n")
     parse_samples(text, str(path))
-    write_whole_text(Path(path), text, _WHAT)
+    write_whole(Path(path), text, _WHAT)
 
 
-def _list_files(path: str | Path | None, backend: str | None) -> list[Path]:
-    if path is None:
-        root = resources.data_path(_FOLDER)
-        folders = [backend] if backend else SAMPLE_BACKENDS  # kernels/ has files of other columns
-        return sorted(file for name in folders for file in root.glob(f"{name}/*.csv"))
-    folder = Path(path)
-    if not os.path.isdir(folder):  # reading says what is wrong with a file
-        return [folder]
-    if files := sorted(folder.rglob("*.csv")):
-        return files
-    raise BadInputError(f"folder {folder} holds no sample file (*.csv).", expected(_WHAT))
-
-
-def _read_rows(lines: list[tuple[int, list[str]]], where: str) -> list[_Sample]:
+def _read_rows(names: list[str], rows: list[list[str]], numbers: list[int], where: str) -> list[_Sample]:
     """Validated rows. Limits: an unusable line -> BadInputError that names the first"""
-    names = [name.strip() for name in lines[0][1]]
-    missing = [name for name in COLUMNS if name not in names]
-    unknown = [shown(name) for name in names if name not in COLUMNS]
-    if missing or unknown or len(names) != len(set(names)):
-        problem = [f"missing column {', '.join(missing)}"] if missing else []
-        problem += [f"unknown column {', '.join(unknown[:5])}"] if unknown else []
-        problem += [] if problem else ["a column appears twice"]
-        raise BadInputError(f"{_WHAT} {where}: {'; '.join(problem)}.", expected(_WHAT))
-    for number, row in lines[1:]:
-        if len(row) != len(names):
-            raise _refuse_row(where, number, f"{len(row)} fields instead of {len(names)}")
-    numbers = [number for number, _ in lines[1:]]
-    records = [{name: text.strip() for name, text in zip(names, row, strict=True)} for _, row in lines[1:]]
-    rows = validated(_SampleFile, {"rows": records}, _WHAT, where, numbers).rows
+    if sorted(names) != sorted(COLUMNS):
+        wrong = [f"missing column {name}" for name in COLUMNS if name not in names]
+        wrong += [f"unknown column {shown(name)}" for name in names if name not in COLUMNS]
+        words = "; ".join(wrong[:5]) or "a column appears twice"
+        raise BadInputError(f"{_WHAT} {where}: {words}.", expected(_WHAT))
+    document = {"rows": [dict(zip(names, row, strict=True)) for row in rows]}
+    samples = validated(_SampleFile, document, _WHAT, where, numbers).rows
     earlier: set[_Sample] = set()
-    for number, sample in zip(numbers, rows, strict=True):
+    for number, sample in zip(numbers, samples, strict=True):
         if not sample.nodes <= sample.gpus <= sample.nodes * sample.gpus_per_node:
             raise _refuse_row(where, number, "gpus do not fit nodes x gpus_per_node")
         if sample in earlier:
             raise _refuse_row(where, number, "the same as an earlier line")
         earlier.add(sample)
-    return rows
+    return samples
 
 
 def _refuse_row(where: str, number: int, reason: str) -> BadInputError:
@@ -149,13 +121,6 @@ def _refuse_row(where: str, number: int, reason: str) -> BadInputError:
 def _build_frame(rows: list[_Sample]) -> pd.DataFrame:
     import pandas as pd
 
-    columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
-    data: dict[str, Any] = {}
-    for name, values in zip(COLUMNS, columns, strict=True):
-        if name == "in_place":
-            data[name] = np.array([value == "true" for value in values], dtype=bool)
-        elif name in _WHOLE or name == "time_s":
-            data[name] = np.array(values, dtype=np.int64 if name in _WHOLE else np.float64)
-        else:
-            data[name] = pd.array(list(values), dtype="str")
-    return pd.DataFrame(data)
+    kinds = dict.fromkeys(COLUMNS, "str") | dict.fromkeys(_WHOLE, "int64") | {"time_s": "float64"}
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds)
+    return frame.assign(in_place=frame["in_place"] == "true")

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.fields import Strict, validated
-from perfmodel.schema.files import expected, looks_like_path, shown, unknown_name
+from perfmodel.schema.files import find_shipped, looks_like_path, shown, unknown_name
 from perfmodel.schema.gate import (
     LEAST_POOLING,
     MOST_POOLING,
@@ -24,7 +25,8 @@ from perfmodel.schema.gate import (
     MOST_TABLES,
     STDIN,
     WIDEST,
-    read_csv_lines,
+    over,
+    read_csv,
     read_json,
     read_text,
     read_toml,
@@ -36,15 +38,10 @@ from perfmodel.units import counted, parse_count
 if TYPE_CHECKING:
     import pandas as pd
 
-_FOLDER, _SUFFIX = "models", ".toml"
 _WHAT = "table file"
 _READERS = {".json": read_json, ".yaml": read_yaml, ".yml": read_yaml, ".toml": read_toml}
-TABLE_SUFFIXES = (".csv", *_READERS)
-"""Suffixes of files of tables."""
-
-MARK = "num_embeddings"
-"""A field that every ``EmbeddingBagConfig`` has, and no table in our format."""
-
+TABLE_SUFFIXES = (".csv", *_READERS)  # suffixes of files of tables
+MARK = "num_embeddings"  # a field that every EmbeddingBagConfig has, and no table in our format
 FIELDS: Mapping[str, Sequence[str]] = read_toml(
     resources.data_path("limits", "torchrec_fields.toml"), "fields of TorchRec"
 )
@@ -55,40 +52,27 @@ _DTYPES = {
     **{name: name for name in ("fp32", "fp16", "bf16", "int8")},
     **{"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "nfp8": "fp8", "uint8": "int8"},
 }
-_OFF = (None, False, "", "false", "False", "0")
-"""Values of a field that say the same as none."""
+_OFF = (None, False, "", "false", "False", "0")  # values of a field that say the same as none
 _SEQUENCE = "its rows are not pooled: tables of a file are bags"
 _OF_SEQUENCES = "of equal tables that are not pooled: perfmodel project --table-size SIZE --pooling none:50."
 
 
 def _read_whole(value: object) -> object:
     """``1e6``, ``2_000`` and 1000.0 as integers; anything else unchanged: the validation refuses it."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if not isinstance(value, str) or value.isdecimal():
-        return value
-    try:
-        return parse_count(value)
-    except BadInputError:
-        return value
-
-
-def _check_printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError(f"{shown(text)} holds what cannot be printed: leave it out")
-    return text
+    with suppress(BadInputError):
+        if isinstance(value, str) and not value.isdecimal():
+            return parse_count(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _parse_ids(text: object) -> Distribution | None:
-    if not isinstance(text, str):
-        raise ValueError(f"must be text (found {shown(text)})")
     try:
-        return parse_distribution(text) if text else None
+        return parse_distribution(str(text)) if text else None
     except BadInputError as error:
         raise ValueError(f"{error.message} {error.next_step}".rstrip(".")) from None  # who says it ends it
 
 
-_Name = Annotated[str, Field(max_length=200), AfterValidator(_check_printable)]
+_Name = Annotated[str, StringConstraints(max_length=200, pattern=r"^\P{C}*$")]  # no control characters
 _Whole = Annotated[int, BeforeValidator(_read_whole)]
 
 
@@ -116,9 +100,9 @@ class _TableEntry(Strict):
         """The tables. before  number of tables before them, for those without a name"""
         values = {name: getattr(self, name) for name in type(self).model_fields if name != "count"}
         values["pooling"] = max(self.pooling, LEAST_POOLING)
-        names = [f"t{before + i}" for i in range(self.count)]
-        if self.name:
-            names = [f"{self.name}_{i}" for i in range(self.count)] if self.count > 1 else [self.name]
+        beginning, first = (f"{self.name}_", 0) if self.name else ("t", before)
+        names = [f"{beginning}{first + i}" for i in range(self.count)]
+        names = [self.name] if self.name and self.count == 1 else names
         return [Table(**{**values, "name": name}) for name in names]
 
 
@@ -133,52 +117,41 @@ class _TableFile(Strict):
 
 def list_models() -> list[str]:
     """Names of the shipped table sets."""
-    return resources.data_names(_FOLDER, _SUFFIX)
+    return resources.data_names("models", ".toml")
 
 
 def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
-    """A shipped table set by name, or a user's file by path. A ``TableSet`` is returned unchanged.
-
-    ``-`` is stdin: JSON if it begins like JSON, else CSV.
-
-    Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
-    """
+    """A shipped table set by name, a user's file by path, stdin (``-``: CSV or JSON), or the set as it is."""
     if isinstance(name_or_path, TableSet):
         return name_or_path
-    text = str(name_or_path)
-    if text in list_models() and not isinstance(name_or_path, Path):
-        return _load_shipped(text)
-    is_path = isinstance(name_or_path, Path) or looks_like_path(text, TABLE_SUFFIXES) or Path(text) == STDIN
-    if is_path or os.path.exists(text):  # not Path.exists: any text may be a name
-        return read_tables(Path(text))
-    raise unknown_name("table set", text, list_models())
+    text, is_path = str(name_or_path), isinstance(name_or_path, Path)
+    if not is_path and text not in list_models():  # os.path.exists: any text may be a name
+        is_path = text == str(STDIN) or looks_like_path(text, TABLE_SUFFIXES) or os.path.exists(text)
+    return read_tables(Path(text)) if is_path else _load_shipped(text)
 
 
 @lru_cache(maxsize=32)
 def _load_shipped(name: str) -> TableSet:
-    return read_tables(resources.data_path(_FOLDER, name + _SUFFIX))
+    return read_tables(find_shipped("table set", name, "models", ".toml"))
 
 
 def read_tables(path: Path) -> TableSet:
-    """A table set from a file, validated; the suffix gives the format. In JSON and YAML the list may be the
-    whole document.
-    """
+    """A table set from a file, by its suffix. In JSON and YAML the list may be the whole document."""
     suffix, where = path.suffix.lower(), f"{_WHAT} {path}"
     if path == STDIN:
         suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
     elif os.path.isdir(path):  # false where its folder cannot be searched
         raise BadInputError(f"{where} is a folder.", f"give one of its files: {', '.join(TABLE_SUFFIXES)}.")
     if suffix == ".csv":
-        (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
-        return _read_rows(header, [row for _, row in lines], where, path, [number for number, _ in lines])
+        header, lines, numbers = read_csv(path, _WHAT, MOST_TABLES)
+        document = _read_rows(header, [[field or None for field in row] for row in lines], where)
+        return _build_set(validated(_TableFile, document, _WHAT, str(path), numbers), path)
     if suffix not in _READERS:
         suffixes = ", ".join(TABLE_SUFFIXES)
         raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{suffixes} are read.")
     document = _READERS[suffix](path, _WHAT)
     document = {"tables": document} if isinstance(document, list) else document
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise BadInputError(f"{where} is not a mapping with a list 'tables'.", expected(_WHAT))
-    if isinstance(tables := document.get("tables"), list):
+    if isinstance(document, dict) and isinstance(tables := document.get("tables"), list):
         entries = [_read_entry(table, f"{where}, tables.{i}") for i, table in enumerate(tables)]
         document = {**document, "tables": entries}
     return _build_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
@@ -190,36 +163,22 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     rows, dim  [-] required;  all other columns as in a file; NaN: omitted
     Limits: other columns, values that are invalid in a file -> BadInputError with row and column
     """
-    texts = frame.rename(columns=str).rename(columns=lambda column: column.strip().casefold())
-    if "name" in texts and texts.columns.is_unique:
-        texts["name"] = texts["name"].map(str, na_action="ignore")
-    rows = texts.astype(object).where(texts.notna(), None).itertuples(index=False, name=None)
-    return _read_rows([str(column) for column in frame.columns], list(rows), f"frame {name!r}", Path(name))
+    rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+    document = _read_rows(list(map(str, frame.columns)), list(rows), f"frame {name!r}")
+    for entry in document["tables"]:
+        entry |= {"name": str(entry["name"])} if "name" in entry else {}
+    return _build_set(validated(_TableFile, document, "frame", repr(name), strict=True), Path(name))
 
 
-def _read_rows(
-    header: Sequence[str], rows: Sequence[Sequence[Any]], where: str, path: Path, lines: Sequence[int] = ()
-) -> TableSet:
-    """One table a row; the header names its fields. lines  of a CSV file, whose texts become numbers"""
+def _read_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], where: str) -> dict[str, Any]:
+    """A document with one table a row; the header names its fields; None: omitted."""
     names = _check_names(header, "column", where)
-    what, _, named = where.partition(" ")
-    if lines:
-        what, named = _WHAT, str(path)
-    for line, row in zip(lines, rows, strict=False):
-        if len(row) != len(names):
-            raise BadInputError(
-                f"{where}, line {line}: {len(row)} fields instead of {len(names)}.",
-                "the file may have been cut short; " + expected(_WHAT),
-            )
     if not rows:
         raise BadInputError(f"{where} has a header and no table below it.", "a table is a row.")
-    entries: list[dict[str, Any]] = []
-    for row in rows:
-        values = [value.strip() or None for value in row] if lines else row
-        entry = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        entries.append(read_config(entry, where) if MARK in names else entry)
-    document = {"tables": entries}
-    return _build_set(validated(_TableFile, document, what, named, lines, None if lines else True), path)
+    entries = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows
+    ]
+    return {"tables": [read_config(entry, where) if MARK in names else entry for entry in entries]}
 
 
 def _read_entry(table: Any, where: str) -> Any:
@@ -233,29 +192,26 @@ def _read_entry(table: Any, where: str) -> Any:
 
 
 def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
-    """Names of columns or fields in lower case: our own, or TorchRec's.
-
-    Limits: an unknown name, a name twice, no rows or no dim -> BadInputError
-    """
+    """Names of columns or fields in lower case: our own, or TorchRec's; else BadInputError."""
     small = [name.strip().casefold() for name in names]
     foreign = bool({MARK, "embedding_dim"} & set(small))
     names_known = FIELDS if foreign else _TableEntry.model_fields
-    for name, typed in zip(small, names, strict=True):
+    for name in small:
         if name not in names_known:
-            error = unknown_name(kind, typed, names_known)
+            error = unknown_name(kind, name, names_known)
             raise BadInputError(f"{where}: {error.message}", error.next_step)
         if small.count(name) > 1:
             raise BadInputError(f"{where}: {kind} {name} stands twice.", "leave out one of them.")
-    required = (MARK, "embedding_dim") if foreign else ("rows", "dim")
-    if missing := [name for name in required if name not in small and (foreign or kind == "column")]:
+    required = {MARK, "embedding_dim"} if foreign else {"rows", "dim"} if kind == "column" else set()
+    if missing := required - set(small):
         words = ", ".join(sorted(names_known))
-        raise BadInputError(f"{where}: missing {kind} {', '.join(missing)}.", f"known: {words}.")
+        raise BadInputError(f"{where}: missing {kind} {', '.join(sorted(missing))}.", f"known: {words}.")
     return small
 
 
 def _build_set(file: _TableFile, path: Path) -> TableSet:
     if sum(entry.count for entry in file.tables) > MOST_TABLES:
-        raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} tables.", "split it.")
+        raise over(f"{_WHAT} {path}", "tables", MOST_TABLES)
     if all("pooling" not in entry.model_fields_set for entry in file.tables):
         raise BadInputError(
             f"the tables of {path} do not say how many ids a bag has.",
@@ -302,10 +258,7 @@ def _strip_name(value: object) -> str:
 
 
 def _read_bags(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``features`` of a table, and ``pooling``, the ids of a bag: the mean over features that differ.
-
-    Limits: other numbers of ids than of features -> BadInputError; no number of ids -> no pooling
-    """
+    """``features`` of a table, and ``pooling``, the ids of a bag: the mean over features that differ."""
     names = config.get("feature_names") or []
     if isinstance(names, str):  # as in a CSV field
         names = [word for word in names.replace("|", ";").split(";") if word.strip()]
@@ -324,15 +277,12 @@ def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
     """Ids of a bag; None: not given. Limits: neither SUM, MEAN nor a number -> BadInputError"""
     number: float | None = None
     for field in ("pooling", "pooling_type"):
-        value = config.get(field)
-        word = "" if value is None else _strip_name(value)
+        word = _strip_name("SUM" if config.get(field) is None else config[field])
         if word == "NONE":
-            raise BadInputError(f"{where}: {field} {shown(value)}: {_SEQUENCE}.", _OF_SEQUENCES)
-        if word in ("SUM", "MEAN", ""):
-            continue
+            raise BadInputError(f"{where}: {field} {shown(config[field])}: {_SEQUENCE}.", _OF_SEQUENCES)
         try:
-            number = float(value)  # type: ignore[arg-type]
+            number = number if word in ("SUM", "MEAN") else float(config[field])
         except (TypeError, ValueError):
-            message = f"{where}: {field} {shown(value)} is not known."
+            message = f"{where}: {field} {shown(config[field])} is not known."
             raise BadInputError(message, "SUM, MEAN, or the number of ids.") from None
     return next((config[field] for field in _FACTORS if config.get(field) is not None), number)

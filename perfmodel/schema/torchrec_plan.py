@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import FailFast, Field, model_validator
 
 from perfmodel.schema.fields import Exact, validated
-from perfmodel.schema.files import write_whole_text
+from perfmodel.schema.files import write_whole
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
 
 WHAT = "TorchRec plan file"
@@ -22,9 +22,7 @@ ShardingType = Literal[
     "table_column_wise",
     "grid_shard",
 ]
-SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
-"""TorchRec's names of shardings."""
-
+SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)  # TorchRec's names of shardings
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -53,10 +51,7 @@ class TorchRecTable(Exact):
     def _check(self) -> Self:
         shards = 0 if self.sharding_type == "data_parallel" else len(self.ranks)
         if (len(self.shard_sizes), len(self.shard_offsets)) != (shards, shards):
-            raise ValueError(
-                f"{len(self.shard_sizes)} shard_sizes and {len(self.shard_offsets)} shard_offsets "
-                f"for {shards} shards"
-            )
+            raise ValueError(f"shard_sizes and shard_offsets must have {shards} entries")
         held = sum(rows * columns for rows, columns in self.shard_sizes)
         if shards and held != self.rows * self.dim:
             raise ValueError(f"shards of {held} elements do not make up a table of {self.rows} x {self.dim}")
@@ -64,26 +59,16 @@ class TorchRecTable(Exact):
 
 
 class TorchRecTopology(Exact):
-    """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
+    """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond."""
 
-    hbm_bytes          memory of one GPU that a rank may use;  hbm_bytes_per_s  its bandwidth
-    intra_bytes_per_s  rate of one GPU to others in its domain, one direction
-    inter_bytes_per_s  to other domains
-    """
-
-    hbm_bytes: int = Field(ge=1)
+    hbm_bytes: int = Field(ge=1)  # memory of one GPU that a rank may use
     hbm_bytes_per_s: Rate
-    intra_bytes_per_s: Rate
-    inter_bytes_per_s: Rate
+    intra_bytes_per_s: Rate  # one GPU to others in its domain, one direction
+    inter_bytes_per_s: Rate  # to other domains
 
 
 class TorchRecPlan(Exact):
-    """The whole file.
-
-    gpus  ranks;  gpus_per_node  GPUs of one node;  domain_gpus  GPUs of a scale-up domain
-    batch  samples of one rank
-    model, tables_fingerprint  name and digest of the set of tables
-    """
+    """The whole file; gpus  ranks;  domain_gpus  GPUs of a scale-up domain;  batch  samples of one rank."""
 
     schema_version: Literal[1]
     kind: Literal["torchrec-plan"]
@@ -98,12 +83,11 @@ class TorchRecPlan(Exact):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [entry.table for entry in self.tables]
-        if len(set(names)) < len(names):
+        if len({entry.table for entry in self.tables}) < len(self.tables):
             raise ValueError("two tables have one name")
-        wrong = [entry.table for entry in self.tables if max(entry.ranks, default=0) >= self.gpus]
-        if wrong:
-            raise ValueError(f"table {wrong[0]!r} has a rank above {self.gpus - 1}")
+        for entry in self.tables:
+            if max(entry.ranks, default=0) >= self.gpus:
+                raise ValueError(f"table {entry.table!r} has a rank above {self.gpus - 1}")
         return self
 
 
@@ -112,7 +96,7 @@ def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
     record = plan.model_dump(exclude={"tables"}, exclude_none=True)
     tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_defaults=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
-    write_whole_text(path, f'{head},\n "tables": [\n{tables}\n ]\n}}\n', WHAT)
+    write_whole(path, f'{head},\n "tables": [\n{tables}\n ]\n}}\n', WHAT)
 
 
 def read_torchrec_plan(path: Path) -> TorchRecPlan:

@@ -8,38 +8,22 @@ from pathlib import Path
 from typing import Literal
 
 from perfmodel.errors import BadInputError
-from perfmodel.resources import data_names, data_path
-from perfmodel.schema.files import looks_like_path, shown, unknown_name
-from perfmodel.schema.gate import MOST_SKEW, read_csv_lines
+from perfmodel.schema.files import find_file, looks_like_path, shown, unknown_name
+from perfmodel.schema.gate import MOST_SKEW, read_csv
 from perfmodel.units import parse_ratio
 
+# bytes of one element of an embedding row; rows may have more: engine.tables
 DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-"""Bytes of one element of an embedding row. Rows may have more: ``engine.tables``."""
-
-DTYPES = tuple(DTYPE_BYTES)
-"""Types of the elements of a row; arrays hold a type as its place here."""
-
-ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
-"""Bytes of one id."""
-
-WEIGHT_BYTES = 4
-"""Bytes of the weight of an id: fp32 in TorchRec."""
-
+DTYPES = tuple(DTYPE_BYTES)  # types of the elements of a row; arrays hold a type as its place here
+ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}  # bytes of one id
+WEIGHT_BYTES = 4  # bytes of the weight of an id: fp32 in TorchRec
+# precisions of bags on the wire: plain numbers, without scales per bag
 PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
-"""Precisions of bags on the wire: plain numbers, without scales per bag."""
-
-_BYTES = {
-    "dtype": DTYPE_BYTES,
-    "payload": {name: DTYPE_BYTES[name] for name in PAYLOADS},
-    "id dtype": ID_DTYPE_BYTES,
-}
 _WHAT = "distribution file"
-_FOLDER = "distributions"
 _COLUMNS = ("row_share", "lookup_share")
 _SUMS_TO_ONE = 1e-4  # tolerance for rounded shares
 _MOST_BINS = 10_000
 KINDS = "uniform, zipf:A (e.g. zipf:1.05), one-row, histogram:NAME, histogram:FILE.csv"
-"""Possible distributions, in words."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +77,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableSet:
-    """Named tables that are looked up together, with the source of the list.
-
-    Limits: two tables of one name -> BadInputError
-    """
+    """Named tables that are looked up together, with the source of the list; no two have one name."""
 
     name: str
     tables: tuple[Table, ...]
@@ -114,13 +95,15 @@ class TableSet:
 
 def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
     """Bytes of an element of a row, of a bag on the wire, or of an id; an unknown name is BadInputError."""
-    if name not in _BYTES[kind]:
-        error = unknown_name(kind, name, _BYTES[kind])
+    sizes = ID_DTYPE_BYTES if kind == "id dtype" else DTYPE_BYTES
+    names = PAYLOADS if kind == "payload" else tuple(sizes)
+    if name not in names:
+        error = unknown_name(kind, name, names)
         meant = name.lower().replace("bfloat", "bf").replace("float", "fp")
-        if meant in _BYTES[kind]:  # as torch and numpy call it
+        if meant in names:  # as torch and numpy call it
             error.next_step = f"did you mean {meant}? {error.next_step}"
         raise error
-    return _BYTES[kind][name]
+    return sizes[name]
 
 
 def zipf(skew: float) -> Distribution:
@@ -131,68 +114,43 @@ def zipf(skew: float) -> Distribution:
     return Distribution(f"zipf:{skew:g}", float(skew)) if skew else UNIFORM
 
 
-def list_histograms() -> list[str]:
-    """Names of the shipped histograms."""
-    return data_names(_FOLDER, ".csv")
-
-
 def parse_distribution(text: str | None) -> Distribution:
-    """The distribution that ``--distribution`` means; None: uniform.
-
-    Limits: an unknown law or name, a negative exponent, a file without shares -> BadInputError
-    """
-    if text is None:
-        return UNIFORM
-    kind, _, tail = text.strip().partition(":")
-    kind, name = kind.strip().lower(), tail.strip()
-    fixed = {law.name: law for law in (UNIFORM, ONE_ROW)}
-    if kind in fixed and ":" not in text:
-        return fixed[kind]
-    if kind == "zipf" and ":" in text:
-        return zipf(parse_ratio(tail, "the exponent of zipf", allow_zero=True))
+    """The distribution that ``--distribution`` means; None: uniform."""
+    kind, colon, name = (UNIFORM.name if text is None else text).strip().partition(":")
+    kind, name, laws = kind.strip().lower(), name.strip(), {law.name: law for law in (UNIFORM, ONE_ROW)}
+    if kind in laws and not colon:
+        return laws[kind]
+    if kind == "zipf" and colon:
+        return zipf(parse_ratio(name, "the exponent of zipf", allow_zero=True))
     if kind != "histogram" or not name:
         raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
-    if looks_like_path(name, [".csv"]):
-        return read_histogram(Path(name))
-    shipped = next((x for x in list_histograms() if x.lower() == name.lower()), None)
-    if shipped is None:
-        raise unknown_name("histogram", name, list_histograms())
-    return read_histogram(data_path(_FOLDER, f"{shipped}.csv"), shipped)
+    is_path = looks_like_path(name, [".csv"])
+    path = find_file("histogram", name if is_path else name.lower(), "distributions", ".csv")
+    return read_histogram(path, "" if is_path else path.stem)
 
 
 def read_histogram(path: Path, name: str = "") -> Distribution:
-    """Shares of rows and of look-ups from a CSV file, one bin of rows per line.
-
-    Columns row_share and lookup_share, both from 0 to 1 with sums of 1. Bins without rows and look-ups are
-    left out; the order does not matter.
-    Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.0001
-            -> BadInputError that states the sum
-    """
-    (_, header), *lines = read_csv_lines(path, _WHAT, _MOST_BINS)
-    if [column.strip() for column in header] != list(_COLUMNS):
-        named = shown(", ".join(header))
-        raise BadInputError(f"{_WHAT} {path} has the columns {named}.", f"give {', '.join(_COLUMNS)}.")
+    """Shares of rows and of look-ups from a CSV file, one bin of rows per line, in any order."""
+    names, rows, numbers = read_csv(path, _WHAT, _MOST_BINS)
+    if names != list(_COLUMNS):
+        words = f"{_WHAT} {path} has the columns {shown(', '.join(names))}."
+        raise BadInputError(words, f"give {', '.join(_COLUMNS)}.")
     bins: list[tuple[float, float]] = []
-    for line, row in lines:
-        where = f"{_WHAT} {path}, line {line}"
+    for number, row in zip(numbers, rows, strict=True):
         try:
-            rows, looked_up = map(float, row)
+            row_share, lookup_share = map(float, row)
         except ValueError:
-            rows = looked_up = -1.0
-        if not (0 <= rows <= 1 and 0 <= looked_up <= 1):
-            raise BadInputError(f"{where}: {shown(','.join(row))} is not two shares.", "give 0 to 1 each.")
-        if looked_up > 0 and rows == 0:
-            raise BadInputError(
-                f"{where}: look-ups of no rows.", "give the share of the rows that they ask for."
-            )
-        bins.append((rows, looked_up))
-    for column, total in zip(_COLUMNS, (sum(share) for share in zip(*bins, strict=True)), strict=False):
+            row_share = lookup_share = -1.0
+        if not (0 <= row_share <= 1 and 0 <= lookup_share <= 1) or (lookup_share and not row_share):
+            words = f"{_WHAT} {path}, line {number}: {shown(','.join(row))} is not two shares."
+            raise BadInputError(words, "give 0 to 1 each, and look-ups of some rows alone.")
+        bins.append((row_share, lookup_share))
+    for place, column in enumerate(_COLUMNS):
+        total = sum(shares[place] for shares in bins)
         if abs(total - 1) > _SUMS_TO_ONE:
             raise BadInputError(
-                f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.8g} up to here.",
+                f"{_WHAT} {path}: {column} sums to {total:.8g}.",
                 "all shares of a column together are 1: add what is missing, or divide each by the sum.",
             )
-    if not bins:
-        raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
     used = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
     return Distribution(f"histogram:{name or path}", 0.0, tuple(used))

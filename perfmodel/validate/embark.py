@@ -125,9 +125,7 @@ def build_dense(evaluator: Evaluator, flops: float, gradient_bytes: float) -> De
     flops  forward, one sample [FLOP];  gradient_bytes  of one weight;  B  samples of one GPU
     Source: definition of fully connected layers; a convolution or attention has fewer weights
     """
-    rates = load_rates()
-    gpu = rates.of(evaluator.setting.machine.name)
-    share = rates.share_of(gpu.generation)
+    gpu, share = load_rates().of(evaluator.setting.machine.name)
     top = flops * evaluator.batch / (gpu.flops_per_s * share.together)
     times = {"top": top, "top_backward": BACKWARD_RATIO * top}
     return Dense(times, share.error, flops / 2, gradient_bytes)

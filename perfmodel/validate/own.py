@@ -10,9 +10,9 @@ from perfmodel.engine.settings import TORCH
 from perfmodel.engine.tables import row_bytes
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
-from perfmodel.schema.files import MACHINE_NAME
-from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.run_files import calibrate_line, calibrations_of, no_machine_file, read_run
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.run_files import calibrate_line, calibrations_of, find_machine_beside, read_run
+from perfmodel.schema.runs import PointKind
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
 from perfmodel.validate.accuracy import summarize
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def compare_run(folder: Path) -> pd.DataFrame:
     """Every whole pass of a run with its projection, one row per pass.
 
-    Columns: as of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
+    Columns: as of ``Run.work_samples``, calibration, projected_s with projected_low_s and
     projected_high_s (95 % band), error (projected over measured, minus 1), inside, and ``<step>_projected_s``
     of every step that was projected.
     Limits: no pass, or no calibration of its library -> NoCalibrationError;  no machine file in the folder,
@@ -34,16 +34,13 @@ def compare_run(folder: Path) -> pd.DataFrame:
     import pandas as pd
 
     run = read_run(folder)
-    passes = run.composed_samples()
+    passes = run.work_samples(PointKind.COMPOSED)
     if passes.empty:
         raise NoCalibrationError(
             f"run {run.run_id} holds no whole pass.",
             f"measure some, and what they consist of:\n  {calibrate_line(folder)}",
         )
-    path, name = folder / MACHINE_NAME, run.header.machine
-    if not path.is_file() and name not in list_machines():
-        raise no_machine_file(f"run {run.run_id}", name, folder)
-    machine = load_machine(path if path.is_file() else name)
+    machine = load_machine(find_machine_beside(folder, run.header.machine, f"run {run.run_id}"))
     parts = [
         _project(rows, folder, machine)
         for _, rows in passes.reset_index(drop=True).groupby(["backend", "implementation"])

@@ -20,7 +20,6 @@ from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.priors import Constants
 from perfmodel.schema.workload import Table, TableSet
 
 
@@ -96,8 +95,8 @@ def test_band_of_communication_alone() -> None:
     """With exact kernels the band is the 30 % of the communication steps, added up."""
     chosen = setting()
     constants = chosen.constants
-    exact = constants.quantity("mean_relative_error").model_copy(update={"value": 0.0})
-    chosen = replace(chosen, constants=Constants(values={**constants.values, "mean_relative_error": exact}))
+    exact = constants["mean_relative_error"].model_copy(update={"value": 0.0})
+    chosen = replace(chosen, constants={**constants, "mean_relative_error": exact})
     known = {key: each.model_copy(update={"log_sd": None}) for key, each in chosen.machine.values.items()}
     chosen = replace(chosen, machine=chosen.machine.model_copy(update={"values": known}))
     p = project_one(None, chosen.machine, setting=chosen, gpus=64)

@@ -111,9 +111,9 @@ def test_a_damaged_line_is_named_and_left_out(tmp_path: Path, line: int, junk: b
 @pytest.mark.parametrize(
     ("line", "dropped", "left"),
     [
-        (2, "5 lines (2, 3, 4, 5, 6)", 0),  # the point itself
-        (4, "2 lines (4, 6)", 2),  # a visit, and so the end of the point
-        (6, "1 line (6)", 3),  # its end
+        (2, "5 lines of the run", 0),  # the point itself
+        (4, "2 lines of the run", 2),  # a visit, and so the end of the point
+        (6, "1 line of the run", 3),  # its end
     ],
 )
 def test_what_hangs_on_a_damaged_line_is_dropped_once(

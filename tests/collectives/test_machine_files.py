@@ -36,7 +36,7 @@ def own_file(tmp_path: Path, values: dict[str, float], name: str = "mine", like:
 def test_a_changed_copy_that_kept_its_name_is_refused(tmp_path: Path) -> None:
     """Its answers would be called those of the shipped machine; an unchanged copy is that machine."""
     path = own_file(tmp_path, {"nic_bytes_per_s": 100e9}, NAME)
-    with pytest.raises(BadInputError, match=r"the values are not: nic_bytes_per_s\.") as refused:
+    with pytest.raises(BadInputError, match=r"the values are not\.") as refused:
         load_machine(path)
     assert f'links.like = "{NAME}"' in refused.value.next_step
     assert load_machine(own_file(tmp_path, {}, NAME)).values == load_machine(NAME).values
@@ -99,7 +99,7 @@ def test_collectives_of_a_copy_follow_its_links(tmp_path: Path, key: str, value:
 @pytest.mark.parametrize("gpu", ["h20", "H20-SXM", "h800", "mi300x"])
 def test_a_gpu_that_is_known_and_not_modelled_says_the_nearest_and_what_to_set(gpu: str) -> None:
     """``h20`` is no ``h200``; what is to be typed is a machine that is."""
-    with pytest.raises(BadInputError, match="is known and not modelled") as refused:
+    with pytest.raises(BadInputError, match="is not modelled") as refused:
         load_machine(gpu)
     name, *values = refused.value.next_step.partition("--machine ")[2].split(" --set ")
     changed = load_machine(name).with_overrides(dict(value.split("=", 1) for value in values))

@@ -156,7 +156,11 @@ TWICE = "name,rows,dim,pooling\na,1000,32,4\na,2000,32,4\n"
     [
         (TWICE, ("project",), ("two tables of the name 'a'",)),
         (TWICE, ("plan",), ("two tables of the name 'a'",)),
-        (MANY, ("plan", "--only", "user42=row-wise"), ("'user42' is not known", "nearest of 80: user_42, ")),
+        (
+            MANY,
+            ("plan", "--only", "user42=row-wise"),
+            ("'user42' is not known", "did you mean user_42? 80 are known"),
+        ),
     ],
 )
 def test_messages_about_files_name_what_is_wrong(

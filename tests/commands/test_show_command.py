@@ -45,7 +45,7 @@ def test_calibrations_and_show(cli: Any) -> None:
     for name in ("calibrations", SHIPPED):
         outcome = cli("show", name)
         assert outcome.code == 0 and max(len(line) for line in outcome.out.splitlines()) <= WIDTH, name
-    assert "t = ((" in cli("show", SHIPPED).out
+    assert "t = (α^p" in cli("show", SHIPPED).out
 
 
 def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:

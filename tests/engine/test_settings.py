@@ -110,7 +110,7 @@ def ways(gpus: int = 152, **asked: Any) -> Any:
 def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureFixture[str]) -> None:
     """``benchmarks/sort_model.py`` prints what ``data/kernels/kernel_model.toml`` has."""
     assert sort_model.main([]) == 0
-    said, value = capsys.readouterr().out, load_kernel_constants().value
+    said, constants = capsys.readouterr().out, load_kernel_constants()
     for name, keys in (
         ("sort", ("floor_s", "digit_s")),
         ("torch_unique", ("floor_s",)),
@@ -118,7 +118,8 @@ def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureF
     ):
         line = next(line for line in said.splitlines() if line.startswith(name))
         numbers = [float(x) for x in re.findall(r"[\d.]+", line)]
-        known = [1e6 * value(f"{name}_{key}") for key in keys] + [value(f"{name}_memory_fraction")]
+        known = [1e6 * constants[f"{name}_{key}"].value for key in keys]
+        known += [constants[f"{name}_memory_fraction"].value]
         assert numbers == pytest.approx(known, rel=1e-3), name
     assert [float(x) for x in re.findall(r"([\d.]+) % \(median\)", said)] < [5, 20, 40]
 

@@ -197,7 +197,7 @@ def test_what_a_link_says_stays_text(tmp_path: Path) -> None:
         (b"\xff", "not valid JSON"),
         (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
         (b'{"said":' * 16_000 + b"1" + b"}" * 16_000, "nested too deeply"),
-        (b"[]", "must be a table"),
+        (b"[]", "must be a valid dictionary"),
         (b"{}", "said: is missing"),
         (b'{"said": {}, "file": "x"}', "file: is not a field"),
         (b'{"said": {"table_size": ["10TB"]}}', "said.table_size"),

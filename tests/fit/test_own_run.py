@@ -122,7 +122,7 @@ def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) 
     assert found.kernels.untold == ["l2_bytes_per_s"] and "l2_bytes_per_s" not in found.kernels.values
     assert found.kernels.values["gather_bytes_per_s"].value == pytest.approx(8e9, rel=0.05)
     assert "l2_bytes_per_s  unknown: the machine's value is used" in re.sub(
-        " {3,}", "  ", calibration_text(found, machine)
+        " {3,}", "  ", calibration_text(found)
     )
     save_calibration(found, tmp_path / "mine.json")
     asked = {"table_bytes": 1e9, "gpus": 2, "calibration": str(tmp_path / "mine.json"), "backend": "mpi"}
@@ -183,7 +183,7 @@ def test_one_calibration_of_measured_cells_and_no_law(folder: Path) -> None:
 
 def test_each_implementation_is_fitted_and_fbgemms_come_first(folder: Path) -> None:
     """Twice as fast is twice the rate; how many samples another has changes nothing."""
-    timed = read_run(folder / SAMPLES_NAME).kernel_samples()
+    timed = read_run(folder / SAMPLES_NAME).work_samples(PointKind.KERNEL)
     fast = {
         name: timed.assign(implementation=name, time_s=timed["time_s"] / 2)
         for name in ("fbgemm", "perfmodel")
@@ -204,7 +204,10 @@ def test_each_implementation_is_fitted_and_fbgemms_come_first(folder: Path) -> N
 
 def test_ids_by_owner_are_those_of_the_pass_for_every_implementation(folder: Path) -> None:
     run = read_run(folder / SAMPLES_NAME)
-    timed, passes = run.kernel_samples(), select_passes(run.composed_samples(), "mpi", "eager")
+    timed, passes = (
+        run.work_samples(PointKind.KERNEL),
+        select_passes(run.work_samples(PointKind.COMPOSED), "mpi", "eager"),
+    )
     ours = timed.assign(implementation="perfmodel")
     torch, own = fit_kernels(pd.concat([timed, ours]), machine_of(folder), Clock.EAGER, passes)
     assert own.values["bucketize_floor_s"] == torch.values["bucketize_floor_s"]

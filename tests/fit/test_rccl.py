@@ -218,5 +218,5 @@ def test_answers_on_amd_name_its_library_and_its_links(words: list[str]) -> None
     text = " ".join(called(*words, *(["--machine", MACHINE] if words[0] != "show" else [])).out.split())
     assert text and "NVLink" not in text
     assert not re.search(r"\b(?:what|where) NCCL|\bNCCL (?:takes|changes)", text)
-    said = {"collective": "RCCL takes ", "plan": "16, xGMI domains of 8", "show": "8 GPUs in an xGMI domain"}
+    said = {"collective": "RCCL takes ", "plan": "16, xGMI domains of 8", "show": "8 GPUs in a domain"}
     assert said.get(words[0], "") in text

@@ -18,7 +18,6 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.fields import FAR, limits_of
 from perfmodel.schema.machine import KEYS, list_machines, load_machine, read_machine
-from perfmodel.validate.measured import load_shipped_samples
 from perfmodel.validate.verdicts import load_claims
 
 SHIPPED = list_machines()
@@ -194,34 +193,6 @@ def test_kernel_constants_are_the_middle_of_what_was_published(name: str) -> Non
             assert stated is not None and stated > log_sd + 0.1, key
 
 
-@pytest.mark.parametrize(
-    ("source", "ids", "clock", "collectives"),
-    [
-        ("TensorRT-LLM", "aic_customar.*trtllm", "graph", ["all_reduce"]),
-        ("SGLang", "aic_customar.*sglang", "graph", ["all_reduce"]),
-        ("vLLM", "aic_customar.*vllm", "graph", ["all_reduce"]),
-        ("NCCL all-gather", "aic_(?!gb200_nvl72).*_nccl", "stream", ["all_gather", "reduce_scatter"]),
-    ],
-)
-def test_launch_floors_are_those_of_the_shipped_samples(
-    source: str, ids: str, clock: str, collectives: list[str]
-) -> None:
-    ((low, high),) = published("launch_floor_us", source)
-    samples = load_shipped_samples()
-    rows = samples[
-        samples["source_id"].astype(str).str.match(ids)
-        & (samples["clock"] == clock)
-        & (samples["gpus"] == 2)
-        & (samples["nodes"] == 1)
-        & (samples["payload_bytes"] <= 4096)
-        & samples["collective"].isin(collectives)
-        & samples["flag"].isin(["", "ok"])
-        & ~samples["in_place"]
-    ]
-    floors = 1e6 * rows.groupby(["source_id", "collective"], observed=True)["time_s"].min()
-    assert (floors.min(), floors.max()) == pytest.approx((low, high), abs=0.01)
-
-
 # --- limits of values -----------------------------------------------------------------------------------
 
 ASKED = ("project", "--table-size", "10TB")
@@ -297,6 +268,5 @@ def test_a_what_if_far_from_anything_sold_needs_a_word_more() -> None:
     assert taken.code == 0, taken.err
     absurd = called(*ASKED, "--set", "nic_bytes_per_s=1e30B/s", "--set", "accepted=nic_bytes_per_s")
     is_an_error(absurd, 2, "must be from 1 kB/s to 100 TB/s")
-    is_an_error(called(*ASKED, "--set", "accepted=nic_bytes_per_s"), 2, "nic_bytes_per_s is not set")
     near = called(*ASKED, "--set", "nic_bytes_per_s=900GB/s")
     assert near.code == 0

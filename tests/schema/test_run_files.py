@@ -96,15 +96,6 @@ def test_what_ended_badly_is_left_out_and_what_is_doubtful_is_flagged(tmp_path: 
     assert not run.complete
 
 
-def test_torch_reduces_in_place_and_mpi_does_not(tmp_path: Path) -> None:
-    lines: list[object] = [HEADER]
-    for backend in ("gloo", "mpi"):
-        point = collective(operation="all_reduce", backend=backend)
-        lines += lines_of(point, visit(point, 1e-6))
-    frame = read_run(write(tmp_path, *lines)).collective_samples()
-    assert dict(zip(frame["backend"], frame["in_place"], strict=True)) == {"gloo": True, "mpi": False}
-
-
 def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
     gather, copy = kernel(), kernel("copy", payload_bytes=4096, work=None)
     whole = Point.model_validate(
@@ -116,7 +107,7 @@ def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
         tmp_path, HEADER, *lines_of(gather, visit(gather, 1e-6)), *lines_of(copy, visit(copy, 3e-6)),
         *lines_of(whole, visit(whole, 5e-6, 7e-6, steps_s=steps)),
     ))  # fmt: skip
-    kernels, composed = run.kernel_samples(), run.composed_samples()
+    kernels, composed = run.work_samples(PointKind.KERNEL), run.work_samples(PointKind.COMPOSED)
     assert kernels["operation"].to_list() == ["gather_pool", "copy"]
     assert kernels["pooling"].to_list() == [4, 1]
     assert kernels["payload_bytes"].to_list() == [0, 4096]
@@ -141,7 +132,10 @@ def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -
         (finish(collective(99)).model_dump_json() + "\n", "a finish of a point"),
         (HEADER.model_dump_json() + "\n", "second header"),
         (PointLine(key="other", point=collective()).model_dump_json() + "\n", "not that of the point"),
-        (visit(collective(), 1e-6).model_dump_json().replace("[1e-6]", "[-1]") + "\n", "times_s"),
+        *(
+            (visit(collective(), 1.5).model_dump_json().replace("1.5", time) + "\n", "visit.times_s.0")
+            for time in ("-1", "1e308", "1e-300", "NaN", '"0.001"')
+        ),
         (
             PointLine(key="", point=collective()).model_dump_json().replace("1024", "0") + "\n",
             "at least 1 byte",
@@ -164,14 +158,6 @@ def test_lines_that_hold_nothing_count_for_nothing(tmp_path: Path, line: str) ->
     lines = [*lines_of(point, status=None), line, timed, finish(point)]
     run = read_run(write(tmp_path, HEADER, *lines, tail="\0" * 100))
     assert run.complete and [v.times_s for v in run.visits[point.key]] == [[1e-6]]
-
-
-@pytest.mark.parametrize("time_s", ["1e308", "1e30", "1e-300", "NaN", '"0.001"'])
-def test_times_that_no_call_takes_are_refused(tmp_path: Path, time_s: str) -> None:
-    point = collective()
-    line = visit(point, 1.5).model_dump_json().replace("[1.5]", f"[{time_s}]") + "\n"
-    with pytest.raises(BadInputError, match=r"line 3: visit\.times_s\.0"):
-        read_run(write(tmp_path, HEADER, *lines_of(point, status=None), line))
 
 
 def test_a_point_without_a_time_is_not_at_its_end(tmp_path: Path) -> None:
@@ -197,21 +183,20 @@ def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:
         read_run(tmp_path / "nowhere")
 
 
-def test_runs_by_age(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_header_alone_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(files.HOME_VARIABLE, "  ")
     assert files.home_folder().name == "perfmodel"
-    monkeypatch.setenv(files.HOME_VARIABLE, str(tmp_path))
-    assert files.runs_folder() == tmp_path / "runs" and files.runs_by_age() == []
-    for name, at in (("old", 1000), ("new", 2000)):
-        file = write(tmp_path / "runs" / name, HEADER) / files.SAMPLES_NAME
-        os.utime(file, (at, at))
-    (tmp_path / "runs" / "empty").mkdir()
-    assert [path.name for path in files.runs_by_age()] == ["new", "old"]
-    assert read_header(tmp_path / "runs" / "new") == HEADER
-    with pytest.raises(BadInputError, match="line 1"):
-        read_header(write(tmp_path / "odd", finish(collective())))
-    with pytest.raises(BadInputError, match="cannot be read"):
-        read_header(tmp_path / "nowhere")
+    assert read_header(write(tmp_path / "new", HEADER)) == HEADER
+    for folder, said in ((write(tmp_path / "odd", finish(collective())), "line 1"), (tmp_path, "be read")):
+        with pytest.raises(BadInputError, match=said):
+            read_header(folder if folder != tmp_path else tmp_path / "nowhere")
+
+
+def test_a_run_of_the_development_version_says_what_to_do(tmp_path: Path) -> None:
+    old = HEADER.model_dump_json().replace('"schema_version":2', '"schema_version":1') + "\n"
+    with pytest.raises(BadInputError, match=r"schema_version: must be 2 \(found 1\)") as refused:
+        read_run(write(tmp_path, old))
+    assert "put the folder away and measure again:\n  mv " in refused.value.next_step
 
 
 # --- folders of runs ------------------------------------------------------------------------------------
@@ -274,6 +259,8 @@ def test_latest_is_the_newest_run_with_a_calibration(folder: Path) -> None:
     assert latest_run() == folder == run_folder("latest")
     shutil.copy(folder / FULL, newer)
     assert latest_run() == newer
+    newer.rename(newer.with_name("newer.broken"))
+    assert latest_run() == folder
 
 
 def make_functional(folder: Path) -> None:
@@ -284,16 +271,10 @@ def make_functional(folder: Path) -> None:
 
 def test_a_functional_check_is_never_latest_and_never_fitted(folder: Path) -> None:
     make_functional(folder)
-    with pytest.raises(NoCalibrationError, match="no run holds a calibration"):
+    with pytest.raises(NoCalibrationError, match="or as a functional check only"):
         latest_run()
     with pytest.raises(NoCalibrationError, match="functional check"):
         fit_run(read_run(folder), own_run.machine_from_run(read_run(folder), 8e9))
-
-
-def test_nothing_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(files.HOME_VARIABLE, str(tmp_path))
-    with pytest.raises(NoCalibrationError, match="nothing was measured yet"):
-        latest_run()
 
 
 @pytest.mark.parametrize("command", [("show",), ("project", "--table-size", "1GB", "--calibration")])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
+from perfmodel.schema.files import cell
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples, parse_samples, write_samples
 
@@ -67,18 +69,6 @@ def test_rows_say_what_their_source_says(
         " and payload_bytes == @payload_bytes and not in_place"
     )
     assert time_s in row["time_s"].round(9).to_list()
-
-
-def test_no_shipped_time_beats_the_link(shipped: pd.DataFrame) -> None:
-    """An all-to-all in one H200 node sends 7/8 of its buffer over at most 450 GB/s of NVLink."""
-    rows = shipped.query("machine == 'h200-sxm-ib' and collective == 'all_to_all' and gpus == 8")
-    assert len(rows) > 100
-    assert (rows["payload_bytes"] * 7 / 8 / rows["time_s"]).max() < 450e9
-
-
-def test_flags_mark_first_call_spikes(shipped: pd.DataFrame) -> None:
-    spikes = shipped.query("source_id == 'nccltests_issue309' and flag == 'outlier'")
-    assert sorted(spikes["payload_bytes"]) == [8, 8, 256, 256]  # of two and of four nodes
 
 
 def test_filters(shipped: pd.DataFrame) -> None:
@@ -161,3 +151,25 @@ def test_bad_samples_are_not_written(tmp_path: Path, shipped: pd.DataFrame) -> N
     with pytest.raises(BadInputError, match="cannot be written"):
         write_samples(shipped.head(3), tmp_path / "no" / "out.csv")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_a_spreadsheet_would_run() -> None:
+    names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd|x", "-2+3", "-A1", "-", "plain", "x-1"]
+    assert [cell(name) for name in names] == [f"'{name}" for name in names[:6]] + names[6:]
+    for number in ("-12.5", "+3 %", "-1e-05", "+4.5 µs", "-∞ s", "-3 GB/s", "+1.5×"):
+        assert cell(number) == number
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "bytes,n,seconds\n1024,8,1e-5\n", "no column collective, payload_bytes, gpus, time_s"),
+        ("a.log", "collective,size,gpus,time_s\n", "no column payload_bytes; it has collective, size"),
+    ],
+)
+def test_a_csv_of_other_columns_says_what_it_has(
+    cli: Any, tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    refused = cli("import", str(tmp_path / name), "--machine", "h200-sxm-ib")
+    assert refused.code == 2 and f"{name}: {said}" in " ".join(refused.err.split())

@@ -60,7 +60,7 @@ class Page:
 def write_page(page: Page, out: Path) -> int:
     """Write the page to a file, whole or not at all, and return its number of bytes."""
     content = render_page(page).encode()
-    write_whole(out, lambda path: path.write_bytes(content))
+    write_whole(out, content)
     return len(content)
 
 
