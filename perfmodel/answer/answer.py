@@ -204,6 +204,9 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
         buffer_bytes=float(memory.buffer_bytes[fullest]) / base.basis.buffer_weight,
         fits=True,
     )
+    copies, notes = sum(placement.scheme.copied for placement in plan.plan.placements), list[str]()
+    if copies and plan.scheme is not None and not plan.scheme.copied:
+        notes = [_note_copies(copies, f"{plan.scheme.row_parts} row parts")]
     compared = compare_with_local(causes, base.local, floor, base.gpus)
     totals = {
         **{name: float(value) for name, value in compared.items()},
@@ -220,7 +223,7 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
         steps=cost.rows,
         totals=unchanged | totals,
         evidence=cost.evidence,
-        notes=(*base.setting.notes, *_note_replicated(plan)),
+        notes=(*base.setting.notes, *notes),
         sharding=plan.sharding,
         plan=plan,
         fullest_part=_find_fullest_part(plan),
@@ -260,12 +263,10 @@ def _find_fullest_row(work: Configs) -> float:
     return fullest
 
 
-def _note_replicated(plan: UniformPlan) -> Iterator[str]:
-    """Tables that are replicated because they have fewer rows than row parts."""
-    count = sum(placement.scheme.copied for placement in plan.plan.placements)
-    if count and plan.scheme is not None and not plan.scheme.copied:
-        tables, verb = ("1 table has", "is") if count == 1 else (f"{count} tables have", "are")
-        yield f"{tables} fewer rows than {plan.scheme.row_parts} row parts and {verb} whole on every GPU"
+def _note_copies(count: float, parts: str) -> str:
+    """A note on tables that are replicated, because they have fewer rows than row parts."""
+    tables, verb = ("1 table has", "is") if count == 1 else (f"{count:.0f} tables have", "are")
+    return f"{tables} fewer rows than {parts} and {verb} whole on every GPU"
 
 
 def _list_notes(basis: PassBasis, work: Configs, steps: Sequence[StepRow]) -> Iterator[str]:
@@ -278,9 +279,7 @@ def _list_notes(basis: PassBasis, work: Configs, steps: Sequence[StepRow]) -> It
     small = work.tables.rows[:, 0] < gpus
     copies = float(work.tables.count[small, 0].sum())
     if copies:
-        tables = "1 table has" if copies == 1 else f"{copies:.0f} tables have"
-        text = f"{tables} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
-        text = text if copies == 1 else text.replace("and is", "and are")
+        text = _note_copies(copies, f"{gpus:.0f} GPUs")
         yield f"{text}, so nothing is exchanged" if small.all() else text
     if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)

@@ -18,7 +18,6 @@ from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import WIDTH, page_width, paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
-from perfmodel.schema.machine import list_machines
 from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
@@ -189,9 +188,7 @@ def _find_lacking(answer: Answer) -> str:
         return ""
     measured = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}
     missing = sorted({step.collective for step in answer.steps if step.collective} - measured)
-    shipped = answer.setting.machine.name in list_machines()
-    wider = ", with a band that can be wider than without --calibration" if shipped else ""
-    words = f"No sample of {', '.join(missing)} in it: a law of the machine's kind stands in{wider}."
+    words = f"No sample of {', '.join(missing)} in it: a law of the machine's kind stands in."
     return f"\n{paragraph(words)}" if missing else ""
 
 
