@@ -159,10 +159,9 @@ def throughput_words(answer: Answer) -> str:
     )
 
 
-def beside_words(ranking: Ranking, *, whole: bool = True) -> str:
+def beside_words(ranking: Ranking) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest known: 564 µs, …``.
 
-    whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings;  one GPU -> ""
     """
@@ -185,9 +184,7 @@ def beside_words(ranking: Ranking, *, whole: bool = True) -> str:
         parts.append(f"{join_words(near)} may be as fast")
     if ranking.unknown:
         parts.append(f"no calibration has times for {', '.join(ranking.unknown)}")
-    fastest = ranking.beside.unique_rows
-    if whole and ranking.beside.left_out is not None:
-        fastest = ranking.beside.left_out
+    fastest = ranking.beside.left_out or ranking.beside.unique_rows
     if fastest is not None and fastest.time_s < answer.time_s:
         way = WAYS[fastest.sharding]
         short = way.also[0] if fastest.sharding.startswith(f"{ROW_WISE}-") else way.name
@@ -277,7 +274,5 @@ def too_large(base: Answer) -> str:
 
 
 def setting_words(base: Answer) -> str:
-    """Machine, its values that were changed, and library: ``h100-sxm-ib, hbm_bytes = 96 GB, nccl``."""
-    machine = base.setting.machine
-    changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
-    return ", ".join([machine.name, *changed, base.setting.backend])
+    """Machine, its values that were changed, and library: ``h100-sxm-ib, nccl``."""
+    return ", ".join([base.setting.machine.name, *changed_values(base), base.setting.backend])

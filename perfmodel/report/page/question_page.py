@@ -106,7 +106,7 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     """
     answer, ranking = subject.answer, subject.lead
     shown = ranking or Ranking(subject.base, (answer,))
-    beside = beside_words(ranking, whole=False) if ranking else f"sharded {answer.sharding}"
+    beside = beside_words(ranking) if ranking else f"sharded {answer.sharding}"
     facts = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
