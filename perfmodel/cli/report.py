@@ -13,7 +13,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.engine.schemes import ALL
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
-from perfmodel.question.pages import ReportOptions
+from perfmodel.question.passes import ReportOptions
 from perfmodel.report.figures.subject import find_subject
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.question_page import build_paper_page, build_question_page

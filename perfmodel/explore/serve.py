@@ -15,7 +15,7 @@ import typer
 from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE
-from perfmodel.question.pages import ExploreOptions
+from perfmodel.question.passes import ExploreOptions
 
 _HOST = "127.0.0.1"
 

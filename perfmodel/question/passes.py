@@ -1,14 +1,15 @@
-"""Options of the commands about a pass and a collective."""
+"""Options of the commands about a pass and a collective, and of their pages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
 from perfmodel.question.groups import MachineOptions, OutputOptions, PassOptions, QuestionOptions
-from perfmodel.question.spec import Opt
+from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.units import parse_bytes, parse_count
 
 Texts = list[str] | None
@@ -114,3 +115,46 @@ class SweepOptions(PassOptions):
     out: Annotated[Path | None, Opt("File to write: .csv or .parquet.", "FILE")] = None
     objective: Annotated[str, replace(groups.OBJECTIVE, by_set=True)] = groups.OBJECTIVES[0]
     rows: Annotated[str | None, replace(groups.ROWS, by_set=True)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(QuestionOptions):
+    """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
+
+    \b
+    Examples
+      perfmodel report
+      perfmodel report --table-size 20TB --batch 4096 --machine h200-sxm-ib --out h200.html
+      perfmodel report --calibration latest --gpus 8
+      perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
+      perfmodel report --paper --out paper.html
+    """
+
+    paper: Annotated[
+        bool, Opt("Only the figures of arXiv 2512.05831, with what it says and whether it holds.")
+    ] = False
+    out: Annotated[Path | None, Opt("Page to write, .html (default: report.html).", "FILE")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions(CommandOptions):
+    """Ask in your browser: sliders for the tables and the machine, and the answer beside them.
+
+    The page is served on this machine alone, and needs no network. Only who knows the secret in the printed
+    address can open it. The address then holds the question: a copied link asks it again.
+
+    \b
+    Examples
+      perfmodel explore
+      perfmodel explore --model mlperf-dlrm-dcnv2 --machine h200-sxm-ib
+      perfmodel explore --model tables.csv --port 8051 --no-browser
+    """
+
+    model: groups.Model = None
+    machine: groups.Machine = None
+    port: Annotated[
+        int,
+        Opt("Port to listen on; 0: any that is free.", "N", read=partial(parse_count, allow_zero=True),
+            maximum=65535),
+    ] = 8050  # fmt: skip
+    browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True
