@@ -76,10 +76,9 @@ def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
     """The question of the options. Limits: options that cannot be combined -> BadInputError"""
     not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
-    if options.sharding == ALL:
-        alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
-        alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
-        apart("--sharding all", True, "name one sharding.", **alone)
+    alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
+    alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
+    apart("--sharding all", options.sharding == ALL, "name one sharding.", **alone)
     if options.table_size is None and options.gpus is None and options.model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     return question_of(context.params)

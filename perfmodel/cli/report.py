@@ -19,7 +19,6 @@ from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.question_page import build_paper_page, build_question_page
 from perfmodel.units import format_bytes
 
-_TABLE_SIZE = "10TB"
 _WITH_PAPER = ("paper", "out", "as_json", "machine", "calibration", "backend", "clock", "kernels", "settings")
 
 
@@ -35,7 +34,7 @@ def report(context: typer.Context, options: ReportOptions) -> CommandReply:
     apart("--paper", options.paper, "leave out {other}: the figures have the paper's tables.", **of_tables)
     typed = {**context.params, "sharding": None if options.sharding == ALL else options.sharding}
     if not (options.table_size or options.gpus or options.model):
-        typed["table_size"] = _TABLE_SIZE
+        typed["table_size"] = "10TB"
     question = question_of(typed)
     make_page = build_paper_page if options.paper else build_question_page
     command = TypedLine.of(context).text(without=("out", "as_json"))

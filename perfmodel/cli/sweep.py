@@ -53,9 +53,6 @@ _AXES = {
 }
 """Options of numbers that the points of the grid have: the column, the flag, and how a value is read."""
 
-Sweep = Callable[..., "pd.DataFrame"]
-"""Computes the rows of a sweep, as ``sweep_columns`` does."""
-
 
 def sweep(context: typer.Context | None, options: SweepOptions) -> CommandReply | None:
     """Project a grid of configurations: write it as CSV or Parquet, or print its range."""
@@ -194,7 +191,9 @@ def _check_count(axes: Mapping[str, list[float]], times: int, compared: int) -> 
         )
 
 
-def _run(columns: grids.Columns, questions: Sequence[Question], answer: Sweep) -> pd.DataFrame:
+def _run(
+    columns: grids.Columns, questions: Sequence[Question], answer: Callable[..., pd.DataFrame]
+) -> pd.DataFrame:
     """Project all configurations: a row for each. answer  computes the rows, as ``sweep_columns``
 
     columns  the values of the axes at each point;  questions  for each machine and set of tables

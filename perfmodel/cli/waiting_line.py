@@ -65,7 +65,8 @@ class WaitingLine:
     def _hide(self) -> None:
         console, self._console = self._console, None
         if console is not None:
-            from rich.control import Control, ControlType
+            from rich.control import Control
+            from rich.segment import ControlType
 
             with contextlib.suppress(OSError, ValueError):
                 console.control(Control((ControlType.ERASE_IN_LINE, 2), ControlType.CARRIAGE_RETURN))
