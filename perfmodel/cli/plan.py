@@ -104,8 +104,8 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
             elif name in _FILES and not os.path.exists(value) and (plan_file.parent / value).is_file():
                 taken[name] = str(plan_file.parent / value)
             elif name == "model" and not (os.path.exists(value) or value in list_models()):
-                words = f"the tables of {plan_file}, {value}, are neither a file here nor shipped."
-                raise BadInputError(words, "give their file: --model tables.csv")
+                problem = f"the tables of {plan_file}, {value}, are neither a file here nor shipped."
+                raise BadInputError(problem, "give their file: --model tables.csv")
         declared = {option.name: option for option in PlanOptions.declared()}
         pairs = [(name, [x] if isinstance(x, str) else x) for name, x in taken.items()]
         if words := [w for name, texts in pairs for text in texts for w in declared[name].to_words(text)]:
