@@ -46,11 +46,9 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine, read_
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import Point, RunHeader, Status
 
-DEVICES = ("auto", "cpu", "cuda")
 SPEAKS_FIRST_S = 2.0
 """Seconds that other ranks wait with their error: a launcher ends all ranks when one of them fails."""
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
-_OF_ONE_START = ("fresh", "plan_only")  # a resumed run does not start again
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> CommandReply | None:
@@ -94,7 +92,7 @@ def let_rank_zero_speak() -> Iterator[None]:
 
 def read_request(options: CalibrateOptions) -> Request:
     """The measurements that the options ask for."""
-    check_name("--device", options.device, DEVICES)
+    check_name("--device", options.device, ("auto", "cpu", "cuda"))
     clocks = split_values(options.clock, "--clock") if options.clock else []
     for clock in clocks:
         check_name("--clock", clock, [*map(str, CLOCKS)])
@@ -130,7 +128,7 @@ class Measurement:
     @property
     def resuming(self) -> str:
         """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
-        line, launcher = self.typed.text(_OF_ONE_START), detect_launcher(os.environ)
+        line, launcher = self.typed.text(["fresh", "plan_only"]), detect_launcher(os.environ)
         return line if launcher is None else f"{launcher.name} … {line}"
 
     def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:

@@ -81,12 +81,9 @@ def list_collectives(options: CollectiveOptions, per_node: int) -> pd.DataFrame:
     import pandas as pd
 
     names = [read_collective(name) for name in split_values(options.op, "--op") if options.op != [_ALL]]
-    axes = (
-        dict.fromkeys(names or COLLECTIVES),
-        count_values(options.gpus, "--gpus"),
-        size_values(options.size),
-    )
-    rows = [(name, size, gpus, min(gpus, per_node)) for name, gpus, size in product(*axes)]
+    gpus = count_values(options.gpus, "--gpus")
+    pairs = product(dict.fromkeys(names or COLLECTIVES), gpus, size_values(options.size))
+    rows = [(name, size, count, min(count, per_node)) for name, count, size in pairs]
     return pd.DataFrame(rows, columns=["collective", "payload_bytes", "gpus", "gpus_per_node"])
 
 

@@ -65,8 +65,7 @@ def plan(context: typer.Context, options: PlanOptions) -> CommandReply:
     counts = count_values([values["gpus"]], "--gpus") if values["gpus"] is not None else []
     if len(counts) > 1:
         advice = f"{{other}} is of one plan: give one number of GPUs, e.g. --gpus {counts[-1]}."
-        several = f"--gpus with {len(counts)} numbers"
-        apart(several, counts, advice, replicas=options.replicas, **of_one)
+        apart(f"--gpus with {len(counts)} numbers", counts, advice, replicas=options.replicas, **of_one)
     apart("--replicas", options.replicas, "plan one copy, on fewer --gpus.", **of_one)
     question, given = read_question(values, made_for, counts)
     try:

@@ -145,13 +145,12 @@ def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -
     if pooling == NO_POOLING:
         typed = {**typed, "pooling": ids if colon else None}
     values = QuestionOptions.values(typed)
-    tables = values["model"]
     machine, backend, calibration = choice or choose(typed)[0]
     question = Question(
         machine=machine,
         **{name: values[name] for name in _NUMBERS if values[name] is not None},
-        tables=tables,
-        table_set=None if tables is None else load_tables(tables),
+        tables=values["model"],
+        table_set=None if values["model"] is None else load_tables(values["model"]),
         id_bytes=element_bytes(typed["id_dtype"], "id dtype"),
         backend=backend,
         clock=typed["clock"],

@@ -27,8 +27,7 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
 
         folder = run_folder(options.run)
         if folder is None:
-            step = "give the folder of a run, or latest."
-            raise BadInputError(f"--run {options.run} is not a folder.", step)
+            raise BadInputError(f"--run {options.run} is not a folder.", "give that of a run, or latest.")
         passes = compare_run(folder)
         steps, verdicts = compare_steps(passes), judge_run(passes)
         record = {"run": str(folder), "passes": passes.drop(columns="key").to_dict(orient="records")}

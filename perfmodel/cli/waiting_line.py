@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from perfmodel.cli.output import before_writing, escape_controls, note
 from perfmodel.effort import listeners
@@ -29,7 +28,7 @@ class WaitingLine:
         self._command, self._plain, self._clock = command, plain, clock
         self._began_s = clock()
         self._next_s = self._began_s + _FIRST_S
-        self._console: Any = None
+        self._drawn = False
 
     def __enter__(self) -> WaitingLine:
         before_writing.append(self._hide)
@@ -59,17 +58,14 @@ class WaitingLine:
         line = Text(escape_controls(text, sys.stderr.encoding), no_wrap=True, overflow="ellipsis")
         self._hide()
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
-            self._console = Console(file=sys.stderr, force_terminal=True, highlight=False)
-            self._console.print(line, end="")
+            Console(file=sys.stderr, force_terminal=True, highlight=False).print(line, end="")
+            self._drawn = True
 
     def _hide(self) -> None:
-        console, self._console = self._console, None
-        if console is not None:
-            from rich.control import Control
-            from rich.segment import ControlType
-
+        if self._drawn:
+            self._drawn = False
             with contextlib.suppress(OSError, ValueError):
-                console.control(Control((ControlType.ERASE_IN_LINE, 2), ControlType.CARRIAGE_RETURN))
+                sys.stderr.write("\r\x1b[2K")
 
 
 def is_on_terminal() -> bool:
