@@ -132,8 +132,8 @@ def test_half_of_the_kinds_of_a_generation_are_too_fast_and_machines_are_left_ou
     kinds, rates = mlperf_steps.kinds(), load_rates()
     shares, left_out = mlperf_steps.shares_by_generation(), mlperf_steps.left_out_shares()
     assert {case.machine for case, _ in kinds} == set(left_out)
-    assert {name: rates.share_of(name).products for name in shares} == pytest.approx(shares, abs=0.02)
-    assert left_out["h200-sxm-ib"] == pytest.approx(rates.share_of("Hopper").products, rel=0.1)
+    assert {name: rates.share[name].products for name in shares} == pytest.approx(shares, abs=0.02)
+    assert left_out["h200-sxm-ib"] == pytest.approx(rates.share["Hopper"].products, rel=0.1)
     hopper = mlperf_steps.fitted_share(lambda case: mlperf_steps.generation_of(case.machine) == "Hopper")
     assert shares["Hopper"] == pytest.approx(hopper, rel=0.01)  # of 21 kinds, whatever others reach
     of_hopper = {k: s for k, s in kinds.items() if mlperf_steps.generation_of(k[0].machine) == "Hopper"}
