@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,9 +30,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.question.measured import CalibrateOptions
-from perfmodel.report.run import head_text, progress_text
-from perfmodel.report.run_result import list_warnings, outcome_text, state_words
-from perfmodel.report.terminal import terminal_columns
+from perfmodel.report.run_text import head_text, list_warnings, outcome_text, progress_text, state_words
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import (
@@ -138,7 +135,7 @@ class Measurement:
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """Tell of the point that was just measured."""
-        tell(progress_text(done, total, point, summary, left_s, terminal_columns(sys.stderr)))
+        tell(progress_text(done, total, point, summary, left_s))
 
     def warning(self, text: str) -> None:
         """Print a warning; the summary repeats it."""

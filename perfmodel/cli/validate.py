@@ -10,8 +10,7 @@ from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import CommandReply
 from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.question.measured import ValidateOptions
-from perfmodel.report.own_run import own_run_text
-from perfmodel.report.validation_text import verdicts_text
+from perfmodel.report.validation_text import own_run_text, verdicts_text
 from perfmodel.schema.run_files import run_folder
 from perfmodel.units import counted
 from perfmodel.validate import validate as judge

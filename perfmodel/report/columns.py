@@ -34,19 +34,13 @@ class Column:
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
     """The rows as a table for the terminal; with a last line of totals if a column has a total."""
-    shown = [column for column in columns if column.text is not None]
-    heads, cells = columns_cells(shown, rows)
-    if any(column.total for column in shown):
-        cells.append([column.total for column in shown])
-    turns = sorted((column.goes, place) for place, column in enumerate(shown) if column.goes)
-    left = [place for place, column in enumerate(shown) if column.left]
-    return table(heads, cells, left=left, drop=[place for _, place in turns])
-
-
-def columns_cells(columns: Iterable[Column], rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
-    """The headings of the columns on the screen, and for each row the texts of its cells."""
-    shown = [(column.head, column.text) for column in columns if column.text is not None]
-    return [head for head, _ in shown], [[text(row) for _, text in shown] for row in rows]
+    shown = [(column, column.text) for column in columns if column.text is not None]
+    cells = [[text(row) for _, text in shown] for row in rows]
+    if any(column.total for column, _ in shown):
+        cells.append([column.total for column, _ in shown])
+    turns = sorted((column.goes, place) for place, (column, _) in enumerate(shown) if column.goes)
+    left = [place for place, (column, _) in enumerate(shown) if column.left]
+    return table([column.head for column, _ in shown], cells, left=left, drop=[place for _, place in turns])
 
 
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:

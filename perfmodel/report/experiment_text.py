@@ -39,43 +39,32 @@ def experiment_text(
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     share, width = format_fraction(experiment.share), format_fraction(experiment.only_band_share)
+    low, high = experiment.least_bytes, experiment.most_bytes
     if links:
         only = ",".join(f"{library}:{operation}" for library, operation in links)
-        names = [f"{operation.replace('_', '-')}s" for _, operation in links]
-        measured = " and ".join(dict.fromkeys(names))
-        command, place = f"perfmodel calibrate --only {only}{_list_sizes(experiment)}", experiment.where
+        measured = " and ".join(dict.fromkeys(f"{x.replace('_', '-')}s" for _, x in links))
+        command, place = f"perfmodel calibrate --only {only}", experiment.where
+        if experiment.sizes_alone and low and high:  # powers of two around the messages
+            ends = 2.0 ** math.floor(math.log2(low)), 2.0 ** math.ceil(math.log2(high))
+            sizes = "..".join(dict.fromkeys(map(format_bytes, ends))).replace(" ", "").replace(".0", "")
+            command += f" --sizes {sizes}"
     else:
         names = [name.removeprefix("kernel:") for name in experiment.only]
-        measured = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
-        measured = f"times of {measured}"
+        words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
-        command, place = run or f"perfmodel calibrate --only {only}", "this machine"
+        measured, place = f"times of {words}", "this machine"
+        command = run or f"perfmodel calibrate --only {only}"
     if brief:
         head = f"{share} of the time is not measured here." + (f" More: {more}" if more else "")
         line = f"On {place}: {command}"
         line = line if len(line) <= page_width() else f"{paragraph(f'On {place}:')}\n{command_lines(command)}"
         return f"{paragraph(head)}\n{line}"
-    sizes = ""
-    if experiment.least_bytes and experiment.most_bytes:
-        sizes = f", messages of {_format_range(experiment.least_bytes, experiment.most_bytes)}"
+    sizes = " to ".join(dict.fromkeys(map(format_bytes, (low, high)))) if low and high else ""
+    where = f"{place}, messages of {sizes}" if sizes else place
     head = f"{share} of the time is not measured here; {measured} make {width} of the band. Measure them on "
-    lines = [paragraph(f"{head}{place}{sizes}:"), command_lines(command)]
+    lines = [paragraph(f"{head}{where}:"), command_lines(command)]
     if links:
         logs = paragraph("or use logs of nccl-tests, rccl-tests or NVSHMEM's perftests:")
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
         lines += [logs, command_lines(words)]
     return "\n".join(lines)
-
-
-def _format_range(low: float, high: float) -> str:
-    ends = format_bytes(low), format_bytes(high)
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
-
-
-def _list_sizes(experiment: NextExperiment) -> str:
-    """The option `` --sizes 4KiB..64MiB`` if only sizes are missing: powers of two around the messages."""
-    if not experiment.sizes_alone or not experiment.least_bytes or not experiment.most_bytes:
-        return ""
-    low, high = math.log2(experiment.least_bytes), math.log2(experiment.most_bytes)
-    ends = _format_range(2.0 ** math.floor(low), 2.0 ** math.ceil(high))
-    return f" --sizes {ends.replace(' to ', '..').replace(' ', '').replace('.0', '')}"

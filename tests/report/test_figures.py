@@ -233,9 +233,9 @@ def test_cells_that_cannot_be_are_empty() -> None:
     ("value", "name", "values"),
     [
         (1024, "batch", [256, 1024, 4096, 16384]),
-        (1, "table_count", [1, 4, 16, 64]),
-        (6, "table_count", [6, 24, 96, 384]),  # 1.5 tables are none
-        (6, "pooling", [1.5, 3, 6, 12]),
+        (1, "table_count", [1, 4, 16]),
+        (6, "table_count", [2, 6, 24, 96]),
+        (4.5, "pooling", [1, 2, 4.5, 9]),
     ],
 )
 def test_values_around_the_question(value: float, name: str, values: list[float]) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from calibrate.running.stopping import Summary
-from perfmodel.report.run import (
+from perfmodel.report.run_text import (
+    constants_text,
     describe_rate,
+    fitted_text,
     format_clock,
     name_point,
     progress_text,
+    select_measured,
 )
-from perfmodel.report.run_result import fitted_text, select_measured
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
@@ -78,8 +80,8 @@ def test_bus_bandwidth_of_a_collective_and_plain_of_a_kernel() -> None:
 
 def test_the_progress_line() -> None:
     line = progress_text(211, 876, A2A, SUMMARY, 666)
-    assert line.startswith("[ 24 %] nccl all_to_all G=8 1 MiB stream  14.0 µs ± 0.4 %  n=6  65.5 GB/s bus")
-    assert line.endswith("11:06 left") and len(line) == 99
+    name = "nccl all_to_all G=8 1 MiB stream"
+    assert line == f"[ 24 %] 11:06 left  {name}  14.0 µs ± 0.4 %  n=6  65.5 GB/s bus"
     assert "µs" not in progress_text(0, 876, A2A, None, 666)
     assert progress_text(875.99, 876, A2A, None, 0).startswith("[ 99 %]")
 
@@ -107,8 +109,8 @@ def test_borrowed_curves_are_not_shown_as_measured() -> None:
     assert select_measured([ours], "another run")[0].curves == []
 
 
-@pytest.mark.parametrize("columns", [40, 72])
-def test_the_line_fits_the_terminal_that_shows_it(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", "100")  # of the page, which may go elsewhere
-    line = progress_text(211, 876, A2A, SUMMARY, 666, columns)
-    assert len(line) == columns - 1 and line.endswith("11:06 left")
+def test_what_a_pass_adds_is_told_apart_from_waits() -> None:
+    added = {"all_to_all": interval(2e-6), "between_steps": interval(3e-6)}
+    text = constants_text([calibration("gloo").model_copy(update={"handover_s": added})])
+    assert "gloo all_to_all, eager: 2.00 µs ± 10.0 %" in text
+    assert "gloo waits between steps, eager: 3.00 µs" in text

@@ -29,12 +29,7 @@ from perfmodel.report.figures.subject import PLANNED_WORDS, Subject
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 
 _TIME = Axis("time_s", "time of a batch", "s", ("low_s", "high_s"))
-_FROM_ZERO = {
-    "title": {"text": "time of a batch"},
-    "rangemode": "tozero",
-    "tickformat": "~s",
-    "ticksuffix": "s",
-}
+_FROM_ZERO = {"title": {"text": _TIME.title}, "rangemode": "tozero", "tickformat": "~s", "ticksuffix": "s"}
 _ROW, _CHARACTER = 40, 6.4
 """Pixels of a bar with its label, and of a character of a label."""
 _LOOKS = "coloured by the weakest evidence behind much of the time; whiskers are 95 % bands."
@@ -55,8 +50,8 @@ def draw_breakdown(subject: Subject) -> Block:
         names.append(f"{step.label}<br>{format_time(step.time_s)}, {share}")
         moved = f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock"
         words = write_hover(row, step.label, _TIME.describe(row), f"{share} of the time", moved)
-        bars = [names[0], names[-1]], [step.time_s] * 2, [start_s] * 2
-        traces.append(_draw_bar(step.label, PALETTE[place % len(PALETTE)], *bars, [words] * 2))
+        bars = {"y": [names[0], names[-1]], "x": [step.time_s] * 2, "base": [start_s] * 2, "hovertext": words}
+        traces.append(_draw_bar(step.label, PALETTE[place % len(PALETTE)], **bars))
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))
         start_s += step.time_s
     figure = new_figure(
@@ -76,18 +71,16 @@ def draw_breakdown(subject: Subject) -> Block:
     return Block("breakdown", title, how, figure, subject.source, rows)
 
 
-def _draw_bar(
-    name: str,
-    colour: str,
-    places: Sequence[Any],
-    times_s: Sequence[float],
-    starts_s: Sequence[float],
-    words: Sequence[str],
-) -> Trace:
+def _draw_bar(name: str, colour: str, **bars: Any) -> Trace:
+    """Horizontal bars of a colour. bars  plotly's settings: x, y, base, hovertext"""
     return {
-        "type": "bar", "orientation": "h", "name": name, "y": places, "x": times_s, "base": starts_s,
-        "hoverinfo": "text", "hovertext": words, "marker": {"color": colour},
-    }  # fmt: skip
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "hoverinfo": "text",
+        "marker": {"color": colour},
+        **bars,
+    }
 
 
 def _draw_bands(ends: Sequence[tuple[float, float, float]], places: Iterable[Any]) -> Trace:
@@ -181,9 +174,8 @@ def _draw_bars(rows: Sequence[Row], name: str) -> dict[str, Any]:
     for kind in sorted(set(map(read_evidence, rows)), key=lambda kind: kind.rank):
         places = [place for place, row in enumerate(rows) if row["evidence"] == kind]
         words = [write_hover(rows[place], labels[place], _TIME.describe(rows[place])) for place in places]
-        times_s = [rows[place]["time_s"] for place in places]
-        bar = _draw_bar(str(kind), EVIDENCE_COLOURS[kind], places, times_s, [0.0] * len(places), words)
-        traces.append({**bar, "width": 0.36, "showlegend": True})
+        bars = {"y": places, "x": [rows[place]["time_s"] for place in places], "hovertext": words}
+        traces.append(_draw_bar(str(kind), EVIDENCE_COLOURS[kind], **bars, width=0.36, showlegend=True))
     traces.append(_draw_bands([_TIME.read(row) for row in rows], range(len(rows))))
     above = {
         "type": "scatter", "mode": "text", "name": "labels", "x": [0] * len(rows),

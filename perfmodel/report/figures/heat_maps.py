@@ -34,7 +34,6 @@ NUMBERS = "#1a1a1a"
 """Colour of the numbers in the cells."""
 _AROUND = {"batch": (4, 1), "pooling": (2, 2), "table_count": (4, 1), "dim": (2, 1)}
 """Of each value: the factor between cells, and the number of cells below the question's."""
-_VALUES = 4
 _PAPER = {
     "paper-1": (("batch", "pooling"), ("gpus", "dim")),
     "paper-2": (("table_count",), ("gpus", "batch", "dim")),
@@ -72,8 +71,7 @@ def draw_shapes(subject: Subject) -> Block:
             }
         )  # fmt: skip
         data += rows
-    titles = (("batch of each GPU", "ids of a bag"), ("tables", "dim"))
-    figure = _draw_maps(maps, titles, 320, shapes=frames, meta={"min_width": 560})
+    figure = _draw_maps(maps, 320, shapes=frames, meta={"min_width": 560})
     how = "Each cell is an answer in full; darker is slower. The framed cells are the question."
     title = f"With other batches and tables the slowdown goes from {_name_ends(data, tuple(_AROUND))}."
     return Block("shapes", title, how, figure, subject.source, data)
@@ -90,8 +88,7 @@ def draw_grids(subject: Subject) -> Block:
         rows = project_rows(values, *prepare(values, setting.machine, setting=setting))
         maps.append(_draw_map(rows, across, up, place))
         data += [{"grid": name, **{key: row[key] for key in _COLUMNS if key in row}} for row in rows]
-    titles = [[", ".join(map(_NAMES.__getitem__, names)) for names in axes] for axes in _PAPER.values()]
-    figure = _draw_maps(maps, titles, 90 + 24 * len(maps[1]["y"]), meta={"min_width": 1000})
+    figure = _draw_maps(maps, 90 + 24 * len(maps[1]["y"]), meta={"min_width": 1000})
     names = ("gpus", "table_count", "batch", "pooling", "dim")
     title = f"Over the paper's two grids, sharded row-wise, the slowdown goes from {_name_ends(data, names)}."
     how = (
@@ -102,15 +99,13 @@ def draw_grids(subject: Subject) -> Block:
 
 
 def list_around(value: float, name: str) -> list[float]:
-    """Four values around ``value`` of an axis, each a factor times the value before.
+    """Up to four values around ``value`` of an axis, each a factor times the one before.
 
-    Limits: a smaller value would be below 1, or no whole number of them -> another larger value instead
+    Limits: a value below 1 -> 1;  fractions -> whole numbers, except for ``value`` itself
     """
     factor, below = _AROUND[name]
-    smaller = [value / factor**power for power in range(below, 0, -1)]
-    possible = [size for size in smaller if size >= 1 and (name == "pooling" or size.is_integer())]
-    values = [*possible, *(value * factor**power for power in range(_VALUES - len(possible)))]
-    return values if name == "pooling" else list(map(int, values))
+    powers = range(-below, 4 - below)
+    return sorted({value if power == 0 else max(round(value * factor**power), 1) for power in powers})
 
 
 def _describe_answer(answer: Answer) -> dict[str, Any]:
@@ -150,16 +145,17 @@ def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], pla
         "hovertext": [[describe(row) if row else "" for row in line] for line in table],
         "zmin": min(logs), "zmax": max(*logs, min(logs) + 0.01), "hoverinfo": "text",
         "texttemplate": "%{text}", "textfont": {"color": NUMBERS}, "xgap": 2, "ygap": 2,
+        "meta": {side: ", ".join(_NAMES[name] for name in few) for side, few in (("x", across), ("y", up))},
     }  # fmt: skip
 
 
-def _draw_maps(maps: Sequence[Trace], titles: Sequence[Sequence[str]], height: int, **layout: Any) -> Any:
-    """A plotly figure of heat maps side by side. titles  of the axes of each"""
+def _draw_maps(maps: Sequence[Trace], height: int, **layout: Any) -> dict[str, Any]:
+    """A plotly figure of heat maps side by side; ``meta`` of a map has the titles of its axes."""
     shared = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": 11}}
     axes = {
-        f"{letter}axis{name_axis(letter, place)[1:]}": {"title": {"text": title}, **shared}
-        for place, words in enumerate(titles)
-        for letter, title in zip("xy", words, strict=True)
+        f"{letter}axis{heat[letter + 'axis'][1:]}": {"title": {"text": heat["meta"][letter]}, **shared}
+        for heat in maps
+        for letter in "xy"
     }
     grid = {"rows": 1, "columns": len(maps), "pattern": "independent", "xgap": 0.25}
     margin = {"l": 24, "r": 16, "t": 36, "b": 56}
