@@ -28,7 +28,6 @@ from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.torchrec import check_names_and_types, write_for_torchrec
 from perfmodel.question.groups import RESERVE, QuestionOptions
 from perfmodel.question.plans import FORMATS, PlanOptions
-from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
@@ -201,7 +200,7 @@ def _answer(
     if out is not None:
         if page:
             command = typed.text(without=["out", "as_json"], more=["--out", out.name])
-            write_page(plan_page(planned, answer, command, whole, alerts=list_alerts(None, calibration)), out)
+            write_page(plan_page(planned, answer, command, whole), out)
         elif torchrec:
             write_for_torchrec(evaluator, planned.plan, out, planned.result.limit_bytes)
         else:

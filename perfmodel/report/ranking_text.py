@@ -102,8 +102,7 @@ def _write_end(ranking: Ranking, file: str | None, line: Line, *, whole: bool) -
         words[1] = search if len(search) < _LONGEST_COMMAND else "perfmodel plan"
     parts = []
     if experiment is not None:
-        machine, run = answer.setting.machine.name, run_line(file)
-        parts.append(experiment_text(experiment, machine, run, brief=not whole, more=", ".join(words)))
+        parts.append(experiment_text(experiment, run_line(file), "" if whole else ", ".join(words)))
     if whole or experiment is None:
         parts.append(provenance(answer, file))
     if whole:
@@ -237,7 +236,7 @@ def measure_text(ranking: Ranking, calibration_file: str | None) -> str:
     """How the times are known, and the command whose measurements narrow the band most, if there is one."""
     if ranking.experiment is None:
         return provenance(ranking.answer, calibration_file)
-    return experiment_text(ranking.experiment, "", run_line(calibration_file), brief=True)
+    return experiment_text(ranking.experiment, run_line(calibration_file))
 
 
 def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:

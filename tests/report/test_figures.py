@@ -20,9 +20,8 @@ from perfmodel.model.curves import hockney_time
 from perfmodel.plan.question import plan_quickly
 from perfmodel.report.figures import heat_maps
 from perfmodel.report.figures.chart import Block, Missing
-from perfmodel.report.figures.collectives import load_measured
+from perfmodel.report.figures.collectives import compare_points, load_measured
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.figures.validation import compare_points
 from perfmodel.report.page.question_page import FIGURES, draw_figure
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import SAMPLES_NAME

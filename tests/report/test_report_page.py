@@ -22,6 +22,7 @@ from perfmodel.report.figures.chart import Block, Missing, new_figure
 from perfmodel.report.page import assemble
 from perfmodel.report.page.assemble import Card, Page, build_data, escape_script, render_block
 from perfmodel.report.page.question_page import FIGURES
+from perfmodel.schema.calibration import read_calibration
 
 WORDS = ("report", "--table-size", "10TB")
 LARGEST = 5_300_000
@@ -153,6 +154,13 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert " on 4 GPUs (" in out.read_text()
     far = ("report", *words[:2], "--table-size", "10TB", "--out", str(tmp_path / "far.html"))
     is_an_error(cli(*far), 3, "G = 2, 4")
+    assert "(partial" not in out.read_text() and "not checked" not in out.read_text()
+    (path,) = folder.glob("mpi*.json")
+    doubt = {"complete": False, "checked": False}
+    path.write_text(read_calibration(path).model_copy(update=doubt).to_json())
+    assert cli("report", *words, "--gpus", "4", "--out", str(tmp_path / "doubt.html")).code == 0
+    doubts = (tmp_path / "doubt.html").read_text()
+    assert "(partial: points of its plan are missing) (results were not checked" in doubts
 
 
 @pytest.mark.parametrize("name", ["x.pdf", "x.md", "-", "html"])
@@ -169,7 +177,7 @@ def test_text_from_files_stays_text() -> None:
         assert json.loads(safe) == [text] and not re.search("<[/!s]|\u2028", safe, re.IGNORECASE)
     block = Block("n", BAD, BAD, new_figure([]), BAD, ({"<b>": "x|y"},))
     card = Card(BAD, [BAD], [BAD], BAD, [BAD])
-    written = assemble.render_page(Page(BAD, card, (block, Missing("m", BAD)), alerts=(BAD,)))
+    written = assemble.render_page(Page(BAD, card, (block, Missing("m", BAD))))
     assert BAD not in written and "&lt;script" in written
 
 

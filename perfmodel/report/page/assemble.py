@@ -17,6 +17,7 @@ from typing import Any
 
 from perfmodel.answer import Answer
 from perfmodel.report.figures.chart import Block, Missing
+from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.files import write_whole
 from perfmodel.units import format_fraction
 
@@ -46,7 +47,6 @@ class Page:
     title       plain text;  provenance  sources of the numbers, as HTML
     first       figures of the first screen: two side by side, and those below the findings
     blocks      the other figures, in the order of the reader's questions
-    alerts      doubts about the calibration: incomplete, noisy
     """
 
     title: str
@@ -54,7 +54,6 @@ class Page:
     blocks: Sequence[Block | Missing]
     provenance: str = ""
     first: Sequence[Block | Missing] = ()
-    alerts: Sequence[str] = ()
 
 
 def write_page(page: Page, out: Path) -> int:
@@ -72,7 +71,6 @@ def render_page(page: Page) -> str:
     parts = {
         "TITLE": escape(page.title),
         "STYLE": read_file("page.css"),
-        "ALERTS": "".join(_write_paragraph(text, "alert") for text in page.alerts),
         "BODY": f"<section id='first'>{first}</section>\n{_render_blocks(page.blocks)}",
         "PROVENANCE": page.provenance,
         "DATA": escape_script({"blocks": blocks}),
@@ -197,6 +195,10 @@ def write_sources(answer: Answer, command: str, reproducing: str = "To reproduce
 
     machine, clocks = answer.setting.machine, ", ".join(map(str, answer.clocks))
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+    if answer.setting.calibration is not None:
+        fitted = load_calibration(answer.setting.calibration)
+        names += "" if fitted.complete else " (partial: points of its plan are missing)"
+        names += "" if fitted.checked else " (results were not checked: it may have timed nothing)"
     versions = f"perfmodel {__version__}, plotly {plotly.__version__}"
     rows = "".join(
         f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td><td>{quantity.evidence}</td>"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
 from perfmodel.engine.training import WholeStep
@@ -29,14 +27,11 @@ def plan_page(
     answer: Answer,
     command: str,
     whole: WholeStep | None = None,
-    *,
-    alerts: Sequence[str] = (),
 ) -> Page:
     """The page of a plan: headline and figures; the reader has nothing to choose.
 
     answer   the same plan, as ``project`` has answers;  command  plans again and writes the page
     whole    the step with its dense layers; None: none were given
-    alerts   doubts about the calibration
     """
     e, card = planned.evaluator, build_card(planned, answer, whole)
     return Page(
@@ -44,7 +39,6 @@ def plan_page(
         card,
         (draw_placements(planned), draw_breakdown(Subject(answer, answer, planned=True))),
         write_sources(answer, command, _STOPPED if planned.result.stopped == "interrupt" else _AGAIN),
-        alerts=tuple(alerts),
     )
 
 

@@ -11,13 +11,11 @@ from perfmodel.effort import tell
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures.bars import draw_breakdown, draw_changes, draw_shardings
 from perfmodel.report.figures.chart import Block, Missing
-from perfmodel.report.figures.collectives import draw_collectives
+from perfmodel.report.figures.collectives import draw_collectives, draw_validation
 from perfmodel.report.figures.heat_maps import draw_grids, draw_shapes
 from perfmodel.report.figures.lines import draw_over_gpus, draw_roofline, draw_slowdown
 from perfmodel.report.figures.paper import draw_ends, draw_links, draw_paper_collectives, draw_stages
 from perfmodel.report.figures.subject import Subject
-from perfmodel.report.figures.validation import draw_validation
-from perfmodel.report.page.alerts import list_alerts
 from perfmodel.report.page.assemble import Card, Page, describe_evidence, write_sources
 from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
@@ -83,7 +81,6 @@ def build_question_page(subject: Subject, command: str) -> Page:
         blocks=blocks[3:],
         provenance=write_sources(answer, command),
         first=blocks[:3],
-        alerts=list_alerts(answer, answer.question.calibration),
     )
 
 
