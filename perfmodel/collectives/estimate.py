@@ -154,12 +154,19 @@ class CollectiveModel:
         numbers = frame.reindex(columns=["payload_bytes", "gpus", "gpus_per_node"])
         numbers["gpus_per_node"] = numbers["gpus_per_node"].fillna(self.machine.gpus_per_node)
         size, ranks, node = numbers.apply(pd.to_numeric, errors="coerce").to_numpy(float).T
+        short = np.isin(names, PER_PEER) & (ranks > 1) & (size > 0) & (size < ranks)
+        if short.any():
+            row = int(np.argmax(short))
+            fault = (
+                f"{size[row]:g} B of {names[row]} over {ranks[row]:g} ranks is less than one byte per peer"
+            )
+            step = f"the smallest size here is {ranks[row]:g} B."
+            raise BadInputError(f"{fault}: it would time an empty call.", step)
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
             rows = np.flatnonzero(names == name)
             timing = self.estimate(name, size[rows], ranks[rows], node[rows])
-            _check_per_peer(name, size[rows], ranks[rows])
             for column in columns:
                 columns[column][rows] = getattr(timing, column)
             ratio[rows], ranked[rows] = compute_bus_factor(name, ranks[rows]), timing.evidence
@@ -304,15 +311,3 @@ def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) 
                 f"{values[bad][0]:g}.",
                 f"give a {name} in this range.",
             )
-
-
-def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
-    """Refuse a payload of less than one byte per peer: it would time an empty call."""
-    short = (size < ranks) & (ranks > 1) & (collective in PER_PEER)
-    if short.any():
-        i = int(np.argmax(short))
-        raise BadInputError(
-            f"{size[i]:g} B of {collective} over {ranks[i]:g} ranks is less than one byte per peer: "
-            "it would time an empty call.",
-            f"the smallest size here is {ranks[i]:g} B.",
-        )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from perfmodel import resources
-from perfmodel.errors import BadInputError
 from perfmodel.fit.build import Identity, find_cells, fit_calibration, split_by_law
 from perfmodel.fit.laws import Cell, ClusterCells, learn_networks
 from perfmodel.schema.calibration import Calibration, save_calibration
@@ -162,10 +161,6 @@ def fit_entry(
     if without_nodes is not None:
         samples_of = samples_of[samples_of["nodes"] < without_nodes]
     rows = entry.rows(samples_of)
-    if rows.empty:
-        raise BadInputError(
-            f"calibration {entry.calibration_id} selects no samples.", "see data/calibrations/plan.toml."
-        )
     named = {name: getattr(entry, name) for name in ("machine", "backend", "library_version", "clock")}
     identity = Identity(**named, preferred=entry.preferred, this_cluster=this_cluster, note=entry.note)
     return fit_calibration(rows, load_machine(entry.machine), identity, like, priors)

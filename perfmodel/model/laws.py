@@ -381,12 +381,9 @@ class LinkLaw:
         algorithm  pattern of what the ring and tree law may choose (``list_candidates``); "": all
         """
         only = (algorithm,) if algorithm else ()
-        values: Unknowns
-        if logs.ndim == 1:
-            values = dict(zip(self.names, np.exp(logs).tolist(), strict=True))
-        else:
-            values = dict(zip(self.names, np.exp(logs.T)[:, :, np.newaxis], strict=True))
-        return np.asarray(self.time(values, nccl, collective, group, payload_bytes, *only))
+        columns = np.exp(logs).tolist() if logs.ndim == 1 else np.exp(logs.T)[:, :, np.newaxis]
+        unknowns = dict(zip(self.names, columns, strict=True))
+        return np.asarray(self.time(unknowns, nccl, collective, group, payload_bytes, *only))
 
 
 LINK_LAWS = {

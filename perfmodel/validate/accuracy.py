@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
 IN_NODE_GPUS = (2, 4, 8)
-_TWO = 2
 _FEWEST_SIZES = 4
 """Fewest sizes of a measured curve from which one size can be left out."""
 
@@ -84,7 +83,7 @@ def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
     samples, parts = measured.load_shipped_samples(), []
     for name, entry in measured.list_preferred_entries().items():
         points = measured.list_measured_points(entry, samples)
-        held_out = points[points["nodes"] == _TWO]
+        held_out = points[points["nodes"] == 2]
         if held_out.empty or not (points["nodes"] == 1).any():
             continue
         model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
@@ -99,7 +98,7 @@ def fit_one_node(entry: Entry, with_clusters: bool = True) -> Calibration:
         if with_clusters
         else load_priors().model_copy(update={"learned": {}})
     )
-    return fit_entry(entry, measured.load_shipped_samples(), without_nodes=_TWO, priors=priors)
+    return fit_entry(entry, measured.load_shipped_samples(), without_nodes=2, priors=priors)
 
 
 OTHER_CLUSTERS = {
@@ -123,7 +122,7 @@ def predict_other_clusters() -> pd.DataFrame:
         selected = entry.model_copy(update={"cells": [Selection(sources=[source])]})
         points = measured.list_measured_points(selected, measured.load_shipped_samples())
         model = CollectiveModel(load_machine(name), shipped_calibration(entry.calibration_id))
-        across = points[points["nodes"] >= _TWO]
+        across = points[points["nodes"] >= 2]
         parts.append(measured.predict_points(across, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
 

@@ -19,7 +19,7 @@ from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_priors
 
-QUESTIONS = 500
+QUESTIONS = 2000
 _SLACK = 1e-3
 
 

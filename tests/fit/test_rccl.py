@@ -46,44 +46,17 @@ ROCm version : 7.2.0.0-43-fc0010cf6a
 """
 
 
-RECORDS = [
-    (
-        "AllReduce",
-        1,
-        16,
-        16,
-        1,
-        size,
-        "float",
-        "sum",
-        place,
-        time,
-        size / time / 1e3,
-        size / time / 533,
-        wrong,
-    )
+LINE = (
+    '{"name":"AllReduce", "nodes":1, "ranks":16, "ranksPerNode":16, "gpusPerRank":1, "size":%d, '
+    '"type":"float", "redop":"sum", "inPlace":%d, "time":%f, "algBw":%f, "busBw":%f, "wrong":"%s"}'
+)
+"""As rccl-tests write it with MPI: what they call ranks per node are all of the communicator."""
+LINES = [
+    LINE % (size, in_place, time, size / time / 1e3, size / time / 533, wrong)
     for size, time in ((1048576, 61.5), (1073741824, 6000.25))
-    for place, wrong in ((0, "0"), (1, "N/A"))
-]  # fmt: skip
-"""As rccl-tests write them with MPI: what they call ranks per node are all of the communicator."""
-RUN_KEYS = ("name", "nodes", "ranks", "ranksPerNode", "gpusPerRank")
-KEYS = [*RUN_KEYS, "size", "type", "redop", "inPlace", "time", "algBw", "busBw", "wrong"]
-
-
-def quoted(values: tuple[Any, ...], sign: str) -> str:
-    texts = [f'"{one}"' if isinstance(one, str) else f"{one:.6f}".removesuffix(".000000") for one in values]
-    return sign.join(texts)
-
-
-def as_json(values: tuple[Any, ...]) -> str:
-    pairs = zip(KEYS, values, strict=True)
-    return "{" + ", ".join(f'"{key}":{quoted((one,), "")}' for key, one in pairs) + "}"
-
-
-FILES = {
-    "lines.json": "\n".join(map(as_json, RECORDS)) + "\n",
-    "list.json": "[\n" + ",\n".join(map(as_json, RECORDS)) + "\n]\n",
-}
+    for in_place, wrong in ((0, "0"), (1, "N/A"))
+]
+FILES = {"lines.json": "\n".join(LINES) + "\n", "list.json": "[\n" + ",\n".join(LINES) + "\n]\n"}
 """Files of ``-x FILE -Z json`` (src/common.cu, Reporter)."""
 
 
