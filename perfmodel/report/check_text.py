@@ -18,7 +18,7 @@ from perfmodel.validate.reasons import LikelyReason
 
 Places = npt.NDArray[np.int64]
 
-_CORRUPT = "data arrive damaged; look for a bad link, card or GPU, or a library's fault, before any time"
+_CORRUPT = "data arrive damaged, by a bad link, card or GPU, or a fault of a library: no time counts before"
 _IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and gpus_per_node"
 
 _COLUMNS = (
