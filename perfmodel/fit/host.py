@@ -52,7 +52,8 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
         **({"accepted": doubts} if doubts else {}),
     }
     defaults = {"backend": backend, **({"clock": clock} if clock else {})}
-    tables = {"": head, "defaults": defaults, "links": {"network": network}}
+    tables: dict[str, dict[str, object]] = {"": {**head}, "defaults": {**defaults}}
+    tables["links"] = {"network": network}
     for key in (key for key in KEYS if key in values):  # not every machine has every value
         value = values[key]._asdict()
         tables[f"values.{key}"] = {"value": value.pop("value"), "unit": KEYS[key].unit, **value}
