@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from perfmodel.collectives.estimate import Gate
+from perfmodel.model.unknowns import Group
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import command_lines, paragraph
@@ -37,8 +38,12 @@ def collective_text(answers: pd.DataFrame, calibration: str, machine: Machine, *
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
-    rows = columns_text(columns, answers.to_dict(orient="records"))
-    return f"{rows}\n\n{paragraph(f'{origin} · calibration {calibration}')}"
+    parts = [columns_text(columns, answers.to_dict(orient="records"))]
+    for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
+        group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
+        if (last := group.smallest_domain_gpus) < group.domain_gpus:  # why more GPUs may be faster
+            parts.append(paragraph(f"{gpus} GPUs: the cards of {last} in the last node limit all of them."))
+    return "\n\n".join([*parts, paragraph(f"{origin} · calibration {calibration}")])
 
 
 def gates_text(gates: Sequence[Gate], *, binary: bool) -> str:
