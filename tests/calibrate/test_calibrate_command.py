@@ -151,7 +151,7 @@ def test_an_unknown_floor_or_rate_is_told_by_more_sizes(ranks: Ranks, cli: Any) 
     """1 size tells neither."""
     assert cli(*ONLY, "--sizes", "64KiB", "--quick").code == 0
     words = join_lines(cli("show", "latest").out)
-    assert "floor unknown" in words and "rate unknown" in words
+    assert "floors and rates are known" in words and "Unknown: the samples" in words
     assert "Measure smaller sizes for a floor, larger ones for a rate" in words
     assert cli(*ONLY, "--quick").code == 0
     assert "unknown" not in cli("show", "latest").out.lower()

@@ -149,14 +149,6 @@ def test_each_reason_has_its_case(reason: Callable[[Pair], bool]) -> None:
     assert reason(pair)
 
 
-def test_a_node_that_is_filled_in_part_is_said() -> None:
-    words = ("collective", "--op", "all_gather", "--size", "1GiB")
-    assert "9 GPUs: the cards of 1 in the last node limit all" in " ".join(
-        called(*words, "--gpus", "9").out.split()
-    )
-    assert "in the last node" not in called(*words, "--gpus", "16").out
-
-
 def test_sizes_typed_in_si_units_come_back_in_them() -> None:
     words = ("collective", "--op", "all_gather", "--gpus", "16")
     assert "1 GB" in called(*words, "--size", "1GB").out and "1 GiB" in called(*words, "--size", "1GiB").out
