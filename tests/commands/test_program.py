@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -16,11 +18,13 @@ from oracles import environment
 from waiting import PATIENCE_S
 
 import perfmodel
+from calibrate.ranks import process
 from calibrate.running import stack
 from perfmodel import __version__
 from perfmodel.cli import show
 from perfmodel.cli.app import COMMANDS
 from perfmodel.errors import NoCalibrationError
+from perfmodel.resources import out_of_memory
 
 MAIN = f"{sys.executable} -m perfmodel"
 
@@ -113,6 +117,37 @@ def test_a_command_without_memory_is_no_bug() -> None:
     said = " ".join(done.stderr.split())
     assert "error: memory ran out" in said and "of addresses (ulimit -v)" in said
     assert "bug" not in said
+
+
+@pytest.mark.parametrize("gib", [4, 0])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 4.00 MiB for an array"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 13440 bytes."),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_memory_that_ran_out_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, gib: int
+) -> None:
+    """As after ``ulimit -v 4194304``, and without a limit."""
+    limits = {resource.RLIMIT_AS: gib * 2**30 or resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, resource.RLIM_INFINITY),) * 2)
+    refused = out_of_memory(error)
+    assert refused is not None and refused.exit_code == 4 and " ".join(str(error).split()) in refused.message
+    assert ("limited to 4 GiB of addresses (ulimit -v)." in refused.message) == bool(gib)
+    for other in (OSError(errno.ENOSPC, "No space left"), RuntimeError("CUDA out of memory."), KeyError("a")):
+        assert out_of_memory(other) is None
+
+
+def test_a_rank_plans_with_the_addresses_that_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = process.estimate_memory_bytes(1)
+    monkeypatch.setattr(process, "address_space_bytes", lambda: 2.0**40)
+    assert process.estimate_memory_bytes(1) == pytest.approx(free, rel=0.2)
+    monkeypatch.setattr(process, "address_space_bytes", lambda: 1.0)
+    assert process.estimate_memory_bytes(1) == 0
 
 
 PROGRAM = """

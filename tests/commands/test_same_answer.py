@@ -38,10 +38,7 @@ KERNELS = {
     "SkylakeX": ("", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),
     "Prescott": ("X86_V3 X86_V4 AVX512_ICL AVX512_SPR", ("pni",)),
 }
-"""OpenBLAS's kernels by name: instructions that numpy leaves out beside each; flags of a CPU that runs it.
-
-OpenBLAS obeys the name on any CPU: where an instruction is missing, the process dies of SIGILL.
-"""
+"""OpenBLAS's kernels: instructions that numpy leaves out; flags without which the process dies of SIGILL."""
 
 
 def answers(environment: dict[str, str], *commands: str) -> str:
