@@ -1,6 +1,6 @@
 """What a fault costs: kills, full folders, damaged journals, damaged files.
 
-Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--noise 2%] [--seed 1]
+Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--seed 1]
 Goal:   no failure at all, and no point lost: a kill costs at most the visit under way.
 About ten minutes on 2 cores; over night: --kills 400 --inputs 200000. Kills are of real calibrations over
 gloo, in a folder that is removed afterwards. Exit code 1 when anything failed.
@@ -102,18 +102,16 @@ def wait_far_enough(process: subprocess.Popen[str], folder: Path, visits: int) -
         time.sleep(0.01)
 
 
-def begun(folder: Path, noise: str) -> subprocess.Popen[str]:
+def begun(folder: Path) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    words = [*PROGRAM, *RUN, *AIM, "--noise", noise, "--out", str(folder)]
+    words = [*PROGRAM, *RUN, *AIM, "--noise", "2%", "--out", str(folder)]
     return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
 def gone(processes: list[int], timeout_s: float = 20.0) -> bool:
     """Whether they end by themselves; those that do not are ended."""
     until = time.monotonic() + timeout_s
-    while left := [
-        process for process in processes if Path(f"/proc/{process}/cmdline").exists() and alive(process)
-    ]:
+    while left := [process for process in processes if alive(process)]:
         if time.monotonic() > until:
             for process in left:
                 with contextlib.suppress(OSError):
@@ -130,17 +128,14 @@ def alive(process: int) -> bool:
         return False
 
 
-def killed(one: bool, tries: int, dice: random.Random, base: Path, noise: str = "2%") -> Row:
-    """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends.
-
-    noise  until which they measure: with more they end sooner
-    """
+def killed(one: bool, tries: int, dice: random.Random, base: Path) -> Row:
+    """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends."""
     row, number = Row("one rank killed" if one else "all processes killed"), 0
     if not tries:
         return row
     folder = base / "0"
     while row.tries < tries:
-        before, process = kept(folder, row), begun(folder, noise)
+        before, process = kept(folder, row), begun(folder)
         wait_far_enough(process, folder, before.total() + dice.randrange(MOST_VISITS))
         if process.poll() is not None:  # it was faster
             _, said = process.communicate()
@@ -169,7 +164,7 @@ def killed(one: bool, tries: int, dice: random.Random, base: Path, noise: str = 
         if not gone(ranks):
             row.failed.append("a rank outlived the run")
         row.lost += lost(before, kept(folder, row))
-    before, process = kept(folder, row), begun(folder, noise)
+    before, process = kept(folder, row), begun(folder)
     _, said = process.communicate(timeout=300)
     row.failed += [f"the last start: {said[-300:]}"] if process.returncode else []
     row.lost += lost(before, kept(folder, row))
@@ -279,11 +274,8 @@ def imports(tries: int, dice: random.Random, base: Path) -> Row:
 def main() -> int:
     """The table; 1 when anything failed or a point was lost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument(
-        "--kills", type=int, default=40, help="half of them of all processes, half of one rank; 0: none"
-    )
+    parser.add_argument("--kills", type=int, default=40, help="half of all processes, half of one rank")
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files for the readers")
-    parser.add_argument("--noise", default="2%", help="until which the runs that are killed measure")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     dice, few = random.Random(options.seed), max(options.inputs // 20, 20)
@@ -296,8 +288,8 @@ def main() -> int:
             lambda folder: imports(few // 2, dice, folder),
             lambda folder: journals(few, dice, folder),
             lambda folder: full(few // 4, dice, folder),
-            lambda folder: killed(False, (options.kills + 1) // 2, dice, folder, options.noise),
-            lambda folder: killed(True, options.kills // 2, dice, folder, options.noise),
+            lambda folder: killed(False, (options.kills + 1) // 2, dice, folder),
+            lambda folder: killed(True, options.kills // 2, dice, folder),
         ]
         for number, run_part in enumerate(parts):
             (folder := base / str(number)).mkdir()

@@ -173,9 +173,7 @@ def time_kernels(torch: Any, scale: int) -> Iterator[Row]:
         converted = rows.to(kind)
         name = str(kind).removeprefix("torch.")
         yield time_row(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
-        yield time_row(
-            torch, f"{name} to float32", rows.numel(), lambda converted=converted: converted.float()
-        )
+        yield time_row(torch, f"{name} to float32", rows.numel(), lambda rows=converted: rows.float())
 
 
 def time_deduplication(torch: Any, scale: int) -> Iterator[Row]:
@@ -245,12 +243,8 @@ def time_exchange(torch: Any, scale: int) -> Iterator[Row]:
         torch.cuda.synchronize()
         for name, pairs in spans.items():
             took_s = statistics.median(before.elapsed_time(after) for before, after in pairs) / 1e3
-            yield {
-                "what": f"exchange {method}: {name}",
-                "clock": "stream",
-                "count": ids.numel(),
-                "time_s": took_s,
-            }
+            what = f"exchange {method}: {name}"
+            yield {"what": what, "clock": "stream", "count": ids.numel(), "time_s": took_s}
         exchange.close()
 
 

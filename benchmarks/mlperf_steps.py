@@ -254,21 +254,11 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
                 share = next((shares[name] for name in names if name in shares), None)
             costs[case] = WholeStep.compute(planned(case), compute_dense(case, share))
         cost = costs[case]
-        rows.append(
-            {
-                "system": step.system,
-                "machine": case.machine,
-                "gpus": case.gpus,
-                "global_batch": step.global_batch,
-                "informs": step.informs,
-                "measured_s": step.time_s,
-                "predicted_s": cost.step_s,
-                "low_s": cost.low_s,
-                "high_s": cost.high_s,
-                "ratio": cost.step_s / step.time_s,
-                "inside": cost.low_s <= step.time_s <= cost.high_s,
-            }
-        )
+        row = {"system": step.system, "machine": case.machine, "gpus": case.gpus}
+        row |= {"global_batch": step.global_batch, "informs": step.informs, "measured_s": step.time_s}
+        row |= {"predicted_s": cost.step_s, "low_s": cost.low_s, "high_s": cost.high_s}
+        row |= {"ratio": cost.step_s / step.time_s, "inside": cost.low_s <= step.time_s <= cost.high_s}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
