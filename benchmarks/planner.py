@@ -37,14 +37,13 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from dealt_plan import uniform_plan
 from planner_baselines import plan_embark, plan_per_byte, search_at_random
 
 from calibrate.providers import describe
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import Loads
-from perfmodel.engine.placement import Placement, Plan, Scheme
+from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -179,9 +178,8 @@ def time_torchrec(evaluator: Evaluator, limit_bytes: float, training: bool, seco
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tables.json"
-        torchrec.write_for_torchrec(
-            evaluator, uniform_plan(tables, "row-wise", gpus, domain), path, limit_bytes
-        )
+        copies = Plan(tables, (Placement.of(COPY),) * len(tables), gpus, domain)  # the tables are what counts
+        torchrec.write_for_torchrec(evaluator, copies, path, limit_bytes)
         answer = ask_torchrec(path, seconds, training)
     if "tables" not in answer:
         print(f"TorchRec: {answer['why']}", file=sys.stderr)
@@ -210,7 +208,7 @@ def find_placement(chosen: dict[str, Any], gpus: int, domain: int) -> Placement:
     """What TorchRec decided for a table; its shards go column part by column part."""
     kind, ranks = chosen["type"], chosen["ranks"]
     if kind == "data_parallel":
-        return Placement.of(Scheme(Exchange.DP))
+        return Placement.of(COPY)
     if kind in ("row_wise", "table_row_wise") and len(ranks) == gpus:
         return Placement.of(Scheme(Exchange.RS, gpus), ranks)
     if kind in ("table_row_wise", "grid_shard"):
@@ -265,12 +263,11 @@ def sum_up(rows: dict[str, Row], soon_s: float, ours_s: float) -> Iterator[str]:
 
 
 def name_cases(names: Sequence[str], count: int) -> str:
-    return f"{len(names)} of {count} cases" + (f": {', '.join(names)}" if names else "")
+    return f"{len(names)} of {count} cases{': ' * bool(names)}{', '.join(names)}"
 
 
 def parse_options() -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     add = parser.add_argument
     add("--case", nargs="+", default=[""], help="only cases whose names have all words of one")
     add("--effort", nargs=2, type=float, default=(2, 10), help="counted seconds of our two searches")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import planner
 import pytest
-from planner_baselines import PerByte, cut_costliest, plan_per_byte, search_at_random
+from planner_baselines import PerByte, cut_costliest, plan_per_byte
 from searches import tables_of
 
 from perfmodel.engine.cost import Evaluator
@@ -71,12 +71,3 @@ def test_embark_by_hand() -> None:
     first, second = plan.placements
     assert first.scheme == Scheme(Exchange.RB, 1, 2) and sorted(first.ranks) == [0, 1]
     assert second.scheme == Scheme(Exchange.RB) and second.ranks.size == 1
-
-
-def test_random_search_is_valid_and_repeatable() -> None:
-    tables = tables_of((1000, 64, 8.0), (100_000, 64, 1.0), (10, 8, 1.0))
-    evaluator = Evaluator.on("h100-sxm-ib", tables, 16, 8, gpus_per_node=4)
-    plans = [search_at_random(evaluator, 80e9, 0.0, seed) for seed in (1, 1, 2)]
-    times = [evaluator.cost(plan).time_s for plan in plans if plan]
-    assert len(times) == 3 and times[0] == times[1]
-    assert search_at_random(evaluator, 1e3, 0.0) is None

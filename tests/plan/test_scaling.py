@@ -139,6 +139,7 @@ def test_a_printed_setting_is_what_its_option_gives_for_this_very_plan() -> None
     effects = {effect.option: effect for effect in question.list_changes(planned, "p.json")}
     fp16 = replace(question, question=replace(question.question, payload="fp16")).price(planned.plan)
     assert effects["--plan p.json --set payload=fp16"].after_s == fp16.result.cost.time_s
+    assert "--machine gb200-nvl72" in effects  # of other domains: by a whole search
     assert not any("nvlink_domain" in option or "hbm_bytes" in option for option in effects)
 
 

@@ -13,7 +13,7 @@ import pytest
 from cli_calls import planned
 from oracles.plans import exact
 from planner_baselines import plan_per_byte
-from searches import draw_tables, equal_tables, tables_of
+from searches import draw_tables, tables_of
 
 from perfmodel.answer import project_one
 from perfmodel.answer.answer import Answer
@@ -210,16 +210,6 @@ def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:
     searched = json.loads(planned(*line, "--effort", "quick").out)
     priced = json.loads(planned(*line, "--plan", str(cases / "two_rb.json")).out)
     assert searched["bound_s"] <= searched["time_s"] <= priced["time_s"]
-
-
-def test_a_search_of_very_many_tables_keeps_its_effort() -> None:
-    """Packing them one by one took ten times as much."""
-    tables = equal_tables((6_000, 10**5, 64, 10), (2_000, 10**5, 32, 5))
-    evaluator = Evaluator.on(MACHINE, tables, 256, 128)
-    search = Search(evaluator, 68e9, effort_s=1)
-    found = search.run()
-    assert search.budget.spent_s < 1.5
-    assert found.memory.total_bytes.max() <= 68e9
 
 
 def test_the_answer_keeps_the_effort_where_tables_are_many_and_differ() -> None:
