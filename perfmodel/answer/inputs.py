@@ -138,6 +138,7 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     columns = {"count": a["table_count"], "rows": rows, "dim": a["dim"], "dtype": a["dtype"]}
     columns |= {"pooling": a["pooling"], "features": np.ones(1)}
     columns |= {"weight_bytes": np.zeros(1), "buckets": np.zeros(1)}
+    kinds: dict[str, Any]
     kinds = {name: x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for name, x in columns.items()}
     laws, law = collect_laws([ids])
     tables = TableKinds(**kinds, laws=laws, law=law)

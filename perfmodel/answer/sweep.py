@@ -123,8 +123,8 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
     else:
         frame = build_frame(*question.prepare(columns))
         code = np.full(len(frame), list(WAYS).index(ROW_WISE), dtype=np.int8)
-        words = pd.Index([*WAYS, PLANNED])
-        frame.insert(0, "sharding", pd.Series(pd.Categorical.from_codes(code, words), frame.index))
+        names = pd.Index([*WAYS, PLANNED])
+        frame.insert(0, "sharding", pd.Series(pd.Categorical.from_codes(code, names), frame.index))
         done(len(frame))
     return frame
 
