@@ -82,8 +82,8 @@ def _describe_host(host: Host) -> str:
 
 def _describe_stack(stack: Mapping[str, str]) -> str:
     """The libraries of a run with their versions, and the version of this program."""
-    found = [(name, stack[name]) for name in _STACK if stack.get(name)]
-    versions = [text if text.lower().startswith(name) else f"{name} {text}" for name, text in found]
+    libraries = [(name, stack[name]) for name in _STACK if stack.get(name)]
+    versions = [text if text.lower().startswith(name) else f"{name} {text}" for name, text in libraries]
     git = f" (git {stack['git']})" if stack.get("git") else ""
     return " · ".join([*versions, f"perfmodel {stack.get('perfmodel', '')}{git}".strip()])
 
@@ -193,8 +193,10 @@ def outcome_text(
 
 def select_measured(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
     """Copies of the calibrations without the curves that other runs measured."""
-    kept = [[curve for curve in x.curves if run_id in curve.sources] for x in calibrations]
-    return [x.model_copy(update={"curves": curves}) for x, curves in zip(calibrations, kept, strict=True)]
+    curves_of = [[curve for curve in x.curves if run_id in curve.sources] for x in calibrations]
+    return [
+        x.model_copy(update={"curves": curves}) for x, curves in zip(calibrations, curves_of, strict=True)
+    ]
 
 
 def state_words(outcome: RunOutcome) -> str:

@@ -152,7 +152,7 @@ def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], pla
 def _draw_maps(maps: Sequence[Trace], height: int, **layout: Any) -> dict[str, Any]:
     """A plotly figure of heat maps side by side; ``meta`` of a map has the titles of its axes."""
     shared = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": 11}}
-    axes = {
+    axes: dict[str, Any] = {
         f"{letter}axis{heat[letter + 'axis'][1:]}": {"title": {"text": heat["meta"][letter]}, **shared}
         for heat in maps
         for letter in "xy"

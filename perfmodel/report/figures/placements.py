@@ -28,15 +28,15 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
     Source: the curves of the steps (``PassTimes.time_step``); the hand-over is the same on every GPU
     Limits: equal GPUs -> the time of the step on all
     """
-    e, own = planned.evaluator, {}
+    e, times = planned.evaluator, {}
     loads = e.loads(planned.plan)
     for row in planned.result.cost.rows:
-        step, own[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
+        step, times[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
         if step is not None:
             moves = np.any([loads.of(resource) > 0 for resource in step.resources], axis=0)
             alone_s = e.times.time_step(step, loads.values.T).time_s
-            own[row.label] = np.minimum(np.where(moves | step.always, alone_s, 0.0), row.time_s)
-    return own
+            times[row.label] = np.minimum(np.where(moves | step.always, alone_s, 0.0), row.time_s)
+    return times
 
 
 def list_held(planned: Planned, rank: int) -> Iterator[tuple[str, float, list[int]]]:
@@ -110,11 +110,13 @@ def draw_placements(planned: Planned) -> Block:
         },
         yaxis2={"title": {"text": _MEMORY.title}, **linear, "ticksuffix": "B"},
     )
-    some = f" {len(ranks)} of {format_count(e.gpus)}, the busiest on the left." if len(ranks) < e.gpus else ""
+    drawn = (
+        f" {len(ranks)} of {format_count(e.gpus)}, the busiest on the left." if len(ranks) < e.gpus else ""
+    )
     sizes = float(result.memory.total_bytes.max()), result.limit_bytes
     fullest, room = (format_bytes(size, binary=False) for size in sizes)
     how = (
-        f"Each column is a GPU.{some} Above, its own time in each step, which waits for the busiest GPU. "
+        f"Each column is a GPU.{drawn} Above, its own time in each step, which waits for the busiest GPU. "
         f"Below, what it holds: {fullest} on the fullest, of the {room} that may be used."
     )
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"

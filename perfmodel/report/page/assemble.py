@@ -66,12 +66,12 @@ def write_page(page: Page, out: Path) -> int:
 def render_page(page: Page) -> str:
     """The HTML file of a page; the same page always gives the same bytes."""
     pair = f"<div class='pair'>{_render_blocks(page.first[:2])}</div>"
-    first = f"{render_head(page.card)}{pair}{render_rest(page.card)}{_render_blocks(page.first[2:])}"
+    screen = f"{render_head(page.card)}{pair}{render_rest(page.card)}{_render_blocks(page.first[2:])}"
     blocks = [build_data(block) for block in (*page.first, *page.blocks) if isinstance(block, Block)]
     parts = {
         "TITLE": escape(page.title),
         "STYLE": read_file("page.css"),
-        "BODY": f"<section id='first'>{first}</section>\n{_render_blocks(page.blocks)}",
+        "BODY": f"<section id='first'>{screen}</section>\n{_render_blocks(page.blocks)}",
         "PROVENANCE": page.provenance,
         "DATA": escape_script({"blocks": blocks}),
         "PLOTLY": _pack_plotly(),
