@@ -200,7 +200,7 @@ class Measurement:
 
         Limits: a run that only checks results -> nothing
         """
-        from perfmodel.fit.runs import calibration_file_name, fit_run
+        from perfmodel.fit.runs import fit_run
 
         if outcome.header.functional_only:
             return [], []
@@ -212,7 +212,7 @@ class Measurement:
             return [], written
         calibrations = []
         for calibration in fits:
-            path = outcome.folder / calibration_file_name(calibration)
+            path = outcome.folder / f"{calibration.calibration_id.rpartition('/')[2]}.json"
             calibrations.append(_keep_partial(calibration, path, outcome.plan))
             save_calibration(calibrations[-1], path)
             written.append(path)

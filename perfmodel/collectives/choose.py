@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 from perfmodel.errors import NoCalibrationError
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
@@ -57,10 +59,6 @@ def _number_version(version: str) -> int:
 
 def list_matching(machine: str, backend: Backend, clock: Clock | None = None) -> list[Calibration]:
     """The shipped calibrations of a machine and library: the preferred one first, then the newest version."""
-    stems = {name: name.split("/", 1)[1] for name in list_calibrations(machine)}
-    matching = [
-        shipped_calibration(name)
-        for name, stem in stems.items()
-        if stem.startswith(f"{backend}-") and (clock is None or stem.endswith(f"-{clock}"))
-    ]
+    names = fnmatch.filter(list_calibrations(machine), f"*/{backend}-*-{clock or '*'}")
+    matching = [shipped_calibration(name) for name in names]
     return sorted(matching, key=lambda c: (c.preferred, rank_version(c.library_version)), reverse=True)

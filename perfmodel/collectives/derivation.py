@@ -145,9 +145,8 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
     law, beyond = calibration.law(curve.collective), smaller & False
     if law is not None:
         steepest = load_priors().shape.floor_slope
-        slopes = np.diff(np.log(curve.anchor_times_s)) / np.diff(
-            np.log(sizes)
-        )  # 0 on the floor, 1 on the rate
+        times = np.log(curve.anchor_times_s)
+        slopes = np.diff(times) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the rate
         by_law = compute_by_law(base, curve.collective, group, curve)
         _, plain = by_law.stages[0]
         flat = bool(plain[np.argmin(smaller)] - plain[0] < steepest)

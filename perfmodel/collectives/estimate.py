@@ -60,7 +60,6 @@ class CollectiveModel:
         """The model of a machine's collectives with a calibration: shipped for it, by name, or from a file.
 
         backend  None: the machine's default;  clock  None: any clock
-
         The preferred calibration is taken first, then the newest version.
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
@@ -157,11 +156,9 @@ class CollectiveModel:
         short = np.isin(names, PER_PEER) & (ranks > 1) & (size > 0) & (size < ranks)
         if short.any():
             row = int(np.argmax(short))
-            fault = (
-                f"{size[row]:g} B of {names[row]} over {ranks[row]:g} ranks is less than one byte per peer"
-            )
-            step = f"the smallest size here is {ranks[row]:g} B."
-            raise BadInputError(f"{fault}: it would time an empty call.", step)
+            sent = f"{size[row]:g} B of {names[row]} over {ranks[row]:g} ranks"
+            fault = f"{sent} is less than one byte per peer: it would time an empty call."
+            raise BadInputError(fault, f"the smallest size here is {ranks[row]:g} B.")
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):

@@ -237,9 +237,7 @@ def build_band(
     law = calibration.law(collective)
     learned = priors.learned_of(law.law, machine.network_priors) if law and across and not is_own else None
     counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in alike]
-    farthest = np.maximum(learned.domains if learned else 1.0, max([*counts, 2])) * np.ones(
-        len(table.classes)
-    )
+    farthest = np.maximum(learned.domains if learned else np.ones(len(table.classes)), max([*counts, 2]))
     beyond = (group.domains if across else group.gpus) / farthest
     doublings = np.log2(np.maximum(beyond, 1))[classes] * ~measured
     parts = [BandPart(reason, *ends)]

@@ -69,8 +69,6 @@ def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
     for name in _COLUMNS[5:]:
         names = f"{name}_names"
         moved = (getattr(b, name) + len(getattr(a, names))).astype(np.int8)
-        columns[name], columns[names] = (
-            np.where(mask, getattr(a, name), moved),
-            getattr(a, names) + getattr(b, names),
-        )
+        columns[name] = np.where(mask, getattr(a, name), moved)
+        columns[names] = getattr(a, names) + getattr(b, names)
     return Timing(**columns)

@@ -37,7 +37,6 @@ TIMED_AS = {
 }
 """Steps of a projection, with the names under which our own pass times them."""
 
-_ALSO = ("permute",)
 _FEWEST = 3
 _SHORTEST_S = 1e-9
 
@@ -80,7 +79,7 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
         step: read_times(passes, step) - _time_alone(calibration, machine, passes, step, sizes)
         for step, sizes in payloads.items()
     }
-    timed = [read_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
+    timed = [read_times(passes, step) for step in (*TIMED_AS, "permute")]
     named = [times for times in timed if not np.isnan(times).all()]
     together = np.sum(named, axis=0) if named else np.full(len(passes), np.nan)
     differences["between_steps"] = passes["time_s"].to_numpy(float) - together

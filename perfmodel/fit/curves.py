@@ -76,9 +76,8 @@ def fit_curve(
     start = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
     bounds = [(values.min() - _FARTHEST_LOG, values.max() + _FARTHEST_LOG) for values in (logs, rates)]
     free = 3 - len(fixed)
-    solution = solve(
-        residual, start[:free], [*bounds, (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))][:free]
-    )
+    bounds.append((np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1])))
+    solution = solve(residual, start[:free], bounds[:free])
     wide = [*half_widths(solution), *[0.0 for _ in fixed]]
     centres = [*solution.x, *fixed]
     alpha, beta, knee = (
@@ -132,9 +131,7 @@ def local_spread(errors: Floats) -> Floats:
 def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
     """(sizes, median time of each)"""
     sizes, times = np.asarray(payload_bytes, float).ravel(), np.asarray(time_s, float).ravel()
-    unique, places, where = np.unique(sizes, return_index=True, return_inverse=True)
-    if unique.size == sizes.size:
-        return unique, times[places]
+    unique, where = np.unique(sizes, return_inverse=True)
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
 

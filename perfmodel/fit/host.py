@@ -45,14 +45,14 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
     order = [(str(backend), str(clock)) for backend in Backend for clock in CLOCK_ORDER]
     pairs = {(point.backend, str(point.clock)) for point in run.points.values()}
     backend, clock = next((pair for pair in order if pair in pairs), (str(Backend.GLOO), ""))
-    head = {
+    head: dict[str, object] = {
         "name": run.header.machine,
         "title": f"{cpu}, {values['gpus_per_node'].value} ranks per node",
         "notes": "made by perfmodel calibrate; a rank stands for a GPU, a host for a node",
-        **({"accepted": doubts} if doubts else {}),
     }
-    defaults = {"backend": backend, **({"clock": clock} if clock else {})}
-    tables: dict[str, dict[str, object]] = {"": {**head}, "defaults": {**defaults}}
+    head |= {"accepted": doubts} if doubts else {}
+    tables: dict[str, dict[str, object]] = {"": head, "defaults": {"backend": backend}}
+    tables["defaults"] |= {"clock": clock} if clock else {}
     tables["links"] = {"network": network}
     for key in (key for key in KEYS if key in values):  # not every machine has every value
         value = values[key]._asdict()
@@ -71,13 +71,10 @@ def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:
 
 def _describe_host(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
     """What the run says of its host; all else is assumed (``data/host/assumed.toml``)."""
-    source, assumed = (
-        f"run {run.run_id}",
-        read_toml(resources.data_path("host", "assumed.toml"), "assumed values"),
-    )
-    values = {
-        key: _Value(**{"source": source} | row, evidence=Evidence.ASSUMED) for key, row in assumed.items()
-    }
+    source = f"run {run.run_id}"
+    assumed = read_toml(resources.data_path("host", "assumed.toml"), "assumed values")
+    rows = {key: {"source": source} | row for key, row in assumed.items()}
+    values = {key: _Value(**row, evidence=Evidence.ASSUMED) for key, row in rows.items()}
     if memory_bytes is not None:
         values["hbm_bytes"] = _Value(memory_bytes, source, "memory that one rank may use")
     # the largest number of ranks per node in any start of the run

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from perfmodel.collectives.link_laws import step_constants
+from perfmodel.collectives.link_laws import inside_rate, step_constants
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
@@ -78,12 +78,9 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
     """
     beliefs = priors.known_of(law, machine.network_priors)
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
-    scales = []
-    for belief in ordered:
-        key = belief.relative_to
-        if key == "nvlink_bytes_per_s" and machine.nvlink_domain_gpus <= 1:
-            key = "pcie_bytes_per_s"
-        scales.append(machine.value(key) if key else 1.0)
+    rates = {"nvlink_bytes_per_s": inside_rate(machine)}
+    keys = [belief.relative_to for belief in ordered]
+    scales = [(rates.get(key) or machine.value(key)) if key else 1.0 for key in keys]
     centre = [np.log(belief.value * scale) for belief, scale in zip(ordered, scales, strict=True)]
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
 

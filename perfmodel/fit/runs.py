@@ -68,8 +68,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
 
 
 def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
-    """The shipped calibration of the machine's collectives, with the run's own kernels in place of its
-    kernels."""
+    """The shipped calibration of the machine, with the run's kernels in place of its kernels."""
     shipped = next(iter(list_matching(machine.name, machine.defaults.backend)), None)
     kernels = _fit_kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
     if shipped is None or not kernels:
@@ -77,20 +76,10 @@ def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibratio
             f"run {run.run_id} holds no finished point of a collective.",
             "measure some:\n  perfmodel calibrate --quick",
         )
-    return shipped.model_copy(
-        update={
-            "calibration_id": f"{shipped.calibration_id}+{run.run_id}",
-            **kernels,
-            "complete": complete,
-            "preferred": True,
-            "note": f"collectives of {shipped.calibration_id}, kernels of run {run.run_id}",
-        }
-    )
-
-
-def calibration_file_name(calibration: Calibration) -> str:
-    """Name of the calibration's file in the folder of its run: ``gloo-2.13.0-eager.json``."""
-    return calibration.calibration_id.rsplit("/", 1)[-1] + ".json"
+    name = shipped.calibration_id
+    note = f"collectives of {name}, kernels of run {run.run_id}"
+    named = {"calibration_id": f"{name}+{run.run_id}", "note": note, "preferred": True, "complete": complete}
+    return shipped.model_copy(update=kernels | named)
 
 
 def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:
@@ -102,12 +91,9 @@ def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> 
     samples, composed, reported = run.work_samples(PointKind.KERNEL), run.work_samples(PointKind.COMPOSED), {}
     size = float(run.header.stack.get(GPU_L2) or 0)
     if size:
-        update = {
-            "value": size,
-            "source": f"the GPU of run {run.run_id}",
-            "evidence": Evidence.MEASURED,
-        }
-        quantity = machine.quantity("l2_bytes").model_copy(update=update)
+        source = f"the GPU of run {run.run_id}"
+        reading = {"value": size, "source": source, "evidence": Evidence.MEASURED}
+        quantity = machine.quantity("l2_bytes").model_copy(update=reading)
         machine = machine.model_copy(update={"values": {**machine.values, "l2_bytes": quantity}})
         reported = {"l2_bytes": Interval(value=size, low=size, high=size)}
     for tick in dict.fromkeys((clock, *CLOCK_ORDER)):

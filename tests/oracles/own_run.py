@@ -149,7 +149,7 @@ def write_run(folder: Path, **options: Any) -> Path:
 @cache
 def _files(**options: Any) -> dict[str, str]:
     """Name and text of each file of the folder: a run is fitted once, whoever wants its folder."""
-    from perfmodel.fit.runs import calibration_file_name, fit_run
+    from perfmodel.fit.runs import fit_run
     from perfmodel.schema.calibration import save_calibration
     from perfmodel.schema.machine import read_machine
     from perfmodel.schema.run_files import read_run
@@ -161,5 +161,6 @@ def _files(**options: Any) -> dict[str, str]:
         run = read_run(folder)
         (folder / MACHINE_NAME).write_text(machine_text(run, 8e9), encoding="utf-8")
         for calibration in fit_run(run, read_machine(folder / MACHINE_NAME)):
-            save_calibration(calibration, folder / calibration_file_name(calibration))
+            name = calibration.calibration_id.rpartition("/")[2]
+            save_calibration(calibration, folder / f"{name}.json")
         return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
