@@ -199,6 +199,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
     """
     question, node = answer.question, answer.gpu_count.gpus_per_node
     is_given, next_node = question.gpus is not None, node * (answer.gpus // node + 1)
+    more = "the whole node" if answer.gpus % node else "a node more"
     spread = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
     for_tables = [] if is_given else list_even_gpus(next_node + 1, spread[-1], answer.table_count, node)
     alike = len(for_tables) if counts is None else len(counts)
@@ -218,7 +219,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
         is_least = effect is cheapest and cost(effect.gpus, effect.after_s) < cost(answer.gpus, answer.time_s)
-        label = f"{effect.label}, a node more" if effect.gpus == next_node else effect.label
+        label = f"{effect.label}, {more}" if effect.gpus == next_node else effect.label
         if is_least and not is_given:
             yield replace(effect, label=f"{label}, less GPU-time")
         elif effect.gpus == next_node and (

@@ -51,6 +51,8 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
         return CommandReply.explain(explain_collective(model, *rows[0]))
     if options.gates:
         gates = find_gates((model, name, gpus, node, [size]) for name, size, gpus, node in rows)
+        if not gates:
+            raise BadInputError("one GPU sends nothing: it has no gate.", "give --gpus 2 or more.")
         records = [gate._asdict() for gate in gates]
         return CommandReply(lambda: {"gates": records}, lambda: gates_text(gates, binary=binary))
     answers, missing = _predict(frame, model, leave_out=options.op == [_ALL])
@@ -74,10 +76,7 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
 
 
 def list_collectives(options: CollectiveOptions, per_node: int) -> pd.DataFrame:
-    """A row for each combination of the collectives, numbers of GPUs and sizes that were typed.
-
-    per_node  GPUs of a node that are used
-    """
+    """A row for each combination of what was typed. per_node  GPUs of a node that are used"""
     import pandas as pd
 
     names = [read_collective(name) for name in split_values(options.op, "--op") if options.op != [_ALL]]
@@ -109,10 +108,7 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
 def _predict(
     frame: pd.DataFrame, model: CollectiveModel, *, leave_out: bool
 ) -> tuple[pd.DataFrame, list[str]]:
-    """(a row of times for each row of ``frame``, collectives that the library has not).
-
-    leave_out  whether the library may lack some
-    """
+    """(times of each row of ``frame``, collectives that the library lacks). leave_out  whether it may"""
     import pandas as pd
 
     parts, missing = list["pd.DataFrame"](), list[str]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.cli.check import check as run_check
 from perfmodel.cli.collective import collective as run_collective
+from perfmodel.cli.output import write_json
 from perfmodel.cli.sweep import compute_rows
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.question.measured import CheckOptions
@@ -40,7 +42,8 @@ def collective(**options: Any) -> pd.DataFrame:
 @naming_arguments({})
 def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     """The document of ``perfmodel check --json``; a cluster that is not normal raises nothing."""
-    return dict(run_check(None, read_options(CheckOptions, {"logs": logs, **options})).record())
+    reply = run_check(None, read_options(CheckOptions, {"logs": logs, **options}))
+    return dict(json.loads(write_json(reply.document("check"))))
 
 
 def read_options(question: type[T], values: Mapping[str, Any]) -> T:

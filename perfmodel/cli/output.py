@@ -47,6 +47,10 @@ class CommandReply:
     warnings: Sequence[str] = ()
     error: BaseException | None = None
 
+    def document(self, command: str) -> dict[str, Any]:
+        """Its JSON document."""
+        return {"schema_version": SCHEMA_VERSION, "command": command, **self.record()}
+
     @staticmethod
     def explain(explanation: Explanation, **more: object) -> CommandReply:
         """The answer of ``--explain``. more  further keys of the document"""
@@ -58,8 +62,7 @@ class CommandReply:
 def print_reply(command: str, reply: CommandReply, *, as_json: bool) -> None:
     """Print an answer as JSON, or as text with its warnings; then raise its error."""
     if as_json:
-        head = {"schema_version": SCHEMA_VERSION, "command": command}
-        emit(_write_json({**head, **reply.record()}, indent=2))
+        emit(write_json(reply.document(command), indent=2))
     elif text := reply.text():
         emit(text)
         warn_all(reply.warnings)
@@ -107,7 +110,8 @@ def read_trouble(error: OSError) -> typer.Exit | BadInputError:
     return BadInputError(f"cannot write the answer: {error.strerror or error}.")
 
 
-def _write_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+def write_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """A document as JSON text: arrays as lists, NaN and infinity as null."""
     from pydantic_core import to_jsonable_python
 
     def convert(value: Any) -> Any:  # numpy's numbers and arrays
@@ -156,7 +160,7 @@ def fail(error: PerfmodelError, cause: BaseException | None = None) -> int:
     if RUNNING.verbose:
         _write_error("".join(traceback.format_exception(cause or error)).rstrip())
     if RUNNING.as_json:
-        _write_error(_write_json({"error": error.to_dict()}))
+        _write_error(write_json({"error": error.to_dict()}))
     else:
         _write_error(_wrap_message(f"{error.message.strip()}\n{error.next_step}", "error: "))
     return error.exit_code

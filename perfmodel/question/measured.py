@@ -78,7 +78,7 @@ class CalibrateOptions(OutputOptions):
 class LogOptions(OutputOptions):
     """Options for what a log does not say itself."""
 
-    turn = 1
+    turn, of_logs = 1, True
     op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
     gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N", read=parse_count)] = None
     settings: Annotated[Texts, Opt("Say what a log does not say, as below.", "KEY=VALUE", "--set")] = None

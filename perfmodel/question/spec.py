@@ -152,10 +152,12 @@ class Declared:
 class CommandOptions:
     """The options of a command. Its docstring is the help; base classes are groups of options.
 
-    turn  place in ``TURNS`` of the options that a class declares
+    turn     place in ``TURNS`` of the options that a class declares
+    of_logs  whether ``--set`` has the declared options alone, and no values of a machine
     """
 
     turn: ClassVar[int] = 1
+    of_logs: ClassVar[bool] = False
 
     @classmethod
     @cache
@@ -194,8 +196,11 @@ class CommandOptions:
             name, value = typed.strip().replace("-", "_"), value.strip()
             if not equals or name not in settable:
                 nearest = difflib.get_close_matches(name, settable, n=1, cutoff=0.7)
-                if nearest and name not in KEYS:
-                    raise BadInputError(f"--set {name} is not known.", f"did you mean --set {nearest[0]}=…?")
+                if cls.of_logs or (nearest and name not in KEYS):
+                    step = (
+                        f"did you mean --set {nearest[0]}=…?" if nearest else f"known: {', '.join(settable)}."
+                    )
+                    raise BadInputError(f"--set {name} is not known.", step)
                 remaining.append(text)
             elif name in values:
                 raise BadInputError(f"--set {name} is given twice.", "keep one of them.")

@@ -23,6 +23,16 @@ def test_what_does_not_help_is_left_out() -> None:
     assert not any(option.startswith("--batch") for option in options)
 
 
+def test_more_gpus_of_a_node_in_use_are_no_node_more() -> None:
+    for table_bytes, gpus, label in (
+        (300e9, 5, "8 GPUs, the whole node"),
+        (10e12, 144, "152 GPUs, a node more"),
+    ):
+        answer = project_one(table_bytes=table_bytes)
+        more = [s.label for s in list_helping(answer.pinned, answer_question) if s.group == MORE_GPUS]
+        assert answer.gpus == gpus and label in more
+
+
 def test_more_samples_where_latency_rules() -> None:
     p = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=256)
     more = next(s for s in list_helping(p.pinned, answer_question) if s.option == "--batch 1024")

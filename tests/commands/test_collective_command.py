@@ -42,6 +42,8 @@ def test_one_gpu_sends_nothing(cli: Any) -> None:
     assert outcome.code == 0 and "0 s" in outcome.out and "∞" not in outcome.out + outcome.err
     assert "one GPU sends nothing" in outcome.err
     assert json.loads(cli(*words, "--json").out)["algbw_bytes_per_s"] is None
+    gates = cli(*words, "--gates")
+    assert gates.code == 2 and "has no gate" in gates.err
 
 
 @pytest.mark.parametrize(

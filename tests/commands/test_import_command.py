@@ -163,3 +163,10 @@ def test_a_calibration_and_its_samples_are_replaced_together(
     words = ("import", log, "--machine", "h200-sxm-ib", "--out", str(files[0]), "--force")
     assert cli(*words).code == 2
     assert [path.read_text() for path in files] == ["mine", "mine"] and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("command", ["import", "check"])
+@pytest.mark.parametrize("text", ["foo=1", "nic_bytes_per_s=1GB/s", "gpus_per_nod=8"])
+def test_a_log_is_told_no_value_of_a_machine(cli: Any, tmp_path: Path, command: str, text: str) -> None:
+    refused = cli(command, csv_log(tmp_path / "a.csv"), "--set", text)
+    assert refused.code == 2 and "is not known" in refused.err and "gpus_per_node" in refused.err
