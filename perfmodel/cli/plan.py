@@ -190,9 +190,11 @@ def _answer(
     out, torchrec = options.out, options.file_format == FORMATS[1]
     page = out is not None and out.suffix == ".html"
     saved = (None if page else out) or options.plan_file
-    planned, changes = _find_plan(question, given, str(saved or _FILE))
+    place = shlex.quote(str(saved or _FILE))
+    if torchrec:  # such a file does not hold its question
+        place += " " + shlex.join(w for name, words in typed.options if name in OF_QUESTION for w in words)
+    planned, changes = _find_plan(question, given, place)
     answer, evaluator = question.build_answer(planned.result), planned.evaluator
-    calibration = question.question.calibration
     whole = None
     if layers is not None:
         costed = CostedPlan.compute(evaluator, planned.plan)
@@ -207,7 +209,7 @@ def _answer(
             write_plan(planned.plan, out, planned.made_for)
         how = "; in your program calibrate.torchrec_plan.load reads it (docs/torchrec.md)"
         note(f"wrote {out}{how if torchrec else ''}")
-    file = calibration_file(calibration)
+    file = calibration_file(question.question.calibration)
     step = whole.to_dict(evaluator.batch * evaluator.gpus) if whole else None
     more = {"dense_step": step, "changes": [vars(change) for change in changes], "calibration_file": file}
     save = {} if saved else {"To keep the plan": typed.text(without=["out"], more=["--out", _FILE])}

@@ -21,6 +21,7 @@ from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
+_LONGEST_OPTION = 40  # characters: beside a longer one the words of a change have no room
 _MANY_ROWS = 1e7
 MOST_STEPS = 6
 _GIVEN = "given"
@@ -159,7 +160,7 @@ def change_table(changes: Sequence[Sensitivity]) -> str:
     """A table of changes by group: the time after each with its band, its evidence and its option."""
     rows, group = [], ""
     order = list(dict.fromkeys(change.group for change in changes))
-    narrow = page_width() < WIDTH
+    narrow = page_width() < WIDTH or max(len(change.option) for change in changes) > _LONGEST_OPTION
     for change in sorted(changes, key=lambda change: order.index(change.group)):
         name = "" if change.group == group else change.group.split()[-1]
         group, option = change.group, unbroken(change.option)

@@ -122,6 +122,8 @@ def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> No
     file.unlink()
     with_limits = document_of(*words, "--format", "torchrec", "--out", str(file))
     assert with_limits["time_s"] > free["time_s"]
+    change = next(item for item in with_limits["changes"] if "--plan" in item["option"])
+    assert document_of(*shlex.split(change["option"]))["time_s"] == pytest.approx(change["after_s"])
 
 
 @pytest.mark.parametrize(
