@@ -14,6 +14,7 @@ from perfmodel.answer.what_would_help import Sensitivity
 from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
 from perfmodel.engine.tables import WIDTHS, row_bytes
+from perfmodel.question.groups import choose_optimizer
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import WIDTH, page_width, paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
@@ -90,6 +91,8 @@ def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
         yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:
         yield _GIVEN, f"training, {base.basis.optimizer}, no dense layers"
+    elif base.basis.optimizer != choose_optimizer(training=False):
+        yield _GIVEN, f"forward pass, the state of {base.basis.optimizer} in memory"
     else:
         yield "", "forward pass"
 

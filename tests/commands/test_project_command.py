@@ -47,6 +47,8 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     assert faster["slowdown"] < plain_answer["slowdown"]
     assert faster["evidence"] == "assumed"
     assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
+    state = cli("project", "--table-size", "1TB", "--set", "optimizer=adam").out
+    assert "forward pass, the state of adam in memory" in state
 
 
 @pytest.mark.parametrize(
