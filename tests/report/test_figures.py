@@ -102,6 +102,7 @@ def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
     ends = [(trace.base[1], trace.base[1] + trace.x[1]) for trace in steps]
     assert all(end == pytest.approx(start) for (_, end), (start, _) in pairwise(ends))
     assert ends[-1][1] == pytest.approx(answer.time_s)
+    assert band.error_x.symmetric is False  # else the lower ends are not drawn
     assert band.x[0] + band.error_x.array[0] == pytest.approx(answer.totals["high_s"])
     last = answer.steps[-1]
     low = band.x[-1] - band.error_x.arrayminus[-1]
@@ -185,6 +186,7 @@ def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
     least = min(uniform, key=lambda row: float(row["gpu_hours"]))
     assert planned["line"] == "a sharding for each table" and planned["gpus"] == 16
     assert f", on {least['gpus']} GPUs." in block.title and "as many samples on each" in block.how_to_read
+    assert 8 in [row["gpus"] for row in draw("over-gpus", subject(table_bytes=300e9, gpus=5)).data]
 
 
 def test_a_batch_of_all_gpus_is_divided_among_them() -> None:

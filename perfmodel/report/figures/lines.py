@@ -199,7 +199,7 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
     """The answers on the GPUs of the answer, one node more, and on multiples and parts of them that fit."""
     own_gpus, node = subject.answer.gpus, subject.answer.gpu_count.gpus_per_node
     total, fixed = subject.base.question.total, subject.fix_setting()
-    numbers = {round(times * own_gpus) for times in _TIMES} | {own_gpus + node}
+    numbers = {round(times * own_gpus) for times in _TIMES} | {node * (own_gpus // node + 1)}
     for gpus in sorted(numbers - {0}):
         with suppress(PerfmodelError):
             batch = {} if total is None else {"batch": share_equally(total, gpus)}
