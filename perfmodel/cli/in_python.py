@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfmodel.cli.check import check as run_check
 from perfmodel.cli.collective import collective as run_collective
-from perfmodel.cli.output import write_json
 from perfmodel.cli.sweep import compute_rows
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.question.measured import CheckOptions
@@ -42,8 +40,7 @@ def collective(**options: Any) -> pd.DataFrame:
 @naming_arguments({})
 def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     """The document of ``perfmodel check --json``; a cluster that is not normal raises nothing."""
-    reply = run_check(None, read_options(CheckOptions, {"logs": logs, **options}))
-    return dict(json.loads(write_json(reply.document("check"))))
+    return run_check(None, read_options(CheckOptions, {"logs": logs, **options})).document("check")
 
 
 def read_options(question: type[T], values: Mapping[str, Any]) -> T:

@@ -48,8 +48,8 @@ class CommandReply:
     error: BaseException | None = None
 
     def document(self, command: str) -> dict[str, Any]:
-        """Its JSON document."""
-        return {"schema_version": SCHEMA_VERSION, "command": command, **self.record()}
+        """Its JSON document, of plain values: arrays are lists, NaN and infinity null."""
+        return _make_plain({"schema_version": SCHEMA_VERSION, "command": command, **self.record()})
 
     @staticmethod
     def explain(explanation: Explanation, **more: object) -> CommandReply:
@@ -62,7 +62,7 @@ class CommandReply:
 def print_reply(command: str, reply: CommandReply, *, as_json: bool) -> None:
     """Print an answer as JSON, or as text with its warnings; then raise its error."""
     if as_json:
-        emit(write_json(reply.document(command), indent=2))
+        emit(_write_json(reply.document(command), indent=2))
     elif text := reply.text():
         emit(text)
         warn_all(reply.warnings)
@@ -110,14 +110,16 @@ def read_trouble(error: OSError) -> typer.Exit | BadInputError:
     return BadInputError(f"cannot write the answer: {error.strerror or error}.")
 
 
-def write_json(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """A document as JSON text: arrays as lists, NaN and infinity as null."""
+def _make_plain(document: Mapping[str, Any]) -> dict[str, Any]:
     from pydantic_core import to_jsonable_python
 
     def convert(value: Any) -> Any:  # numpy's numbers and arrays
         return value.tolist() if hasattr(value, "tolist") else str(value)
 
-    plain = to_jsonable_python(document, inf_nan_mode="null", fallback=convert)
+    return dict(to_jsonable_python(document, inf_nan_mode="null", fallback=convert))
+
+
+def _write_json(plain: Mapping[str, Any], indent: int | None = None) -> str:
     text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
@@ -160,7 +162,7 @@ def fail(error: PerfmodelError, cause: BaseException | None = None) -> int:
     if RUNNING.verbose:
         _write_error("".join(traceback.format_exception(cause or error)).rstrip())
     if RUNNING.as_json:
-        _write_error(write_json({"error": error.to_dict()}))
+        _write_error(_write_json(_make_plain({"error": error.to_dict()})))
     else:
         _write_error(_wrap_message(f"{error.message.strip()}\n{error.next_step}", "error: "))
     return error.exit_code
