@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
+import struct
+import sys
+import termios
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -37,6 +43,17 @@ def test_a_long_last_column_wraps_under_itself() -> None:
     assert len(lines) == 4
     assert all(len(line) <= WIDTH for line in lines)
     assert lines[2].startswith(" " * 6 + "word")
+
+
+def test_a_stream_has_the_width_of_its_own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    with open(leader, "wb"), open(follower, "w") as terminal, Path(os.devnull).open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        assert (page_width(terminal), page_width()) == (72, WIDTH)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert (page_width(), page_width(file)) == (72, WIDTH)
 
 
 @given(st.lists(st.lists(st.text("abc 1", max_size=30), min_size=3, max_size=3), max_size=5))
