@@ -47,7 +47,8 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
     """The row in a record of rccl-tests."""
     try:
         cells = {str(key).lower(): str(value) for key, value in decode_json(line.text).items()}
-        gpus, ranks, per_rank = (_count(cells.get(name)) for name in ("gpus", "ranks", "gpusperrank"))
+        gpus, ranks = _count(cells.get("gpus")), _count(cells.get("ranks"))
+        per_rank = _count(cells.get("gpusperrank"))
         run = logs.LoggedRun(
             backend="rccl",
             operation_text=cells["name"],

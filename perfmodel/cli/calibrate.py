@@ -161,8 +161,7 @@ class Measurement:
     def conclude(self, outcome: RunOutcome) -> CommandReply:
         """Fit what was measured, write it, and say how the run ended."""
         if outcome.interrupted:
-            kept = f"Every time that was measured is kept in {outcome.samples}: {state_words(outcome)}."
-            note(kept)
+            note(f"All measured times are in {outcome.samples}: {state_words(outcome)}.")
             note(f"to resume:\n  {self.resuming}")
         calibrations, written = ([], []) if outcome.interrupted else self._fit(outcome)
         resume = self.resuming if outcome.stopped == "time limit" else ""

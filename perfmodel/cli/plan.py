@@ -82,7 +82,7 @@ def plan(context: typer.Context, options: PlanOptions) -> CommandReply:
 
 
 def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[dict[str, Any], MadeFor]:
-    """(the options by name, those of the question as typed), each completed by the file of the plan.
+    """(all options by name, the options of the question as texts). The plan's file gives what was not typed.
 
     A line says which were taken. A file that is not there is looked for beside the plan.
     """

@@ -181,9 +181,9 @@ def _search_plan(ranking: Ranking) -> Answer | None:
 def check_model(typed: Mapping[str, Any]) -> None:
     """Raise BadInputError if options of equal tables are typed together with --model."""
     names = ("table_size", "tables", "dim", "grid", "pooling")
-    own = {name: typed.get(name) for name in names if typed.get(name) != NO_POOLING}
-    own["set dtype"] = typed.get("dtype")
-    apart("--model", typed.get("model"), "a model brings its own tables.", **own)
+    shapes = {name: typed.get(name) for name in names if typed.get(name) != NO_POOLING}
+    shapes["set dtype"] = typed.get("dtype")
+    apart("--model", typed.get("model"), "a model brings its own tables.", **shapes)
 
 
 def split_names(texts: Sequence[str], option: str) -> list[str]:

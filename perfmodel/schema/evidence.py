@@ -35,7 +35,7 @@ class Evidence(StrEnum):
 
     @staticmethod
     def main(shares: Mapping[Evidence, float]) -> Evidence:
-        """The weakest class whose share of a sum, with those of weaker ones, is above ``MAIN_SHARE``."""
+        """The weakest class that makes up, with all weaker ones, more than ``MAIN_SHARE`` of a sum."""
         weaker = 0.0
         for evidence in reversed(Evidence):
             weaker += shares.get(evidence, 0.0)

@@ -176,10 +176,10 @@ class Priors(Strict):
 
         Limits: no cluster on that network -> InfiniBand's, but for unknowns with a prior of the network's own
         """
-        own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
-        beliefs = {**getattr(self, law), **own}
+        of_network: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
+        beliefs = {**getattr(self, law), **of_network}
         if learned := self.learned_of(law, network):
-            fixed = () if law in self.learned.get(network, {}) else own
+            fixed = () if law in self.learned.get(network, {}) else of_network
             for name in learned.unknowns.keys() - set(fixed):
                 beliefs[name] = beliefs[name].model_copy(update={"value": learned.unknowns[name]})
         return beliefs

@@ -50,7 +50,7 @@ FIGURES: dict[str, Callable[[Subject], Block]] = {
 
 
 def list_figures(question: Question, *, paper: bool = False) -> list[str]:
-    """The names of a page's figures. paper  whether those of arXiv 2512.05831 alone
+    """The names of the figures on a page. paper  whether only figures of arXiv 2512.05831 are drawn
 
     Limits: a set of tables -> none of the paper's, whose tables are equal;  no slowdown over sizes
     """
