@@ -5,7 +5,7 @@
 
 A mutant is a line of a file with one token replaced. It is killed if one of the test files that import its
 module, or a module that imports it, fails, or a test of its room. Where ``killed_by`` names a
-test, that test alone is run.
+test, that test alone is run. Of equal lines ``nth`` says which.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-FIELDS = "file", "line", "column", "token", "replacement", "killed_by"
+FIELDS = "file", "line", "nth", "column", "token", "replacement", "killed_by"
 FLIPS = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "+": "-", "-": "+", "*": "/", "/": "*",
     "and": "or", "or": "and", "True": "False", "False": "True", "min": "max", "max": "min",
     "1": "2", "0": "1",
 }  # fmt: skip
-SECONDS = 900
+SECONDS = 1800
+"""Of a run that waits for nothing: a test that computes for too long fails by its processor time."""
 SHOWN = ("tests/golden/test_layout.py",)
 """Test files that are run for every mutant, last: they print most commands."""
+TESTED_IN = {"cli": "commands", "question": "answer", "cuda": "kernels"}
 
 
-def list_mutants(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Line, column and token of what can be flipped in a file: code of functions, no words, no types."""
+def list_mutants(path: Path) -> Iterator[tuple[str, int, int, str]]:
+    """Line, which of the equal ones, column and token of what can be flipped: code of functions, no words."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     inside = {
@@ -46,10 +48,13 @@ def list_mutants(path: Path) -> Iterator[tuple[str, int, str]]:
         if isinstance(node, ast.FunctionDef)
         for number in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
     }
+    last = ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         row, column = token.start
-        if row in inside and token.string in FLIPS and token.type != tokenize.STRING:
-            yield lines[row - 1], column, token.string
+        unpacks = token.string == "*" and last in {"(", ",", "[", "{", "="}
+        if row in inside and token.string in FLIPS and token.type != tokenize.STRING and not unpacks:
+            yield lines[row - 1], lines[:row].count(lines[row - 1]), column, token.string
+        last = token.string if token.type != tokenize.NL else last
 
 
 def draw(count: int, seed: int) -> list[dict[str, str]]:
@@ -59,8 +64,8 @@ def draw(count: int, seed: int) -> list[dict[str, str]]:
     places = [(name, *place) for name in names for place in list_mutants(ROOT / name)]
     chosen = random.Random(seed).sample(places, count)
     return [
-        dict(zip(FIELDS, (name, line, str(column), token, FLIPS[token], ""), strict=True))
-        for name, line, column, token in chosen
+        dict(zip(FIELDS, (name, line, str(nth), str(column), token, FLIPS[token], ""), strict=True))
+        for name, line, nth, column, token in chosen
     ]
 
 
@@ -75,20 +80,22 @@ def list_tests(name: str) -> list[str]:
         imports = re.compile(rf"{re.escape(importer)}\b|from {re.escape(parent)} import .*\b{stem}\b")
         near += [str(path.relative_to(ROOT)) for path, text in sources.items() if imports.search(text)]
     browser = ("tests/browser/", "tests/gpu/")
-    rooms = (f"tests/{part}" for part in Path(name).parts[:2] if (ROOT / "tests" / part).is_dir())
-    return [file for file in dict.fromkeys((*near, *SHOWN, *rooms)) if not file.startswith(browser)]
+    rooms = [f"tests/{TESTED_IN.get(part, part)}" for part in Path(name).parts[:2]]
+    files = dict.fromkeys((*near, *SHOWN, *(room for room in rooms if (ROOT / room).is_dir())))
+    return [file for file in files if not file.startswith(browser)]
 
 
 def find_killer(row: dict[str, str]) -> str:
     """The first test that fails with the mutant in place; "" if none does; "gone" if its line is gone."""
     path = ROOT / row["file"]
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    line, column = row["line"], int(row["column"])
-    if line not in before.splitlines():
+    line, column, lines = row["line"], int(row["column"]), before.splitlines()
+    places = [place for place, text in enumerate(lines) if text == line][int(row["nth"]) - 1 :]
+    if not places:
         return "gone"
-    mutant = line[:column] + row["replacement"] + line[column + len(row["token"]) :]
+    lines[places[0]] = line[:column] + row["replacement"] + line[column + len(row["token"]) :]
     tests = [row["killed_by"]] if "::" in row["killed_by"] else list_tests(row["file"])
-    path.write_text(before.replace(f"{line}\n", f"{mutant}\n", 1), encoding="utf-8")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
