@@ -57,7 +57,7 @@ def read_columns(values: Mapping[str, Any]) -> dict[str, Array]:
         raise BadInputError(
             f"the values given do not combine: {shapes}.", "give single values, or arrays of one length."
         ) from None
-    return {name: np.atleast_1d(array).reshape(-1) for name, array in zip(arrays, spread, strict=True)}
+    return {name: np.atleast_1d(array).ravel() for name, array in zip(arrays, spread, strict=True)}
 
 
 def _read_numbers(name: str, value: Any) -> Array:

@@ -309,7 +309,7 @@ def combine_axes(**axes: Iterable[float]) -> dict[str, NDArray[Any]]:
     """
     values = [np.asarray(list(axis), dtype=np.float64) for axis in axes.values()]
     mesh = np.meshgrid(*values, indexing="ij")
-    return {name: a.reshape(-1) for name, a in zip(axes, mesh, strict=True)}
+    return {name: a.ravel() for name, a in zip(axes, mesh, strict=True)}
 
 
 def find_feasible(

@@ -51,7 +51,7 @@ class AllLookUps:
             *(column[firsts].tolist() for column in self._columns[1:]),
             strict=True,
         )
-        return of.reshape(-1), [LookUps(self._laws[law], *numbers) for law, *numbers in shapes]
+        return of.ravel(), [LookUps(self._laws[law], *numbers) for law, *numbers in shapes]
 
     def find(self, table: int) -> LookUps:
         """The look-ups of a table."""

@@ -123,12 +123,12 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     shape = rows.shape[0], work.gpus.size
 
     def spread(column: Array) -> Array:
-        return np.broadcast_to(column, shape).reshape(-1)
+        return np.broadcast_to(column, shape).ravel()
 
     of_tables = {name: spread(column[some]) for name, column in tables.columns.items()}
     of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
     batch, gpus, domain, id_bytes, beside, all_rows = map(spread, of_pass)
-    law_of_kind = np.broadcast_to(law[:, np.newaxis], shape).reshape(-1)
+    law_of_kind = np.broadcast_to(law[:, np.newaxis], shape).ravel()
     shapes = TableShapes(**of_tables, laws=tables.laws, law=law_of_kind)
     training = None
     if basis.training:

@@ -288,7 +288,7 @@ def find_lightest(sharding: str, scheme: Scheme, held: Array, gpus: int, domain:
         domains = scheme.row_parts // domain
         chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: domains * scheme.col_parts]
         ranks = np.sort(chosen).reshape(-1, domains)[:, :, np.newaxis] * domain + np.arange(domain)
-        return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
+        return np.asarray(ranks.reshape(scheme.col_parts, -1).T.ravel())
     if scheme.parts == 1:
         return np.array([np.argmin(held)])
     start = 0

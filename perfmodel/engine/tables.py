@@ -176,7 +176,7 @@ class PlanTables(TableShapes):
         _, firsts, kind_of, count = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
-        return firsts, kind_of.reshape(-1), count
+        return firsts, kind_of.ravel(), count
 
     @cached_property
     def fingerprint(self) -> str:

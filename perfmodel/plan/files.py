@@ -257,7 +257,7 @@ def place_shards(name: str, kind: ShardingType, ranks: Sequence[int], gpus: int,
             f"table {shown(name)} is {kind} on {len(ranks)} ranks, in domains of {domain}.",
             "its row parts must fill whole domains: write the plan anew.",
         )
-    by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
+    by_row = np.array(ranks).reshape(columns, domain).T.ravel()
     return Placement.of(Scheme(cut.exchange, domain, columns), by_row)
 
 

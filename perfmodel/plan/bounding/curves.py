@@ -48,7 +48,7 @@ class StepCurves:
     def build(evaluator: Evaluator) -> StepCurves:
         """The curves of a pass; a step that never runs here takes no time."""
         within = 1 + np.arange(_PIECES) / _PIECES
-        octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
+        octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).ravel()
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
         steps = (*evaluator.steps, *evaluator.times.apart)
         groups: dict[tuple[tuple[int, ...], bool], list[Step]] = {}

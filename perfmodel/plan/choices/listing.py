@@ -80,7 +80,7 @@ def _add_schemes(group: Ints, columns: Ints, more: Sequence[set[Scheme]]) -> tup
     keys = np.vstack([kinds, columns])
     _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     further = np.zeros(begin.size, dtype=bool)
-    further[number.reshape(-1)[group.size :]] = True
+    further[number.ravel()[group.size :]] = True
     order = np.lexsort((begin, kinds[begin]))
     return kinds[begin[order]], columns[:, begin[order]], further[order]
 

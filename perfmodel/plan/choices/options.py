@@ -223,7 +223,7 @@ def _find_worth_copying(o: Options, evaluator: Evaluator) -> Mask:
         return np.ones(o.hot.size, dtype=bool)
     keys = np.stack([o.group, replace_sparse(o.exchange, o.r), o.r, o.c])
     _, scheme = np.unique(keys, axis=1, return_inverse=True)
-    scheme = scheme.reshape(-1)
+    scheme = scheme.ravel()
     worth = np.asarray(o.hot == 0)
     for tables in (1, evaluator.tables.rows.size):
         time = evaluator.estimate_times(o.average * tables)

@@ -200,7 +200,7 @@ class Annealing:
         if time[best] < now * (1 - _LESS):
             return np.array([best])
         free = np.flatnonzero(time <= now * (1 + _LESS))  # of these at most one a place
-        places = np.stack([source[free], target[free]], axis=1).reshape(-1)
+        places = np.stack([source[free], target[free]], axis=1).ravel()
         alone = np.zeros(places.size, dtype=bool)
         alone[np.unique(places, return_index=True)[1]] = True
         free = free[alone.reshape(-1, 2).all(axis=1)]

@@ -244,4 +244,4 @@ def list_ranks(o: Options, option: int, places: Ints) -> Ints:
         return places
     columns = int(o.c[option])
     ranks = places.reshape(columns, -1)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
-    return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))
+    return np.asarray(ranks.reshape(columns, -1).T.ravel())
