@@ -168,7 +168,7 @@ def compute_least_times(machine: Machine, collective: str, group: Group) -> Floa
         compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates, in_switch=nvls)
         for ranks in (group.domain_gpus, group.smallest_domain_gpus)
     ]
-    return np.maximum(*times) if group.domains > 1 else times[0]
+    return np.maximum(*times)
 
 
 def find_latency_share(
