@@ -31,7 +31,7 @@ _ROOM = 1 + 1e-9
 class CoreMapping:
     """An option and cores for each table.
 
-    choice, cores  of each table: index of its option, -1 for none; the cores of its pieces
+    choice, cores  of each table: index of its option; the cores of its pieces, none before it has an option
     load_ps     time that each core is busy [cores], then the global memory and the cache [ps]
     held_bytes  of each core's local buffer [cores]
     """
@@ -46,7 +46,7 @@ class CoreMapping:
     def empty(cls, tables: Sequence[LookUpOptions], cores: int) -> CoreMapping:
         """No table on any core."""
         none: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(tables)
-        return cls(tables, np.full(len(tables), -1), none, np.zeros(cores + 2), np.zeros(cores))
+        return cls(tables, np.zeros(len(tables), dtype=np.int64), none, np.zeros(cores + 2), np.zeros(cores))
 
     @property
     def time_s(self) -> float:
@@ -72,7 +72,7 @@ class CoreMapping:
     def remove(self, table: int) -> None:
         """Take a table off its cores."""
         self._add(table, -1)
-        self.choice[table], self.cores[table] = -1, self.cores[table][:0]
+        self.cores[table] = self.cores[table][:0]
 
     def move(self, table: int, source: int, target: int) -> None:
         """Move the table's piece on a core to another core."""
