@@ -170,13 +170,14 @@ def _check_ranks(request: Request, world: World) -> None:
             f"--ranks 1: this job has {world.ranks} ranks, and kernels run on all of them at once.",
             f"start one rank, or give counts from 2 to {world.ranks}.",
         )
+    even = [nodes * ranks for nodes, ranks in list_shapes(world, "standard", request.ranks)]
     for count in request.ranks or ():
         if not 1 <= count <= world.ranks:
             raise BadInputError(
                 f"--ranks {count}: this job has {counted(world.ranks, 'rank')}.",
                 f"give counts from 2 to {world.ranks}." if world.ranks > 1 else "start more ranks.",
             )
-        if count > 1 and not list_shapes(world, "standard", [count]):
+        if count not in (1, *even):
             raise BadInputError(
                 f"--ranks {count} cannot be spread evenly over nodes of {world.ranks_per_node} ranks.",
                 "give a count that fits one node, or the same number of ranks on each node.",

@@ -177,6 +177,7 @@ def test_clocks_and_sizes_and_ranks_that_the_user_names() -> None:
         (Request(only=["gloo"]), cpu(providers={"gloo": NO_TORCH}), "pip install torch"),
         (Request(ranks=[1]), cpu(4), "--ranks 1: this job has 4 ranks, and kernels run on all of them"),
         (Request(ranks=[2, 10**9]), cpu(4), "--ranks 1000000000: this job has 4 ranks"),
+        (Request(ranks=[0]), cpu(4), "--ranks 0: this job has 4 ranks"),
         (Request(ranks=[5]), cpu(4), "counts from 2 to 4"),
         (Request(ranks=[11]), gpus(16, 2), "cannot be spread evenly over nodes of 8 ranks"),
         (Request(only=["gloo:all_to_all"], sizes=[8], ranks=[4]), cpu(4), "the smallest size here is 16 B"),
