@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfmodel.answer import Answer, project_one
-from perfmodel.answer.ranking import RUN, answer_shardings, find_fastest, rank_shardings
+from perfmodel.answer.ranking import (
+    RUN,
+    Ranking,
+    answer_shardings,
+    find_fastest,
+    rank_on_fewest,
+    rank_shardings,
+)
 from perfmodel.answer.what_would_help import find_next_experiment
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS
+from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -118,6 +127,19 @@ def test_a_plan_leads_a_set_of_tables_on_the_screen_and_in_its_json(cli: Any) ->
     assert f"): {format_time(record['time_s'])} a batch, " in text.splitlines()[0]
     assert f"{uniform['sharding']} for all: {format_time(uniform['time_s'])}" in " ".join(text.split())
     assert "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 16" in cli("-v", "project", *words).out
+
+
+@pytest.mark.parametrize(
+    ("tables", "gpus", "is_searched"), [(1, 2, False), (2, 1, False), (2, 2, True), (3, 3, True)]
+)
+def test_a_plan_is_searched_where_tables_or_gpus_may_differ(
+    tables: int, gpus: int, is_searched: bool
+) -> None:
+    rankings: list[Ranking] = []
+    of = TableSet("some", tuple(Table(f"t{n}", 1000 * (n + 1), 16, 2.0) for n in range(tables)))
+    base = project_one(tables=of, gpus=gpus)
+    rank_on_fewest(replace(base, question=replace(base.question, planner=rankings.append)))
+    assert len(rankings) == is_searched
 
 
 def test_tables_that_are_all_copied_are_said_and_costed_as_copies(cli: Any, tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from calibrate import providers
 from calibrate.machine import identity, libraries
-from calibrate.machine.identity import describe_host, match_machine, name_network, read_cpu_share
+from calibrate.machine.identity import (
+    count_node_cores,
+    describe_host,
+    match_machine,
+    name_network,
+    read_cpu_share,
+)
 from calibrate.machine.node import LocalGpu, find_gpus, read_query, select_visible
 from perfmodel.errors import BadInputError
 
@@ -114,6 +120,13 @@ def test_a_host_without_gpus_is_named_after_its_processor(
     with pytest.raises(BadInputError, match="--machine h100-sxm-ib: there is no GPU here"):
         describe_host("h100-sxm-ib")
     assert describe_host("my-box").machine == "my-box"
+
+
+@pytest.mark.parametrize(("cpuset", "cores"), [("0", 1), ("0,2", 1), ("0-1", 2), ("1-1,3", 1), ("0-2\n", 2)])
+def test_cores_of_a_container_are_those_of_its_processors(tmp_path: Path, cpuset: str, cores: int) -> None:
+    """Processors 0 and 2 are one core, 1 and 3 the other."""
+    write(fake_node(tmp_path, "any"), {"sys/fs/cgroup/cpuset.cpus.effective": cpuset})
+    assert count_node_cores(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("limit", "share"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)])

@@ -109,6 +109,16 @@ def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
     assert low == pytest.approx(answer.time_s - last.time_s + last.low_s)
 
 
+@pytest.mark.parametrize("name", ["shardings", "changes"])
+def test_bars_of_times_fill_their_axis(name: str) -> None:
+    """Each with its label above it; less than a bar of room beside the first and the last."""
+    figure = draw(name, subject(**DEFAULT)).figure
+    places = sorted(place for trace in figure.data if trace.type == "bar" for place in trace.y)
+    bottom, top = figure.layout.yaxis.range
+    assert places == [*range(len(places))]
+    assert top < -0.4 and -1 < top < bottom < len(places) and bottom > len(places) - 1 + 0.18
+
+
 def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     on_top = subject(**DEFAULT)
     block = draw("slowdown", on_top)

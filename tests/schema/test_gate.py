@@ -65,6 +65,35 @@ def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
     assert re.search(said, took.said), took
 
 
+AT_LIMITS: dict[str, tuple[int, Callable[[int], str], Callable[[Path], object]]] = {
+    "bytes": (9, lambda n: "x" * n, lambda path: read_bounded(path, "x", 9)),
+    "rows": (9, lambda n: "a,b\n" + "1,2\n" * n, lambda path: gate.read_csv(path, "x", 9)),
+    "fields": (gate.MOST_COLUMNS, lambda n: "a," * (n - 1) + "a\n", lambda path: gate.read_csv(path, "x")),
+    "parts": (gate.MOST_KEY_PARTS, lambda n: "a." * (n - 1) + "a=1", lambda path: gate.read_toml(path, "x")),
+    "quotes": (
+        gate.MOST_KEY_PARTS,
+        lambda n: "''." * (n - 1) + "a=1",
+        lambda path: gate.read_toml(path, "x"),
+    ),
+    "digits": (gate.MOST_DIGITS, lambda n: "1" * n, lambda path: gate.read_yaml(path, "x")),
+    "levels": (gate.MOST_LEVELS, lambda n: "[" * n + "]" * n, lambda path: gate.read_yaml(path, "x")),
+    "values": (99, lambda n: "[" + "1," * (n - 1) + "1]", lambda path: gate.read_json(path, "x")),
+}
+"""Limit, text with so many, reader."""
+
+
+@pytest.mark.parametrize("name", AT_LIMITS)
+def test_as_many_as_the_limit_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, write, read = AT_LIMITS[name]
+    monkeypatch.setattr(gate, "MOST_VALUES", 99)
+    path = tmp_path / "file"
+    path.write_text(write(most))
+    assert read(path)
+    path.write_text(write(most + 1))
+    with pytest.raises(BadInputError, match=r"more than|too deeply"):
+        read(path)
+
+
 def test_the_page_has_the_limits() -> None:
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
     sizes = (gate.MOST_BYTES, gate.MOST_TOML_BYTES, gate.MOST_LOG_BYTES, gate.MOST_RUN_BYTES)
