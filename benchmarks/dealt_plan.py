@@ -17,10 +17,7 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
     Limits: unknown name -> BadInputError
     """
     placements: list[Placement] = []
-    start, again = (
-        0,
-        math.lcm(gpus, max(gpus // domain, 1) * domain),
-    )  # turns after which the same ranks recur
+    start, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which ranks recur
     usual = Scheme.from_name(name, gpus, domain, col_parts=col_parts)
     placed: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
     for rows in tables.rows.tolist():

@@ -3,9 +3,9 @@
     python benchmarks/mutants.py draw --count 40 --seed 56 > mutants.csv
     python benchmarks/mutants.py run mutants.csv --out killed.csv
 
-A mutant is a line of a file with one token replaced. It is killed if one of the test files that import its
-module, or a module that imports it, fails, or a test of its room. Where ``killed_by`` names a
-test, that test alone is run. Of equal lines ``nth`` says which.
+A mutant is a line of a file, the ``nth`` of equal ones, with one token replaced. It is killed if a test file
+that imports its module, or a module that imports it, fails, or a test of its room. Where ``killed_by`` names
+a test, that test alone is run.
 """
 
 from __future__ import annotations
@@ -57,16 +57,13 @@ def list_mutants(path: Path) -> Iterator[tuple[str, int, int, str]]:
         last = token.string if token.type != tokenize.NL else last
 
 
-def draw(count: int, seed: int) -> list[dict[str, str]]:
+def draw(count: int, seed: int) -> list[dict[str, object]]:
     """Mutants of ``count`` places, drawn from all that can be flipped."""
     tracked = subprocess.check_output(["git", "ls-files", "perfmodel", "calibrate"], cwd=ROOT, text=True)
     names = [name for name in tracked.split() if name.endswith(".py")]
     places = [(name, *place) for name in names for place in list_mutants(ROOT / name)]
     chosen = random.Random(seed).sample(places, count)
-    return [
-        dict(zip(FIELDS, (name, line, str(nth), str(column), token, FLIPS[token], ""), strict=True))
-        for name, line, nth, column, token in chosen
-    ]
+    return [dict(zip(FIELDS, (*place, FLIPS[place[-1]], ""), strict=True)) for place in chosen]
 
 
 def list_tests(name: str) -> list[str]:
@@ -79,10 +76,9 @@ def list_tests(name: str) -> list[str]:
         parent, _, stem = importer.rpartition(".")
         imports = re.compile(rf"{re.escape(importer)}\b|from {re.escape(parent)} import .*\b{stem}\b")
         near += [str(path.relative_to(ROOT)) for path, text in sources.items() if imports.search(text)]
-    browser = ("tests/browser/", "tests/gpu/")
     rooms = [f"tests/{TESTED_IN.get(part, part)}" for part in Path(name).parts[:2]]
     files = dict.fromkeys((*near, *SHOWN, *(room for room in rooms if (ROOT / room).is_dir())))
-    return [file for file in files if not file.startswith(browser)]
+    return [file for file in files if not file.startswith(("tests/browser/", "tests/gpu/"))]
 
 
 def find_killer(row: dict[str, str]) -> str:

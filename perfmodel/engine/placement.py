@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perfmodel.engine.schemes import (
     DATA_PARALLEL,
     HOT,
-    ROW_WISE,
     SHARDINGS,
     TABLE_WISE,
     WAYS,
@@ -59,11 +58,6 @@ class Scheme:
     def parts(self) -> int:
         """Number of shards, r c; 0 for a replicated table."""
         return 0 if self.copied else self.row_parts * self.col_parts
-
-    @staticmethod
-    def cut_rows(gpus: int) -> Scheme:
-        """Row-wise over all GPUs, with the usual exchange."""
-        return Scheme.from_name(ROW_WISE, gpus, gpus)
 
     @staticmethod
     def from_name(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:

@@ -354,11 +354,6 @@ class StepCost:
     evidence: Evidence
 
     @property
-    def main_evidence(self) -> Evidence:
-        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
-        return Evidence.main(evidence_shares(self.rows))
-
-    @property
     def limiting(self) -> StepRow:
         """The longest step."""
         return max(self.rows, key=lambda row: row.time_s)

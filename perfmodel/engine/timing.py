@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, cast
 
@@ -36,10 +36,6 @@ class PassTimes:
     steps: tuple[Step, ...]
     groups: tuple[int, ...] = ()
     digits: Of = 8.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state to send to another process, without values that are computed on demand."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def time_step(self, step: Step, most: Array) -> Timing:
         """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""

@@ -130,17 +130,6 @@ def compute_ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     return low, a / b, high
 
 
-def compute_log_band(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
-    """95 % interval (low, value, high) of a value whose logarithm is normal: value exp(-+ 1.96 log_sd).
-
-    value   above 0;  log_sd  standard deviation of its logarithm [-]
-    Source: quantiles of the normal distribution
-    Limits: log_sd = 0 -> the value;  low x high = value^2
-    """
-    middle, spread = np.asarray(value, dtype=np.float64), np.exp(1.96 * np.asarray(log_sd, dtype=np.float64))
-    return middle / spread, middle, middle * spread
-
-
 def _make_arrays(span: Span) -> tuple[Array, Array, Array]:
     low, middle, high = (np.asarray(value, dtype=np.float64) for value in span)
     return low, middle, high

@@ -109,6 +109,7 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
     big, tiny = Table("big", 10**9, 32, 4.0), Table("tiny", 3, 128, 1.0)
     chosen = setting()
     both = project_one(TableSet("two", (big, tiny), ""), chosen.machine, setting=chosen, gpus=8)
+    assert both.to_frame()["time_s"].sum() == pytest.approx(both.time_s)
     alone = project_one(TableSet("one", (big,), ""), chosen.machine, setting=chosen, gpus=8)
     sent = [{s.name: s.payload_bytes for s in p.steps if s.collective} for p in (both, alone)]
     assert sent[0] == sent[1]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.model import bands
-from perfmodel.model.bands import compute_difference_band, compute_log_band, compute_ratio_band
+from perfmodel.model.bands import compute_difference_band, compute_ratio_band
 
 WIDE, NARROW = (7.0, 10.0, 14.0), (3.0, 6.0, 9.0)
 
@@ -76,8 +76,3 @@ def test_one_rule_for_differences_and_ratios() -> None:
     for first, second, least, most in zip(np.transpose(a), np.transpose(b), low, high, strict=True):
         below, _, above = difference(first, second)
         assert (below > 0, above < 0) == (least > 1, most < 1)
-
-
-def test_an_interval_of_a_logarithm_is_even_in_ratios() -> None:
-    assert [float(v) for v in compute_log_band(6.0, np.log(2) / 1.96)] == pytest.approx([3, 6, 12])
-    assert [float(v) for v in compute_log_band(6.0, 0.0)] == [6, 6, 6]

@@ -200,10 +200,10 @@ class Annealing:
         if time[best] < now * (1 - _LESS):
             return np.array([best])
         free = np.flatnonzero(time <= now * (1 + _LESS))  # of these at most one a place
-        places = np.stack([source[free], target[free]], axis=1).ravel()
+        places = np.stack([source[free], target[free]], axis=1)
         alone = np.zeros(places.size, dtype=bool)
         alone[np.unique(places, return_index=True)[1]] = True
-        free = free[alone.reshape(-1, 2).all(axis=1)]
+        free = free[alone.reshape(places.shape).all(axis=1)]
         if free.size:
             return free
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
