@@ -182,8 +182,7 @@ class Mapper:
                 mapping.remove(table)
                 self._place(mapping, table, weight)
             self._exchange_all(mapping)
-            if mapping.score < best.score:
-                best = mapping.copy()
+            best = min(best, mapping.copy(), key=lambda mapping: mapping.score)
         return best
 
     def _place(self, mapping: CoreMapping, table: int, weight: float) -> None:
@@ -255,8 +254,7 @@ class Mapper:
             for table in tables:
                 self._place(mapping, table, weight)
             self._exchange_all(mapping)
-            if mapping.score < best.score:
-                best = mapping
+            best = min(best, mapping, key=lambda mapping: mapping.score)
         return best
 
 

@@ -28,7 +28,7 @@ from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import PatternTables  # noqa: E402
-from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
+from calibrate.passes.torch_kernels import KernelOperation, TorchKernels  # noqa: E402
 from calibrate.planning.measurement_plan import Request, make_plan  # noqa: E402
 from calibrate.ranks.clocks import Cpu, Timer  # noqa: E402
 from calibrate.ranks.launch import LOCALHOST, listen, serve_store  # noqa: E402
@@ -65,6 +65,21 @@ def open_library(library: type[TorchKernels], monkeypatch: Any = None) -> TorchK
 def make_gather(**fields: Any) -> Any:
     dtype = fields.pop("dtype", "fp32")
     return make_kernel("gather_pool", 1, dtype=dtype, work=WORK.model_copy(update=fields))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "is_copied"), [(False, 3, True), (False, 1, False), (True, 3, False)]
+)
+def test_ids_of_several_sets_arrive_in_one_buffer_of_a_cpu(gpu: bool, count: int, is_copied: bool) -> None:
+    sets, read = [(torch.tensor([k]),) for k in range(count)], []
+    kernel = KernelOperation(gpu, sets, lambda ids: read.append(ids[0]) or ids[0].clone(), lambda ids: ids[0])
+    kernel.prepare(0)
+    for call in range(1, 5):
+        kernel.before()
+        kernel.run()
+        assert read[-1].item() == call % count and kernel.check() == (0, 1)
+        assert (read[-1] is sets[call % count][0]) != is_copied
+    assert len({id(ids) for ids in read}) == (1 if is_copied else count)
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -111,6 +111,17 @@ def test_no_noise_looks_like_a_cache(seed: int) -> None:
     assert found.kernels.values["gather_bytes_per_s"].value == pytest.approx(8e9, rel=0.06)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "card", "network"),
+    [(1, "", "none"), (2, "", "ethernet"), (2, "efa", "efa"), (4, "token-ring", "ethernet")],
+)
+def test_a_host_is_a_node_on_the_network_that_it_names(nodes: int, card: str, network: str) -> None:
+    header = own_run.HEADER.model_copy(update={"nodes": nodes, "stack": {"network": card}})
+    machine = own_run.machine_from_run(own_run.Run(header, {}, {}, {}), 8e9)
+    assert machine.links.network == network
+    assert machine.gpus_per_node == 4 // nodes and machine.value("hbm_bytes") == 8e9
+
+
 def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) -> None:
     """Gathers that miss read 8 GB/s; the cache (copies: 10 GB/s) is at no time the limit."""
     seen = untold()

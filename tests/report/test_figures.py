@@ -116,6 +116,8 @@ def test_bars_of_times_fill_their_axis(name: str) -> None:
     places = sorted(place for trace in figure.data if trace.type == "bar" for place in trace.y)
     bottom, top = figure.layout.yaxis.range
     assert places == [*range(len(places))]
+    labels = next(trace.text for trace in figure.data if trace.name == "labels")
+    assert 5 < figure.layout.meta["min_width"] / max(map(len, labels)) < 9
     assert top < -0.4 and -1 < top < bottom < len(places) and bottom > len(places) - 1 + 0.18
 
 

@@ -83,6 +83,10 @@ def test_columns_are_the_work_and_the_memory_of_each_gpu(planned: Planned) -> No
     figure = go.Figure(block.figure)  # checked by plotly
     assert sum(sum(trace.y) for trace in figure.data if trace.yaxis == "y") == pytest.approx(busy_s.sum())
     assert f"{format_bytes(held.max(), binary=False)} on the fullest, of the 2 GB" in block.how_to_read
+    assert f"calibration {planned.evaluator.setting.links.calibrations[0]}, ids " in block.source
+    work, ranks = figure.layout.yaxis.range, figure.layout.xaxis.range
+    assert work[0] == 0 and 1 < work[1] / planned.result.cost.time_s < 1.5
+    assert -1 < ranks[0] < -0.4 and GPUS - 0.6 < ranks[1] < max(GPUS, 4)
 
 
 def test_a_gpu_holds_copies_hot_rows_its_shards_and_buffers(planned: Planned) -> None:

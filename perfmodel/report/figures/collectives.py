@@ -125,8 +125,7 @@ def list_series(models: Sequence[CollectiveModel], collectives: Sequence[str], g
     """The curves of these collectives on so many GPUs of a node; a collective without a curve is left out."""
     series: dict[str, list[MeasuredCurve]] = {}
     for name, model in product(collectives, models):
-        domain = model.machine.nvlink_domain_gpus
-        curve = model.calibration.curve(name, gpus, min(gpus, domain) if domain > 1 else gpus)
+        curve = model.calibration.curve(name, gpus, gpus)
         if curve is not None:
             series.setdefault(name, []).append(MeasuredCurve(model, curve))
     return series
