@@ -27,8 +27,9 @@ def main(effort_s: float) -> None:
         evaluator = build_evaluator(model, run.gpus, _BATCH)
         result = Search(evaluator, count_usable_bytes(evaluator), effort_s=effort_s).run()
         path = data_path("dlrm", "plans", plan_name(model, run.gpus))
-        path.write_text(json.dumps(plan_record(result.plan), separators=(",", ":")) + "\n", encoding="utf-8")
-        print(f"{model}: {result.cost.time_s * 1e3:.3f} ms, {result.stopped}")
+        record = json.dumps(plan_record(result.costed.plan), separators=(",", ":"))
+        path.write_text(f"{record}\n", encoding="utf-8")
+        print(f"{model}: {result.costed.time_s * 1e3:.3f} ms, {result.stopped}")
 
 
 if __name__ == "__main__":

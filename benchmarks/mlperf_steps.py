@@ -20,9 +20,9 @@ from hugectr_planner import PlannerCall, plan_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.training import CostedPlan, Dense, WholeStep
+from perfmodel.engine.training import Dense, WholeStep, sum_parts
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import build_zipf_bins
 from perfmodel.model.dense import compute_step_time
@@ -155,7 +155,7 @@ def steps() -> tuple[Step, ...]:
 def planned(case: Case) -> CostedPlan:
     """HugeCTR's plan of a case with its cost."""
     e = case.evaluator()
-    return CostedPlan.compute(e, plan_of(e.tables, case.gpus, case.gpus_per_node, case.planner))
+    return e.cost(plan_of(e.tables, case.gpus, case.gpus_per_node, case.planner))
 
 
 def compute_dense(case: Case, share: float | None = None) -> Dense:
@@ -165,7 +165,7 @@ def compute_dense(case: Case, share: float | None = None) -> Dense:
 
 def step_s(case: Case, share: float) -> float:
     """Time of a case's training step at a share of its GPU's rate [s]."""
-    return compute_step_time(planned(case).sum_parts(compute_dense(case, share)), training=True)
+    return compute_step_time(sum_parts(planned(case), compute_dense(case, share)), training=True)
 
 
 @lru_cache(maxsize=1)

@@ -170,7 +170,7 @@ def search(
         result = Search(evaluator, limit_bytes, **keywords).run()
     except BadInputError:
         return None, process_time() - began, None
-    return result.cost.time_s * 1e3, process_time() - began, 100 * result.gap
+    return result.costed.time_s * 1e3, process_time() - began, 100 * result.gap
 
 
 def time_torchrec(evaluator: Evaluator, limit_bytes: float, training: bool, seconds: float) -> float | None:

@@ -192,7 +192,7 @@ class PerByte:
         plan, _, _ = deal(evaluator, schemes, work, needs, room)
         if plan is None:
             return schemes, None
-        fits = float(evaluator.memory(plan).total_bytes.max()) <= self.limit_bytes * _ROUND
+        fits = float(evaluator.cost(plan).memory.total_bytes.max()) <= self.limit_bytes * _ROUND
         return schemes, plan if fits else None
 
     def _cut(self, t: int, most: float, room: float, kind: Exchange) -> Scheme:
@@ -232,7 +232,7 @@ def search_at_random(evaluator: Evaluator, limit_bytes: float, seconds: float, s
         assert plan is not None
         loads = evaluator.loads(plan)
         time_s = float(evaluator.estimate_times(loads.most))
-        if time_s < best_s and evaluator.memory(plan, loads).total_bytes.max() <= limit_bytes:
+        if time_s < best_s and evaluator.cost(plan).memory.total_bytes.max() <= limit_bytes:
             best, best_s = plan, time_s
         if process_time() >= until:
             return best

@@ -192,7 +192,7 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
 
     base  the row-wise answer of the same question, with the local look-up that both are compared with
     """
-    cost, memory = plan.cost, plan.memory
+    cost, memory = plan.costed.cost, plan.costed.memory
     fullest = int(np.argmax(memory.total_bytes))
     causes = sum_causes((STEPS[row.name].cause, row.low_s, row.time_s, row.high_s) for row in cost.rows)
     floor = sum(row.floor_s for row in cost.rows)
@@ -204,7 +204,7 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
         buffer_bytes=float(memory.buffer_bytes[fullest]) / base.basis.buffer_weight,
         fits=True,
     )
-    copies, notes = sum(placement.scheme.copied for placement in plan.plan.placements), list[str]()
+    copies, notes = sum(placement.scheme.copied for placement in plan.costed.plan.placements), list[str]()
     if copies and plan.scheme is not None and not plan.scheme.copied:
         notes = [_note_copies(copies, f"{plan.scheme.row_parts} row parts")]
     compared = compare_with_local(causes, base.local, floor, base.gpus)
@@ -235,11 +235,11 @@ def _find_fullest_part(plan: UniformPlan) -> float:
 
     Limits: uniform ids -> 1
     """
-    evaluator = plan.evaluator
+    evaluator = plan.costed.evaluator
     if all(law.uniform for law in evaluator.tables.laws):
         return 1.0
     kinds = evaluator.tables.kinds[1].tolist()
-    schemes = [placement.scheme for placement in plan.plan.placements]
+    schemes = [placement.scheme for placement in plan.costed.plan.placements]
     tables = {key: table for table, key in enumerate(zip(kinds, schemes, strict=True))}
     return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
 

@@ -343,7 +343,7 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
     from perfmodel.engine.explained import ExplainedPass  # which an answer alone does not load
 
     if answer.sharding != ROW_WISE and answer.plan is not None:
-        return ExplainedPass.from_plan(answer.plan.evaluator, answer.plan.plan, answer.steps)
+        return ExplainedPass.from_plan(answer.plan.costed)
     basis, work = answer.basis, answer.work
     kind, times = choose_exchanges(basis, work), build_times(basis, work)
     loads = count_loads(basis, work, kind)

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.grid import Configs
 from perfmodel.engine.loads import ShardLoads
-from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY, Plan, Scheme, check_scheme, deal_shards
 from perfmodel.engine.schemes import (
     FLAT,
@@ -24,7 +23,6 @@ from perfmodel.engine.schemes import (
     RowParts,
     list_exchanges,
 )
-from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
@@ -78,16 +76,13 @@ def _list_powers(low: int, high: int) -> list[int]:
 class UniformPlan:
     """A plan with its cost: the fastest in which all tables have one sharding, or one with a scheme for each.
 
-    sharding  a name of ``schemes.WAYS``, or ``PLANNED``;  evaluator  computed the cost
+    sharding  a name of ``schemes.WAYS``, or ``PLANNED``
     scheme  of the tables; None: each has its own. One with fewer rows than row parts is replicated instead
     """
 
     sharding: str
     scheme: Scheme | None
-    plan: Plan
-    cost: StepCost
-    memory: GpuMemory
-    evaluator: Evaluator
+    costed: CostedPlan
 
 
 @dataclass(frozen=True)
@@ -194,7 +189,7 @@ class UniformPlans:
         whys: list[tuple[float, str]] = []
         fitting = 0
         for scheme, spread in [x for x in priced if x not in hopeless] + hopeless:
-            slower = best and spread and spread.time_s >= best.cost.time_s
+            slower = best and spread and spread.time_s >= best.costed.time_s
             if fitting == _TRIED or slower or (best and (scheme, spread) in hopeless):
                 break
             try:
@@ -205,7 +200,7 @@ class UniformPlans:
             plans = [plan for plan in packed if isinstance(plan, UniformPlan)]
             whys += [why for why in packed if not isinstance(why, UniformPlan)]
             fitting += bool(plans)
-            best = min([*plans, *([best] if best else [])], key=lambda plan: plan.cost.time_s, default=None)
+            best = min([*plans, *([best] if best else [])], key=lambda plan: plan.costed.time_s, default=None)
         if best is not None:
             return best
         return Impossible(sharding, min(whys)[1] if whys else _explain_no_scheme(evaluator))
@@ -285,15 +280,14 @@ class UniformPlans:
                 continue
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
             of_tables = ShardLoads(shards.own[kind_of], shards.everywhere[kind_of])
-            loads = evaluator.loads(plan, of_tables)
-            memory = GpuMemory(*held, evaluator.times.count_buffers(loads.values))
-            fullest_bytes = float(memory.total_bytes.max())
+            costed = evaluator.cost(plan, of_tables)
+            fullest_bytes = costed.fullest_bytes
             if fullest_bytes > self.usable_bytes * _ROOM:
                 need, room = (format_bytes(x, binary=False) for x in (fullest_bytes, self.usable_bytes))
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
                 continue
-            yield UniformPlan(sharding, scheme, plan, evaluator.step(loads), memory, evaluator)
+            yield UniformPlan(sharding, scheme, costed)
 
     def _explain_too_much(self, fullest_bytes: float, scheme: Scheme, shard_bytes: float) -> str:
         """Why a rank has more rows and state than it may. scheme  of the table with the largest shard"""

@@ -20,7 +20,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import tell
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
+from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.plan.files import OF_QUESTION, MadeFor, read_any_plan, read_made_for, write_plan
 from perfmodel.plan.outcome import Planned
@@ -73,8 +73,8 @@ def plan(context: typer.Context, options: PlanOptions) -> CommandReply:
             return _compare_plans(question, counts, copies, typed)
         if options.explain is not None:
             planned, _ = _find_plan(question, given, None)
-            explained = ExplainedPass.from_plan(planned.evaluator, planned.plan, planned.result.cost.rows)
-            return CommandReply.explain(explained.explain(options.explain))
+            explained = ExplainedPass.from_plan(planned.costed).explain(options.explain)
+            return CommandReply.explain(explained)
         return _answer(question, given, options, values["dense"], typed)
     except KeyboardInterrupt:
         note("\nthere is no plan to print yet: the first takes a few seconds.")
@@ -194,11 +194,10 @@ def _answer(
     if torchrec:  # such a file does not hold its question
         place += " " + shlex.join(w for name, words in typed.options if name in OF_QUESTION for w in words)
     planned, changes = _find_plan(question, given, place)
-    answer, evaluator = question.build_answer(planned.result), planned.evaluator
+    answer, evaluator = question.build_answer(planned.costed), planned.evaluator
     whole = None
     if layers is not None:
-        costed = CostedPlan.compute(evaluator, planned.plan)
-        whole = WholeStep.compute(costed, Dense.compute(layers, evaluator))
+        whole = WholeStep.compute(planned.costed, Dense.compute(layers, evaluator))
     if out is not None:
         if page:
             command = typed.text(without=["out", "as_json"], more=["--out", out.name])

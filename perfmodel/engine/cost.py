@@ -304,9 +304,12 @@ class Evaluator:
         self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
         return self.model.sum_shards(plan, shards)
 
-    def cost(self, plan: Plan) -> StepCost:
-        """The time of every step of a plan: ``step`` of its ``loads``."""
-        return self.step(self.loads(plan))
+    def cost(self, plan: Plan, shards: ShardLoads | None = None) -> CostedPlan:
+        """A plan with its loads, its cost and its memory. shards, limits  as of ``loads``"""
+        loads = self.loads(plan, shards)
+        buffers = self.times.count_buffers(loads.values)
+        memory = GpuMemory(*self.memories.count_held(plan), buffers)
+        return CostedPlan(self, plan, loads, self.step(loads), memory)
 
     def step(self, loads: Loads) -> StepCost:
         """The time of every step that runs, as in a projection, and their sum with its band.
@@ -365,7 +368,23 @@ class Evaluator:
             return 1.0
         return self.model.look_ups.find(table).fullest(scheme.hot_rows, scheme.row_parts)
 
-    def memory(self, plan: Plan, loads: Loads | None = None) -> GpuMemory:
-        """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""
-        buffers = self.times.count_buffers((loads or self.loads(plan)).values)
-        return GpuMemory(*self.memories.count_held(plan), buffers)
+
+@dataclass(frozen=True, eq=False)
+class CostedPlan:
+    """A plan with the loads of every rank, its cost, the memory of every rank, and what computed them."""
+
+    evaluator: Evaluator
+    plan: Plan
+    loads: Loads
+    cost: StepCost
+    memory: GpuMemory
+
+    @property
+    def time_s(self) -> float:
+        """Time of a pass [s]."""
+        return self.cost.time_s
+
+    @property
+    def fullest_bytes(self) -> float:
+        """Memory of the fullest rank [bytes]."""
+        return float(self.memory.total_bytes.max())

@@ -21,10 +21,9 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import scale_unknowns, step_constants
 from perfmodel.collectives.time_tables import LIMITS, TimeTable
 from perfmodel.collectives.timings import Timing
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
-from perfmodel.engine.placement import Plan
 from perfmodel.engine.settings import BETWEEN, Handover
 from perfmodel.engine.steps import HANDOVER, SORT_ALONE, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
@@ -103,9 +102,10 @@ class ExplainedPass:
     on_rank: Callable[[int], tuple[Array, Array]]
 
     @staticmethod
-    def from_plan(evaluator: Evaluator, plan: Plan, rows: tuple[StepRow, ...]) -> ExplainedPass:
-        """The pass of a plan; ``rows`` are the steps of its cost."""
-        tables, times, busiest = evaluator.tables, evaluator.times, evaluator.loads(plan).most
+    def from_plan(costed: CostedPlan) -> ExplainedPass:
+        """The pass of a plan."""
+        evaluator, plan, busiest = costed.evaluator, costed.plan, costed.loads.most
+        tables, times, rows = evaluator.tables, evaluator.times, costed.cost.rows
         every, timing = np.arange(len(tables)), lambda step: times.time_step(step, busiest)
         loads, (shard_tables, shard_ranks) = evaluator.count_shards(every, *plan.schemes), plan.shards
 

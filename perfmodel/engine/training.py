@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.loads import Loads
-from perfmodel.engine.placement import Plan
-from perfmodel.engine.steps import BACKWARD, FORWARD, HANDOVER, SPLITS, STEPS, WEIGHTS, Step, StepCost
+from perfmodel.engine.cost import CostedPlan, Evaluator
+from perfmodel.engine.steps import BACKWARD, FORWARD, HANDOVER, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model.dense import (
     BACKWARD_RATIO,
     DenseModel,
@@ -110,90 +107,73 @@ class Dense:
         return self.weights * self.gradient_bytes
 
 
-@dataclass(frozen=True, eq=False)
-class CostedPlan:
-    """A plan with its loads and its cost, by the evaluator that computed them."""
+def sum_parts(costed: CostedPlan, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
+    """Times of the parts of a step, from the steps of a plan and the dense layers.
 
-    evaluator: Evaluator
-    plan: Plan
-    loads: Loads
-    cost: StepCost
+    fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
+                     optimizers: low_s or high_s
+    Limits: an evaluator without training -> no backward, update or reduction
+    """
+    times, copied = _sum_steps(costed, fabric, kernels), _share_copies(costed)
+    sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
+    for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
+        sums[f"dp_{key}"] = times.get(step, 0.0) * copied.get(step, 0.0)
+        sums[key] -= sums[f"dp_{key}"]
+    return StepParts(**sums, **dense.times, **_time_weights(costed.evaluator, dense, fabric, kernels))
 
-    @staticmethod
-    def compute(evaluator: Evaluator, plan: Plan) -> CostedPlan:
-        """Computes the cost of a plan. Limits: a plan for other GPUs or tables -> BadInputError"""
-        loads = evaluator.loads(plan)
-        return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
 
-    @property
-    def training(self) -> bool:
-        """Whether a step is forward and backward."""
-        return self.evaluator.model.training is not None
+def _sum_steps(costed: CostedPlan, fabric: str, kernels: str) -> dict[str, float]:
+    """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the splits
+    of all types travel in one exchange.
 
-    def sum_parts(self, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
-        """Times of the parts of a step, from the plan's steps and the dense layers.
+    Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
+    """
+    times, evaluator = dict[str, float](), costed.evaluator
+    splits = [row for row in costed.cost.rows if STEPS[row.name].splits]
+    for row in costed.cost.rows:
+        name = STEPS[row.name].whole or row.name
+        times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
+    if evaluator.model.sets is not None and evaluator.training and len(splits) > 1:
+        fused = evaluator.times.time_splits(len(splits)) / sum(row.time_s for row in splits)
+        times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
+    return times
 
-        fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
-                         optimizers: low_s or high_s
-        Limits: an evaluator without training -> no backward, update or reduction
-        """
-        times = self._sum_steps(fabric, kernels)
-        sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
-        for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
-            sums[f"dp_{key}"] = times.get(step, 0.0) * self._copied_shares.get(step, 0.0)
-            sums[key] -= sums[f"dp_{key}"]
-        return StepParts(**sums, **dense.times, **self._time_weights(dense, fabric, kernels))
 
-    def _sum_steps(self, fabric: str, kernels: str) -> dict[str, float]:
-        """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
-        splits of all types travel in one exchange.
+def _share_copies(costed: CostedPlan) -> dict[str, float]:
+    """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
+    plan, steps = costed.plan, costed.evaluator.steps_by_name
+    copied = costed.evaluator.count_shards(np.arange(len(plan.tables)), *plan.schemes).everywhere.sum(axis=0)
+    dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
+    return {
+        name: float(copied[resource]) / max(float(costed.loads.most[resource]), 1.0)
+        for name, resource in dram.items()
+    }
 
-        Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
-        """
-        times: dict[str, float] = {}
-        splits = [row for row in self.cost.rows if STEPS[row.name].splits]
-        for row in self.cost.rows:
-            name = STEPS[row.name].whole or row.name
-            times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
-        if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
-            fused = self.evaluator.times.time_splits(len(splits)) / sum(row.time_s for row in splits)
-            times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
-        return times
 
-    @cached_property
-    def _copied_shares(self) -> dict[str, float]:
-        """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
-        t, steps = np.arange(len(self.plan.tables)), self.evaluator.steps_by_name
-        copied = self.evaluator.count_shards(t, *self.plan.schemes).everywhere.sum(axis=0)
-        dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
-        return {
-            name: float(copied[resource]) / max(float(self.loads.most[resource]), 1.0)
-            for name, resource in dram.items()
-        }
+def _time_weights(evaluator: Evaluator, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
+    """Times of the all-reduce of the dense layers' gradients, and of their optimizer [s].
 
-    def _time_weights(self, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
-        """Times of the all-reduce of the dense layers' gradients, and of their optimizer [s].
+    The optimizer is the tables', with state for every weight: row-wise Adagrad becomes Adagrad.
+    """
+    if not evaluator.training or dense.weights == 0:
+        return {}
+    basis, gpus = evaluator.basis, np.array([float(evaluator.gpus)])
+    size = np.array([dense.reduced_bytes])
+    reduced = evaluator.setting.links.timing("all_reduce", size, gpus, basis.gpus_per_node)
+    per_element, per_row = evaluator.memories.state
+    moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
+    updated = basis.time_kernel("local_sum", moved)
+    times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
+    return {key: float(time[0]) for key, time in times.items()}
 
-        The optimizer is the tables', with state for every weight: row-wise Adagrad becomes Adagrad.
-        """
-        if not self.training or dense.weights == 0:
-            return {}
-        e, gpus = self.evaluator, np.array([float(self.evaluator.gpus)])
-        size = np.array([dense.reduced_bytes])
-        reduced = e.setting.links.timing("all_reduce", size, gpus, e.basis.gpus_per_node)
-        per_element, per_row = e.memories.state
-        moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
-        updated = e.basis.time_kernel("local_sum", moved)
-        times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
-        return {key: float(time[0]) for key, time in times.items()}
 
-    def collect_ends(self, dense: Dense) -> tuple[StepParts, ...]:
-        """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
-        causes, sides = ("fabric", "kernels"), ("low_s", "high_s")
-        tables = [self.sum_parts(dense, **{cause: end}) for cause, end in product(causes, sides)]
-        middle, ratios = self.sum_parts(dense), (1 - dense.error, 1 + dense.error)
-        layers = [{key: time * ratio for key, time in dense.times.items()} for ratio in ratios]
-        return (middle, *tables, *(replace(middle, **times) for times in layers))
+def collect_ends(costed: CostedPlan, dense: Dense) -> tuple[StepParts, ...]:
+    """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
+    causes, sides = ("fabric", "kernels"), ("low_s", "high_s")
+    tables = [sum_parts(costed, dense, **{cause: end}) for cause, end in product(causes, sides)]
+    middle, ratios = sum_parts(costed, dense), (1 - dense.error, 1 + dense.error)
+    layers = [{key: time * ratio for key, time in dense.times.items()} for ratio in ratios]
+    return (middle, *tables, *(replace(middle, **times) for times in layers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,10 +192,10 @@ class WholeStep:
     @staticmethod
     def compute(costed: CostedPlan, dense: Dense) -> WholeStep:
         """The whole step of a plan; exchanges, kernels and dense layers err independently."""
-        every = costed.collect_ends(dense)
-        time, *ends = (compute_step_time(parts, training=costed.training) for parts in every)
+        every, training = collect_ends(costed, dense), costed.evaluator.training
+        time, *ends = (compute_step_time(parts, training=training) for parts in every)
         down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
-        return WholeStep(dense, every[0], time - float(down), time + float(up), costed.training)
+        return WholeStep(dense, every[0], time - float(down), time + float(up), training)
 
     @property
     def step_s(self) -> float:

@@ -65,7 +65,7 @@ class TablePlan:
     @property
     def time_s(self) -> float:
         """Time of a pass [s]."""
-        return self.answer.result.cost.time_s
+        return self.answer.costed.time_s
 
     @property
     def bound_s(self) -> float:
@@ -103,7 +103,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        memory = self.answer.result.memory
+        memory = self.answer.costed.memory
         columns = {"rank": range(self.plan.gpus), "rows_bytes": memory.rows_bytes}
         columns |= {"optimizer_bytes": memory.optimizer_bytes, "buffer_bytes": memory.buffer_bytes}
         return pd.DataFrame({**columns, "memory_bytes": memory.total_bytes})

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.answer.uniform_plans import Impossible, UniformPlans
 from perfmodel.effort import Budget
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
@@ -24,7 +24,7 @@ from perfmodel.plan.choices.options import list_options
 from perfmodel.plan.files import MadeFor, plan_record, record_scheme
 from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing
-from perfmodel.plan.searching.search import Search, SearchResult
+from perfmodel.plan.searching.search import GIVEN, Search, SearchResult
 from perfmodel.plan.searching.uniform import collect_schemes, pack_as
 from perfmodel.plan.torchrec import restrict_to_torchrec
 from perfmodel.units import format_bytes
@@ -78,22 +78,31 @@ class AlikeTables:
 class Planned:
     """A plan, and plans to compare it with.
 
-    evaluator    computes costs of plans;  result  the plan with its cost, and a lower bound on other plans
+    result       the plan with its cost, and a lower bound on other plans
     groups       sets of equal tables with equal shardings
     baselines    plans with one sharding for all tables; none on one GPU
     made_for     the options of the question as typed
     """
 
-    evaluator: Evaluator
     result: SearchResult
     groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
     made_for: MadeFor = field(default_factory=dict)
 
     @property
+    def costed(self) -> CostedPlan:
+        """The plan with its cost and memory."""
+        return self.result.costed
+
+    @property
     def plan(self) -> Plan:
         """The plan itself."""
-        return self.result.plan
+        return self.costed.plan
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """What computed its cost."""
+        return self.costed.evaluator
 
     @property
     def training(self) -> bool:
@@ -103,7 +112,7 @@ class Planned:
     @property
     def given(self) -> bool:
         """Whether the plan was given by the user, not searched."""
-        return self.result.stopped == "given"
+        return self.result.stopped == GIVEN
 
     @property
     def bounded(self) -> bool:
@@ -158,7 +167,7 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values in SI units, in the public schema of ``--json``."""
-        e, result, cost = self.evaluator, self.result, self.result.cost
+        e, result, cost = self.evaluator, self.result, self.costed.cost
         return {
             "model": e.tables.model,
             "machine": e.setting.machine.name,
@@ -182,7 +191,7 @@ class Planned:
             "stopped": result.stopped,
             "effort_done": None if self.given else result.done,
             "memory_limit_bytes": result.limit_bytes,
-            "memory_bytes": result.memory.total_bytes.tolist(),
+            "memory_bytes": self.costed.memory.total_bytes.tolist(),
             "baselines": [
                 {"name": baseline.name, "time_s": baseline.time_s, "why_not": baseline.why or None}
                 for baseline in self.baselines
@@ -227,7 +236,7 @@ def build_outcome(search: Search, result: SearchResult) -> Planned:
     groups, complete = _group_tables(search.best, result, has_enough)
     if not complete:
         result = replace(result, stopped="interrupt")
-    return Planned(search.evaluator, result, groups, _list_baselines(search.evaluator, result.limit_bytes))
+    return Planned(result, groups, _list_baselines(search.evaluator, result.limit_bytes))
 
 
 def price_plan(
@@ -241,9 +250,8 @@ def price_plan(
     """
     if constraints is not None:
         constraints.check(plan)
-    result = cost_plan(evaluator, plan, limit_bytes)
-    rank = int(np.argmax(result.memory.total_bytes))
-    fullest = float(result.memory.total_bytes[rank])
+    result = SearchResult(evaluator.cost(plan), limit_bytes, 0.0, GIVEN)
+    rank, fullest = int(np.argmax(result.costed.memory.total_bytes)), result.costed.fullest_bytes
     if fullest > limit_bytes:
         sizes = fullest, fullest - limit_bytes, limit_bytes
         needs, excess, room = (format_bytes(size, binary=False) for size in sizes)
@@ -260,14 +268,7 @@ def price_plan(
     state = pack_as(plan, free, options, limit_bytes)
     assert state is not None
     groups, _ = _group_tables(state, result, lambda done: False)
-    return Planned(evaluator, result, groups, _list_baselines(free, limit_bytes))
-
-
-def cost_plan(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> SearchResult:
-    """A plan that was not searched, with its cost and memory. limit_bytes  of a GPU, for tables"""
-    loads = evaluator.loads(plan)
-    memory = evaluator.memory(plan, loads)
-    return SearchResult(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given")
+    return Planned(result, groups, _list_baselines(free, limit_bytes))
 
 
 def release_types(evaluator: Evaluator) -> Evaluator:
@@ -286,14 +287,14 @@ def _group_tables(
     """
     o, tables = state.options, state.evaluator.tables
     members: dict[tuple[str, int], list[int]] = {}
-    for t, placement in enumerate(result.plan.placements):
+    for t, placement in enumerate(result.costed.plan.placements):
         key = placement.sharding(o.gpus, o.domain), int(state.option[t])
         members.setdefault(key, []).append(t)
     size, reads = tables.rows * tables.dim, tables.features * tables.pooling * tables.dim
     weight = size / size.sum() + reads / max(reads.sum(), _LEAST)
     heaviest = sorted(members, key=lambda key: -weight[members[key]].sum())
     next_best: dict[tuple[str, int], NextBest] = {}
-    now_s, least_s = state.time_s, -np.inf if result.stopped == "given" else 0.0
+    now_s, least_s = state.time_s, -np.inf if result.stopped == GIVEN else 0.0
     complete = False
     with suppress(KeyboardInterrupt):  # the plan is worth more than what else its tables could be
         for done, key in enumerate(heaviest[:_MOST_COMPARED]):
@@ -323,5 +324,5 @@ def _list_baselines(evaluator: Evaluator, limit_bytes: float) -> tuple[Baseline,
         if isinstance(best, Impossible):
             baselines.append(Baseline(name, None, best.why))
         else:
-            baselines.append(Baseline(name, best.cost.time_s))
+            baselines.append(Baseline(name, best.costed.time_s))
     return tuple(baselines)

@@ -17,7 +17,7 @@ from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED
@@ -27,8 +27,8 @@ from perfmodel.model import capacity
 from perfmodel.plan.choices.constraints import Constraints, TableRule, parse_rules
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.files import MadeFor, convert_torchrec_plan
-from perfmodel.plan.outcome import Planned, build_outcome, cost_plan, price_plan, release_types
-from perfmodel.plan.searching.search import Search, SearchResult, Watch
+from perfmodel.plan.outcome import Planned, build_outcome, price_plan, release_types
+from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.plan.torchrec import build_torchrec_plan, restrict_to_torchrec
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.files import unknown_name
@@ -197,11 +197,10 @@ class PlanQuestion:
         outcome = price_plan(self.evaluator, plan, self.limit_bytes, self.constraints)
         return replace(outcome, made_for=self.made_for)
 
-    def build_answer(self, result: SearchResult, base: Answer | None = None) -> Answer:
+    def build_answer(self, costed: CostedPlan, base: Answer | None = None) -> Answer:
         """The answer of a plan, as ``project`` has answers. base  row-wise; None: not yet computed"""
         base = base or answer_row_wise(replace(self.question, batch=self.batch))
-        plan = UniformPlan(PLANNED, None, result.plan, result.cost, result.memory, self.evaluator)
-        return answer_plan(base, plan)
+        return answer_plan(base, UniformPlan(PLANNED, None, costed))
 
     def list_changes(self, planned: Planned, file: str) -> tuple[Sensitivity, ...]:
         """What would make the pass faster, as ``project`` lists it.
@@ -217,23 +216,22 @@ class PlanQuestion:
             if changed.rows:
                 raise BadInputError("plans have rows in GPU memory.", "")
             question = replace(self, question=changed)
-            result = question.price_again(planned.plan)
-            if result is not None:
+            if (costed := question.price_again(planned.plan)) is not None:
                 priced.add(changed.machine.name)
-            else:
-                result = question.search().run()
-                if result.stopped == "interrupt":
-                    raise KeyboardInterrupt
-            return question.build_answer(result)
+                return question.build_answer(costed)
+            result = question.search().run()
+            if result.stopped == "interrupt":
+                raise KeyboardInterrupt
+            return question.build_answer(result.costed)
 
         return tuple(
             replace(effect, option=f"--plan {file} {effect.option}")
             if effect.group == SETTINGS or (effect.group == MACHINES and effect.option.split()[-1] in priced)
             else effect
-            for effect in list_helping(self.build_answer(planned.result), ask)
+            for effect in list_helping(self.build_answer(planned.costed), ask)
         )
 
-    def price_again(self, plan: Plan) -> SearchResult | None:
+    def price_again(self, plan: Plan) -> CostedPlan | None:
         """A plan with its cost and memory on this question's machine.
 
         Limits: it does not fit, or is for another number or other domains of GPUs -> None
@@ -241,8 +239,8 @@ class PlanQuestion:
         evaluator = self.evaluator
         if (plan.gpus, plan.domain) != (evaluator.gpus, evaluator.domain):
             return None
-        result = cost_plan(evaluator, plan, self.limit_bytes)
-        return result if float(result.memory.total_bytes.max()) <= self.limit_bytes else None
+        costed = evaluator.cost(plan)
+        return costed if costed.fullest_bytes <= self.limit_bytes else None
 
 
 def plan_quickly(ranking: Ranking) -> Answer | None:
@@ -264,10 +262,10 @@ def plan_quickly(ranking: Ranking) -> Answer | None:
         return None
     if result.stopped == "interrupt":
         raise KeyboardInterrupt  # the search returns its best plan, but the user wants to stop
-    if ranking.best and result.cost.time_s >= ranking.answer.time_s:
+    if ranking.best and result.costed.time_s >= ranking.answer.time_s:
         return None
-    if all(placement.scheme.copied for placement in result.plan.placements):
+    if all(placement.scheme.copied for placement in result.costed.plan.placements):
         (copies,) = answer_shardings(base, [DATA_PARALLEL])
         if isinstance(copies, Answer):
             return copies
-    return question.build_answer(result, base)
+    return question.build_answer(result.costed, base)

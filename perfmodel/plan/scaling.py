@@ -42,7 +42,7 @@ class PlanPoint:
     @property
     def time_s(self) -> float:
         """Time of a step: the pass of a copy, then the all-reduce [s]. Limits: no plan -> infinite"""
-        return np.inf if self.answer is None else self.answer.result.cost.time_s + self.sync_s
+        return np.inf if self.answer is None else self.answer.costed.time_s + self.sync_s
 
     @property
     def samples_per_s(self) -> float:
@@ -55,9 +55,9 @@ class PlanPoint:
         if self.answer is None:
             return {**record, **dict.fromkeys(_OF_PLAN)}
         result, rate = self.answer.result, self.samples_per_s
-        cost, step = result.cost, result.cost.limiting
+        cost, step = result.costed.cost, result.costed.cost.limiting
         times = self.time_s, cost.low_s + self.sync_s, cost.high_s + self.sync_s, self.sync_s
-        memory = float(result.memory.total_bytes.max()), result.limit_bytes
+        memory = result.costed.fullest_bytes, result.limit_bytes
         longest = step.name, step.time_s / self.time_s
         values = *times, rate, rate / self.gpus, *memory, *longest, result.bound_s, result.gap
         return {**record, **dict(zip(_OF_PLAN, values, strict=True))}
@@ -200,7 +200,7 @@ def time_sync(answer: Planned, replicas: int) -> float:
     """
     if not answer.training or replicas == 1:
         return 0.0
-    e, memory = answer.evaluator, answer.result.memory
+    e, memory = answer.evaluator, answer.costed.memory
     size = np.array([float((memory.rows_bytes + memory.optimizer_bytes).max())])
     node = e.basis.gpus_per_node or e.setting.machine.gpus_per_node
     beside = max(min(node // e.gpus, replicas), 1)

@@ -55,7 +55,7 @@ def plan_text(
 
 def headline(planned: Planned) -> str:
     """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
-    cost, e = planned.result.cost, planned.evaluator
+    cost, e = planned.costed.cost, planned.evaluator
     what = "training step" if planned.training else "forward pass"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
     sentence = f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on {where}."
@@ -107,7 +107,7 @@ def fact_lines(planned: Planned) -> str:
 
 def memory_words(planned: Planned) -> str:
     """How full the fullest GPU is, and how much of each GPU is kept free."""
-    total, limit_bytes = planned.result.memory.total_bytes, planned.result.limit_bytes
+    total, limit_bytes = planned.costed.memory.total_bytes, planned.result.limit_bytes
     left_bytes = planned.evaluator.setting.machine.value("hbm_bytes") - limit_bytes
     values = float(total.max()), limit_bytes, float(total.mean()), left_bytes
     fullest, limit, mean, left = (format_bytes(value, binary=False) for value in values)
@@ -119,7 +119,7 @@ def memory_words(planned: Planned) -> str:
 
 def limit_words(planned: Planned) -> str:
     """What limits the plan: its longest step, imbalance, latency."""
-    cost, row = planned.result.cost, planned.result.cost.limiting
+    cost, row = planned.costed.cost, planned.costed.cost.limiting
     text = f"the longest step is {row.label}, {format_fraction(row.share)} of the time"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"

@@ -33,7 +33,7 @@ def scaling_text(scaling: Scaling, command: str) -> str:
         held = f"{format_count(scaling.total)} samples on all GPUs together"
     title = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}, {what}, {held}"
     gains = {gpus: f"{gain:.2f}".replace("-", "−") for gpus, gain in scaling.added.items()}
-    labels = {point: point.answer.result.cost.limiting.label for point in scaling.points if point.answer}
+    labels = {point: point.answer.costed.cost.limiting.label for point in scaling.points if point.answer}
     rows = [{**point.to_dict(), "label": labels.get(point)} for point in scaling.points]
     columns = (
         Column("GPUs", _show("gpus", format_count)),

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.training import CostedPlan, Dense, WholeStep
+from perfmodel.engine.training import Dense, WholeStep, collect_ends
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, compute_step_time
 from perfmodel.plan.files import read_plan
@@ -84,7 +84,7 @@ def load_planned(model: str, gpus: int, batch: int) -> CostedPlan:
     """A workload with the plan that our planner found for it; EMBark's own are not published."""
     evaluator = build_evaluator(model, gpus, batch)
     path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
-    return CostedPlan.compute(evaluator, read_plan(path, evaluator.tables))
+    return evaluator.cost(read_plan(path, evaluator.tables))
 
 
 @lru_cache(maxsize=32)
@@ -93,7 +93,7 @@ def _plan_table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
     uniform = UniformPlans(evaluator, count_usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
     if not isinstance(uniform, UniformPlan):
         raise BadInputError(f"{model} on {gpus} GPUs: {uniform.why}.", "choose more GPUs.")
-    return CostedPlan.compute(evaluator, uniform.plan)
+    return uniform.costed
 
 
 def predict_throughput(
@@ -166,4 +166,4 @@ def compare_speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 def _collect_ends(plan: CostedPlan) -> tuple[StepParts, ...]:
     """The parts of a step, then with each cause of error at either end, others central."""
-    return plan.collect_ends(Dense.compute(load_dense(load_embark().dense), plan.evaluator))
+    return collect_ends(plan, Dense.compute(load_dense(load_embark().dense), plan.evaluator))

@@ -49,7 +49,7 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
     box = H200
     tables = PlanTables.load(str(TABLES))
     evaluator = Evaluator.on(box, tables, 4096, p.gpus, **options)
-    memory = evaluator.memory(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain))
+    memory = evaluator.cost(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain)).memory
     assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
     assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)
 

@@ -32,7 +32,7 @@ def test_the_local_step_is_the_plan_on_one_gpu() -> None:
     answer = project_one(tables="criteo-kaggle", gpus=8, batch=2048, **TRAINING)
     tables = PlanTables.load("criteo-kaggle")
     evaluator = Evaluator.on(BOX, tables, 2048, 1, training=True, optimizer="rowwise-adagrad")
-    alone = evaluator.cost(uniform_plan(tables, "table-wise", 1, 1))
+    alone = evaluator.cost(uniform_plan(tables, "table-wise", 1, 1)).cost
     low, high = (answer.totals[f"baseline_{end}_s"] for end in ("low", "high"))
     assert (answer.baseline_time_s, low, high) == pytest.approx((alone.time_s, alone.low_s, alone.high_s))
     assert set(answer.local) == {"kernels", "sorts"}

@@ -114,7 +114,7 @@ def test_a_table_that_just_fits_is_placed_whole() -> None:
     base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0, overrides=ROUND)
     found = next(answer_shardings(base, ["table-wise"]))
     assert isinstance(found, Answer) and found.plan is not None and found.fits
-    assert list(found.plan.memory.rows_bytes) == [79.99e9, 79.99e9]
+    assert list(found.plan.costed.memory.rows_bytes) == [79.99e9, 79.99e9]
     assert "buffers a GPU would hold" in why(
         project_one(table_bytes=160e9, table_count=2, gpus=2, reserve=0, overrides=ROUND), "table-wise"
     )
@@ -126,8 +126,8 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 2)
     found = UniformPlans(evaluator, np.inf).find_best("table-wise")
     assert isinstance(found, UniformPlan)
-    assert sorted(found.memory.rows_bytes) == [8 * 16, 10 * 16]
-    most = float(found.memory.total_bytes.max())  # with the buffers
+    assert sorted(found.costed.memory.rows_bytes) == [8 * 16, 10 * 16]
+    most = float(found.costed.memory.total_bytes.max())  # with the buffers
     assert isinstance(UniformPlans(evaluator, most).find_best("table-wise"), UniformPlan)
     assert isinstance(UniformPlans(evaluator, most - 1).find_best("table-wise"), Impossible)
 
@@ -244,7 +244,7 @@ def test_column_parts_are_whole_vectors_of_every_table() -> None:
     for way in ("column-wise", "table-column-wise", "grid", "3d"):
         found = UniformPlans(evaluator, np.inf).find_best(way)
         assert isinstance(found, UniformPlan)
-        for table, placement in zip(shapes, found.plan.placements, strict=True):
+        for table, placement in zip(shapes, found.costed.plan.placements, strict=True):
             assert placement.scheme.col_parts == 1 or table.dim % (4 * placement.scheme.col_parts) == 0
 
 
@@ -255,4 +255,4 @@ def test_ways_that_are_priced_together_come_out_as_alone() -> None:
     for way in WAYS:
         alone, together = UniformPlans(evaluator, 68e9).find_best(way), priced.find_best(way)
         assert isinstance(alone, UniformPlan) and isinstance(together, UniformPlan)
-        assert (together.scheme, together.cost.time_s) == (alone.scheme, alone.cost.time_s)
+        assert (together.scheme, together.costed.time_s) == (alone.scheme, alone.costed.time_s)

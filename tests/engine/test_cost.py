@@ -99,7 +99,7 @@ def test_two_tables_on_two_gpus_by_hand() -> None:
     assert rows["all_to_all_splits"].payload_bytes == 3 * 8 * 2
     assert "local_sum" not in rows and "reduce_scatter_bags" not in rows
     assert cost.time_s == sum(row.time_s for row in cost.rows)
-    memory = evaluator.memory(plan, loads)
+    memory = evaluator.cost(plan).memory
     assert memory.rows_bytes.tolist() == [100 * 16, 200 * 32]
     assert memory.optimizer_bytes.tolist() == [400, 800]
     assert memory.buffer_bytes.tolist() == [320 + 480, 640 + 480]  # bags, sent and received
@@ -227,7 +227,7 @@ def test_memory_of_copies_and_shards() -> None:
     plan = Plan(
         tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB, 2), [1, 3])), 4, 4
     )
-    memory = evaluator.memory(plan)
+    memory = evaluator.cost(plan).memory
     assert memory.rows_bytes.tolist() == [1600, 1600 + 52 * 32, 1600, 1600 + 52 * 32]
     assert memory.optimizer_bytes.tolist() == [3200, 3200 + 2 * 52 * 32, 3200, 3200 + 2 * 52 * 32]
 
@@ -345,7 +345,7 @@ def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
     assert sums == {G * B * (128 + 8) * v}  # equal parts: exact whatever they are
     plan = uniform_plan(TABLES, "column-wise", G, 8, col_parts=3)
     assert evaluator.loads(plan).of(Resource.BAGS_SENT).sum() == G * B * (129 + 9) * v
-    assert evaluator.memory(plan).rows_bytes.sum() == 1000 * 129 * v + 3 * 9 * v
+    assert evaluator.cost(plan).memory.rows_bytes.sum() == 1000 * 129 * v + 3 * 9 * v
 
 
 @pytest.mark.parametrize("kind", [Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB])

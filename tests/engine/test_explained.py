@@ -123,9 +123,9 @@ def test_every_step_of_a_plan(scheme: Scheme, training: bool, payload: str | Non
     tables = PlanTables.of(TableSet("one", (Table("only", 1_000_000, 64, 20, "fp32"),)), ids)
     plan = Plan(tables, (Placement.of(scheme, np.arange(scheme.parts)),), GPUS, DOMAIN)
     evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS, payload=payload, training=training)
-    rows = evaluator.cost(plan).rows
-    explained = ExplainedPass.from_plan(evaluator, plan, rows)
-    for row in rows:
+    costed = evaluator.cost(plan)
+    explained = ExplainedPass.from_plan(costed)
+    for row in costed.cost.rows:
         check(explained.explain(row.name))
 
 
@@ -136,7 +136,7 @@ def test_a_plan_names_the_busiest_gpu_and_its_tables() -> None:
     whole, cut = Placement.of(Scheme(Exchange.RB), [0]), Placement.of(Scheme(Exchange.RB, 4, 2), range(8))
     plan = Plan(tables, (whole, cut, whole), GPUS, DOMAIN)
     evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS)
-    explanation = ExplainedPass.from_plan(evaluator, plan, evaluator.cost(plan).rows).explain("gather")
+    explanation = ExplainedPass.from_plan(evaluator.cost(plan)).explain("gather")
     check(explanation)
     assert explanation.rank == 0 and [name for name, *_ in explanation.tables] == ["c", "a", "b"]
     (looked_up,) = [part for part in explanation.load if part.symbol == "n"]

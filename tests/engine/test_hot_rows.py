@@ -12,7 +12,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER, Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
-from perfmodel.engine.training import CostedPlan, Dense
+from perfmodel.engine.training import Dense, sum_parts
 from perfmodel.errors import BadInputError
 from perfmodel.schema.workload import Distribution, Table, TableSet
 
@@ -89,7 +89,7 @@ def test_training_reduces_the_gradients_of_hot_rows_as_those_of_copies() -> None
 def test_memory_is_the_copy_and_a_part_of_the_others() -> None:
     e = evaluator(HALVES, optimizer="rowwise-adagrad")
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.UB, 2, 1, 10), [0, 1]),), G, e.domain)
-    memory = e.memory(plan)
+    memory = e.cost(plan).memory
     assert memory.rows_bytes.tolist() == [(10 + 45) * D * 4] * 2
     assert memory.optimizer_bytes.tolist() == [(10 + 45) * 4] * 2
 
@@ -114,7 +114,7 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
     e = evaluator(HALVES, rows=10**6, training=True)
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
-    parts = CostedPlan.compute(e, plan).sum_parts(Dense({}))
+    parts = sum_parts(e.cost(plan), Dense({}))
     found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
     own = e.count_shards(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)

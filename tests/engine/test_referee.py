@@ -72,7 +72,7 @@ def test_bytes_memory_and_busiest_ranks_are_what_a_referee_counts(seed: int) -> 
     document = case.document([even_entry(case, table, random) for table in range(len(case.tables))])
     found = referee.count(document, random, IDS)
     plan = plan_from(document, case.tables)
-    rows = {row.name: row for row in case.evaluator.cost(plan).rows}
+    rows = {row.name: row for row in case.evaluator.cost(plan).cost.rows}
     steps = {*found.sent, *found.received, *found.moved}
     for step in steps:
         each = found.busiest(step)
@@ -84,7 +84,7 @@ def test_bytes_memory_and_busiest_ranks_are_what_a_referee_counts(seed: int) -> 
         assert each[row.rank] >= each.max() * (1 - 2 * COUNTED), step
     exchanged = {name for name, row in rows.items() if row.collective and "splits" not in name}
     assert exchanged <= {step for step in steps if found.busiest(step).max() > 0}
-    memory = case.evaluator.memory(plan)
+    memory = case.evaluator.cost(plan).memory
     np.testing.assert_allclose(memory.rows_bytes, found.rows, rtol=1e-12)
     np.testing.assert_allclose(memory.optimizer_bytes, found.optimizer, rtol=1e-12)
     np.testing.assert_allclose(memory.buffer_bytes, found.buffers, rtol=COUNTED)

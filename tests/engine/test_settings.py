@@ -143,11 +143,11 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     sorts = {name for name, step in STEPS.items() if step.sorts}
     assert sorts == {"deduplicate", "deduplicate_requests", "sort_lookups"}
     found = next(each for each in ways() if each.sharding == "row-wise-ub").plan
-    tables = found.plan.tables
+    tables = found.costed.plan.tables
     evaluator = Evaluator.on(MACHINE, tables, 1024, 152, training=True)
     assert evaluator.model.sort_digits == 4  # 78 125 M rows / 152 = 514 M: 29 bits
-    plan = Plan(tables, found.plan.placements, 152, evaluator.domain)
-    rows = {row.name: row for row in evaluator.cost(plan).rows}
+    plan = Plan(tables, found.costed.plan.placements, 152, evaluator.domain)
+    rows = {row.name: row for row in evaluator.cost(plan).cost.rows}
     for name, alone in (("deduplicate", False), ("deduplicate_requests", False), ("sort_lookups", True)):
         floor, rate = evaluator.basis.list_sorts(4, alone=alone)[1]
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)

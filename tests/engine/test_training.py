@@ -10,9 +10,9 @@ from dealt_plan import uniform_plan
 
 from perfmodel.cli import run
 from perfmodel.cli.plan import parse_dense
-from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
+from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import compute_step_time
 from perfmodel.schema.machine import load_machine
@@ -34,7 +34,7 @@ def costed(training: bool, gpus: int = 16, batch: int = 1024) -> CostedPlan:
     """One table of 64 elements, row-wise."""
     tables = PlanTables.of(TableSet("mine", (Table("a", 10**6, 64, 10.0, "fp32"),)))
     evaluator = Evaluator.on(H100, tables, batch, gpus, training=training)
-    return CostedPlan.compute(evaluator, uniform_plan(tables, "row-wise", gpus, min(gpus, 8)))
+    return evaluator.cost(uniform_plan(tables, "row-wise", gpus, min(gpus, 8)))
 
 
 def whole(training: bool, layers: DenseFile | GivenTime, gpus: int = 16) -> WholeStep:

@@ -38,7 +38,7 @@ def test_mlperf_rows_are_planned_as_their_configurations_say() -> None:
     for case, _ in kinds():
         costed = planned(case)
         placements, evaluator = costed.plan.placements, costed.evaluator
-        held = evaluator.memory(costed.plan).total_bytes
+        held = costed.memory.total_bytes
         assert held.max() <= evaluator.setting.machine.value("hbm_bytes"), case
         parts = [placements[t].scheme.row_parts for t in (0, 19, 20, 21)]
         copies = sum(each.scheme.copied for each in placements)

@@ -106,7 +106,7 @@ def test_stored_plans_are_of_their_tables_and_fit() -> None:
     run = load_embark()
     for model in run.models:
         evaluator = build_evaluator(model, run.gpus, 65536)
-        held = evaluator.memory(load_planned(model, run.gpus, 65536).plan).total_bytes
+        held = evaluator.cost(load_planned(model, run.gpus, 65536).plan).memory.total_bytes
         assert held.max() <= count_usable_bytes(evaluator), model
 
 

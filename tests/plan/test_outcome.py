@@ -36,8 +36,8 @@ def bounded(bound_s: float, stopped: str = "effort") -> str:
     """What is said of a plan of 100 µs with this bound [µs]."""
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 512, 2)
     answer = price_plan(evaluator, uniform_plan(TABLES, "row-wise", 2, evaluator.domain), 64e9)
-    cost = replace(answer.result.cost, time_s=100e-6)
-    result = replace(answer.result, cost=cost, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
+    costed = replace(answer.costed, cost=replace(answer.costed.cost, time_s=100e-6))
+    result = replace(answer.result, costed=costed, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
     return headline(replace(answer, result=result)).replace("\n     ", " ")
 
 

@@ -27,7 +27,7 @@ def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest() -> None
     assert np.flatnonzero(greedy.choose_copies(8e6 / limit)).tolist() == [17, 18]  # 2.56 + 5.12 MB
     plan = plan_per_byte(evaluator, limit)
     assert plan is not None
-    assert evaluator.memory(plan).total_bytes.max() <= limit
+    assert evaluator.cost(plan).memory.total_bytes.max() <= limit
     assert set(plan.kinds[:16]) == {Exchange.RB} and set(plan.kinds[16:]) == {Exchange.DP}
     held = np.bincount(np.concatenate([placement.ranks for placement in plan.placements]))
     assert np.ptp(held) == 0

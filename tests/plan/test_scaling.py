@@ -47,7 +47,7 @@ def test_the_table_is_that_of_the_plans_one_by_one() -> None:
         cost, row = e.cost(plan), point.to_dict()
         assert row["time_s"] == cost.time_s and row["bound_s"] <= cost.time_s
         assert row["samples_per_s"] == pytest.approx(1024 * point.gpus / cost.time_s)
-        assert row["memory_bytes"] == e.memory(plan).total_bytes.max() <= row["memory_limit_bytes"]
+        assert row["memory_bytes"] == e.cost(plan).memory.total_bytes.max() <= row["memory_limit_bytes"]
         rates.append(row["samples_per_s"])
     assert scaling.knee == find_knee_slowly([2, 4, 16], rates)
     assert scaling.best.gpus == (scaling.knee or 16)
@@ -60,8 +60,8 @@ def test_more_gpus_that_are_slower_in_all_are_said_to_be_slower() -> None:
     assert plan is not None
 
     def say(times: float) -> str:
-        slow = replace(plan.result.cost, time_s=times * time_s)
-        point = replace(last, answer=replace(plan, result=replace(plan.result, cost=slow)))
+        slow = replace(plan.costed, cost=replace(plan.costed.cost, time_s=times * time_s))
+        point = replace(last, answer=replace(plan, result=replace(plan.result, costed=slow)))
         return " ".join(knee_words(replace(scaling, points=(first, point))).split())
 
     assert "less than half of the average" in say(1.8) and "slower" not in say(1.8)
@@ -89,8 +89,8 @@ def test_a_copy_is_the_plan_of_its_gpus_and_then_tables_are_reduced(objective: s
     assert [point.replicas for point in scaling.points] == [1, 2, 4]
     for point in scaling.points:
         alone = question.use_gpus(16 // point.replicas).plan()
-        assert point.answer is not None and point.answer.result.cost.time_s == alone.result.cost.time_s
-        memory = alone.result.memory
+        assert point.answer is not None and point.answer.costed.time_s == alone.costed.time_s
+        memory = alone.costed.memory
         size = float((memory.rows_bytes + memory.optimizer_bytes).max())
         ranks, node = np.array([float(point.replicas)]), {1: 1, 2: 1, 4: 2}[point.replicas]
         links = alone.evaluator.setting.links
@@ -138,7 +138,7 @@ def test_a_printed_setting_is_what_its_option_gives_for_this_very_plan() -> None
     planned = question.plan()
     effects = {effect.option: effect for effect in question.list_changes(planned, "p.json")}
     fp16 = replace(question, question=replace(question.question, payload="fp16")).price(planned.plan)
-    assert effects["--plan p.json --set payload=fp16"].after_s == fp16.result.cost.time_s
+    assert effects["--plan p.json --set payload=fp16"].after_s == fp16.costed.time_s
     assert "--machine gb200-nvl72" in effects  # of other domains: by a whole search
     assert not any("nvlink_domain" in option or "hbm_bytes" in option for option in effects)
 
@@ -147,5 +147,5 @@ def test_a_printed_number_of_gpus_is_what_a_whole_search_gives() -> None:
     question = ask_plan("embark-t180", 8, total=8192)
     planned = question.plan()
     effects = {effect.option: effect for effect in question.list_changes(planned, "p.json")}
-    assert effects["--gpus 16"].after_s == question.use_gpus(16).plan().result.cost.time_s
-    assert effects["--gpus 16"].before_s == pytest.approx(planned.result.cost.time_s)
+    assert effects["--gpus 16"].after_s == question.use_gpus(16).plan().costed.time_s
+    assert effects["--gpus 16"].before_s == pytest.approx(planned.costed.time_s)

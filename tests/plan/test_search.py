@@ -56,7 +56,7 @@ def test_two_searches_with_one_seed_find_one_plan() -> None:
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
 
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
-        plan = Search(evaluator, 500e6, seed=seed, effort_s=0.5).run().plan
+        plan = Search(evaluator, 500e6, seed=seed, effort_s=0.5).run().costed.plan
         return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
 
     first = found(3)
@@ -90,19 +90,19 @@ def test_a_search_without_time_is_no_worse_than_what_people_write(model: str, tr
             continue
         compared = True
         found = Search(evaluator, LIMIT, effort_s=0).run()
-        assert found.cost.time_s <= evaluator.cost(opponent).time_s * (1 + 1e-3), gpus
+        assert found.costed.time_s <= evaluator.cost(opponent).time_s * (1 + 1e-3), gpus
     assert compared
 
 
 def uniform_s(evaluator: Evaluator, limit_bytes: float) -> float:
     """The least time of all sharding options, none left out by a bound; infinite: none fits."""
     plans = [UniformPlans(evaluator, limit_bytes).find_best(way) for way in WAYS]
-    return min((plan.cost.time_s for plan in plans if isinstance(plan, UniformPlan)), default=np.inf)
+    return min((plan.costed.time_s for plan in plans if isinstance(plan, UniformPlan)), default=np.inf)
 
 
 def planned_s(evaluator: Evaluator, limit_bytes: float, effort_s: float) -> float:
     """The time of the best plan of a search."""
-    return Search(evaluator, limit_bytes, effort_s=effort_s).run().cost.time_s
+    return Search(evaluator, limit_bytes, effort_s=effort_s).run().costed.time_s
 
 
 HARD: dict[tuple[float, int], dict[str, Any]] = {
@@ -119,7 +119,7 @@ def test_rows_over_all_gpus_are_found_before_the_effort_is_spent(limit_bytes: fl
     evaluator = plan_shardings(base).evaluator
     over_all = UniformPlans(evaluator, np.inf).find_best(ROWS_ONCE)
     assert isinstance(over_all, UniformPlan)
-    limit_bytes = limit_bytes or float(over_all.memory.total_bytes.max()) * 1.002
+    limit_bytes = limit_bytes or float(over_all.costed.memory.total_bytes.max()) * 1.002
     assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= uniform_s(evaluator, limit_bytes) * SAME
 
 
@@ -197,7 +197,7 @@ def test_the_search_finds_the_best_plan_of_a_small_case(seed: int) -> None:
     limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + 40e6
     best = exact(evaluator, limit)
     found = Search(evaluator, limit, effort_s=0.5).run()
-    time_s = float(evaluator.estimate_times(evaluator.loads(found.plan).most))
+    time_s = float(evaluator.estimate_times(evaluator.loads(found.costed.plan).most))
     assert time_s <= best.time_s * 1.01
     assert 0 < found.bound_s <= best.time_s * 1.001
 
@@ -232,7 +232,7 @@ def test_no_plan_is_slower_than_that_of_a_part_of_its_schemes() -> None:
     for effort_s in (0.0, 0.3):
         whole = planned_s(evaluator, LIMIT, effort_s)
         part = Search(evaluator, LIMIT, effort_s=effort_s, options=list_bags_and_copies, ruled=True).run()
-        assert whole <= part.cost.time_s * SAME
+        assert whole <= part.costed.time_s * SAME
 
 
 def test_more_different_tables_than_a_plan_can_choose_for_are_refused_at_once(

@@ -46,7 +46,7 @@ def assert_books_are_right(state: Packing) -> None:
     plan = state.build_plan()
     loads = state.evaluator.loads(plan)
     np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-9, atol=1)
-    needs = state.evaluator.memory(plan, loads).total_bytes
+    needs = state.evaluator.cost(plan).memory.total_bytes
     np.testing.assert_allclose(state.needs, needs, rtol=1e-9)
 
 

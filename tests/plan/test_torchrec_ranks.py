@@ -59,7 +59,7 @@ def test_shards_of_buckets_are_those_that_torchrec_would_make(rows: int, buckets
     file = torchrec.build_torchrec_plan(evaluator, plan)
     check_shards(file, buckets)
     fullest = max(size for size, _ in file.tables[0].shard_sizes)
-    assert evaluator.memory(plan).rows_bytes.max() == fullest * 16 * 4
+    assert evaluator.cost(plan).memory.rows_bytes.max() == fullest * 16 * 4
     ids = evaluator.loads(plan).of(Resource.IDS_RECEIVED).max()
     assert ids == pytest.approx(gpus * 8 * 4 * fullest / rows * 8)
 

@@ -58,7 +58,7 @@ def planned(question: PlanQuestion) -> Planned:
 
 @pytest.fixture(scope="module")
 def answer(question: PlanQuestion, planned: Planned) -> Answer:
-    return question.build_answer(planned.result)
+    return question.build_answer(planned.costed)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def test_columns_are_the_work_and_the_memory_of_each_gpu(planned: Planned) -> No
         busy_s[row["rank"]] += row.get("time_s", 0.0)
         held[row["rank"]] += row.get("held_bytes", 0.0)
     assert held.tolist() == pytest.approx(planned.to_dict()["memory_bytes"])
-    assert busy_s.min() < busy_s.max() <= planned.result.cost.time_s
-    assert [shape["y0"] for shape in block.figure["layout"]["shapes"]] == [planned.result.cost.time_s]
+    assert busy_s.min() < busy_s.max() <= planned.costed.time_s
+    assert [shape["y0"] for shape in block.figure["layout"]["shapes"]] == [planned.costed.time_s]
     figure = go.Figure(block.figure)  # checked by plotly
     assert sum(sum(trace.y) for trace in figure.data if trace.yaxis == "y") == pytest.approx(busy_s.sum())
     assert f"{format_bytes(held.max(), binary=False)} on the fullest, of the 2 GB" in block.how_to_read
@@ -106,12 +106,12 @@ def test_alike_gpus_never_wait_and_others_wait_for_the_holder(training: bool) ->
     objective = "training" if training else "forward"
     asked = ask_plan(tables, 4, batch=256, distribution=zipf(1.05), objective=objective)
     alike = asked.price(uniform_plan(asked.tables, "row-wise", 4, 4))
-    for row in alike.result.cost.rows:
+    for row in alike.costed.cost.rows:
         assert list_own_times(alike)[row.label] == pytest.approx(np.full(4, row.time_s))
     placed = Placement.of(Scheme(Exchange.SPARSE, 1, 1, 100), [1]), COPY
     uneven = asked.price(Plan(asked.tables, placed, 4, 4))
     busy_s = np.sum([*list_own_times(uneven).values()], axis=0)
-    assert int(np.argmax(busy_s)) == 1 and busy_s[1] == pytest.approx(uneven.result.cost.time_s)
+    assert int(np.argmax(busy_s)) == 1 and busy_s[1] == pytest.approx(uneven.costed.time_s)
     assert len({round(float(time), 12) for time in np.delete(busy_s, 1)}) == 1
 
 
@@ -123,7 +123,7 @@ def test_steps_are_those_of_the_document(planned: Planned, page: Page) -> None:
 
 def test_the_card_says_what_the_text_says(planned: Planned, answer: Answer) -> None:
     text = " ".join(plan_text(planned, answer, None, None, (), {}).split())
-    card, time_s = build_card(planned, answer), planned.result.cost.time_s
+    card, time_s = build_card(planned, answer), planned.costed.time_s
     for words in (format_time(time_s), "M samples/s", "table-wise"):
         assert words in text and words in " ".join([card.sentence, *card.lines])
     assert limit_words(planned) in text and limit_words(planned) in card.findings[0]
@@ -147,7 +147,7 @@ def test_one_gpu_has_a_page_too(question: PlanQuestion) -> None:
     """All tables are copied to it, and nothing is compared with another GPU."""
     alone = question.use_gpus(1)
     planned = alone.price(Plan(alone.tables, (COPY,) * 5, 1, 1))
-    page = plan_page(planned, alone.build_answer(planned.result), "")
+    page = plan_page(planned, alone.build_answer(planned.costed), "")
     title = page.blocks[0].title  # type: ignore[union-attr]
     assert title == "5 tables on 1 GPU: 5 data-parallel; the mean GPU is busy for 100 % of the time."
     assert "on 1 GPU (95 % band " in page.card.sentence

@@ -9,10 +9,7 @@ from functools import partial
 import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
-from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Plan
-from perfmodel.engine.steps import StepCost
+from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import compute_lower_bound
@@ -24,6 +21,8 @@ from perfmodel.plan.searching.packing import Packing
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.searching.uniform import collect_schemes, find_uniform_plans, pack_as
 
+GIVEN = "given"
+"""Why no search ended: the plan was given."""
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
@@ -51,17 +50,15 @@ ListOptions = Callable[..., Options]
 
 @dataclass(frozen=True, eq=False)
 class SearchResult:
-    """The result of a search: a plan, its cost, and a bound on all plans.
+    """The result of a search: a plan with its cost and memory, and a bound on all plans.
 
     bound_s     no plan of the listed schemes takes less (``list_options``) [s]
-    stopped     why it ended: bound, no improvement, effort, interrupt; given: it was not searched, bound 0
+    stopped     why it ended: bound, no improvement, effort, interrupt; ``GIVEN``: not searched, bound 0
     done        share of the effort that was spent [-]
-    memory  of every rank;  limit_bytes  memory of a rank that tables may use
+    limit_bytes  memory of a rank that tables may use
     """
 
-    plan: Plan
-    cost: StepCost
-    memory: GpuMemory
+    costed: CostedPlan
     limit_bytes: float
     bound_s: float
     stopped: str
@@ -70,7 +67,7 @@ class SearchResult:
     @property
     def gap(self) -> float:
         """Gap between the plan's time and the bound, as a share of the plan's time."""
-        return max(1 - self.bound_s / self.cost.time_s, 0.0)
+        return max(1 - self.bound_s / self.costed.time_s, 0.0)
 
 
 class Search:
@@ -151,16 +148,12 @@ class Search:
                 "use more GPUs (--gpus), more memory (--set max_hbm=…), or --effort thorough.",
             )
         near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
-        plans = [state.build_plan() for state in (self.best, *near)]
-        loads = [self.evaluator.loads(plan) for plan in plans]
-        costs = [self.evaluator.step(load) for load in loads]
-        best = min(range(len(plans)), key=lambda index: costs[index].time_s)
+        plans = [self.evaluator.cost(state.build_plan()) for state in (self.best, *near)]
+        best = min(plans, key=lambda plan: plan.time_s)
         return SearchResult(
-            plan=plans[best],
-            cost=costs[best],
-            memory=self.evaluator.memory(plans[best], loads[best]),
+            costed=best,
             limit_bytes=self.limit_bytes,
-            bound_s=min(self.bound_s, costs[best].time_s),
+            bound_s=min(self.bound_s, best.time_s),
             stopped=stopped,
             done=self.budget.share,
         )

@@ -34,8 +34,8 @@ def find_uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool)
             break
         best = uniform.find_best(way)
         if isinstance(best, UniformPlan):
-            plans.append(best.plan)
-            best_s = min(best_s, best.cost.time_s)
+            plans.append(best.costed.plan)
+            best_s = min(best_s, best.costed.time_s)
     return plans
 
 

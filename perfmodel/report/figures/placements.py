@@ -30,7 +30,7 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
     """
     e, times = planned.evaluator, {}
     loads = e.loads(planned.plan)
-    for row in planned.result.cost.rows:
+    for row in planned.costed.cost.rows:
         step, times[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
         if step is not None:
             moves = np.any([loads.of(resource) > 0 for resource in step.resources], axis=0)
@@ -53,7 +53,7 @@ def list_held(planned: Planned, rank: int) -> Iterator[tuple[str, float, list[in
     names = np.array([of_table[t] for t in tables.tolist()], dtype=str)
     for name in SHARDINGS:
         yield name, float(np.sum(held, axis=0)[names == name].sum()), tables[names == name].tolist()
-    yield BUFFERS, float(planned.result.memory.buffer_bytes[rank]), []
+    yield BUFFERS, float(planned.costed.memory.buffer_bytes[rank]), []
 
 
 def draw_placements(planned: Planned) -> Block:
@@ -97,7 +97,9 @@ def draw_placements(planned: Planned) -> Block:
         height=700,
         barmode="stack",
         bargap=0.1,
-        shapes=[draw_rule("y", result.cost.time_s, f"the {step}: {format_time(result.cost.time_s)}")],
+        shapes=[
+            draw_rule("y", result.costed.cost.time_s, f"the {step}: {format_time(result.costed.cost.time_s)}")
+        ],
         meta={"min_width": min(1100, max(520, 17 * len(ranks)))},
         grid={"rows": 2, "columns": 1, "pattern": "coupled", "ygap": 0.25},
         legend2={"y": 0.44, "yanchor": "bottom", "x": 0, "orientation": "h"},
@@ -106,14 +108,14 @@ def draw_placements(planned: Planned) -> Block:
             "title": {"text": _WORK.title},
             **linear,
             "ticksuffix": "s",
-            "range": [0, 1.1 * result.cost.time_s],
+            "range": [0, 1.1 * result.costed.cost.time_s],
         },
         yaxis2={"title": {"text": _MEMORY.title}, **linear, "ticksuffix": "B"},
     )
     drawn = (
         f" {len(ranks)} of {format_count(e.gpus)}, the busiest on the left." if len(ranks) < e.gpus else ""
     )
-    sizes = float(result.memory.total_bytes.max()), result.limit_bytes
+    sizes = result.costed.fullest_bytes, result.limit_bytes
     fullest, room = (format_bytes(size, binary=False) for size in sizes)
     how = (
         f"Each column is a GPU.{drawn} Above, its own time in each step, which waits for the busiest GPU. "
@@ -123,7 +125,7 @@ def draw_placements(planned: Planned) -> Block:
     ids = ", ".join(dict.fromkeys(law.name for law in e.tables.ids))
     source = (
         f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
-        f"{format_count(e.batch)} samples per GPU; weakest evidence: {result.cost.evidence}."
+        f"{format_count(e.batch)} samples per GPU; weakest evidence: {result.costed.cost.evidence}."
     )
     return Block("placements", write_title(planned, busy_s), how, figure, source, [*works, *memories])
 
@@ -136,6 +138,6 @@ def write_title(planned: Planned, busy_s: Sequence[float] | NDArray[np.float64])
         hot += len(group.tables) * (group.scheme.hot_rows > 0)
     parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     parts += f", {hot} of them with hottest rows on every GPU" if hot else ""
-    mean = format_fraction(float(np.mean(busy_s)) / planned.result.cost.time_s)
+    mean = format_fraction(float(np.mean(busy_s)) / planned.costed.cost.time_s)
     where = f"{counted(len(planned.evaluator.tables), 'table')} on {counted(planned.evaluator.gpus, 'GPU')}"
     return f"{where}: {parts}; the mean GPU is busy for {mean} of the time."

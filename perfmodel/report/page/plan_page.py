@@ -44,7 +44,7 @@ def plan_page(
 
 def build_card(planned: Planned, answer: Answer, whole: WholeStep | None = None) -> Card:
     """The headline: time with band, speed-up, bound, memory, what limits it. answer, whole  as in the page"""
-    e, cost = planned.evaluator, planned.result.cost
+    e, cost = planned.evaluator, planned.costed.cost
     unit = "training step" if planned.training else "batch"
     times = [
         f"{counted(e.batch, 'sample')} on each GPU, {format_per_second(answer.samples_per_s, 'samples')}"
