@@ -179,6 +179,9 @@ def test_flagged_rows_are_kept_with_their_flag_and_fitted_by_nothing(tmp_path: P
         (" ".join(GOOD.split()[:9]), "cut short"),
         (line(8_000_000, 80.0, gpus=4), "wrong collective or wrong number of GPUs"),
         (GOOD.replace("none", "prod"), "only sum"),
+        (line(8_000_000, 2e11), "the time must be from"),
+        (line(2 * 10**15, 1e10), "the size must be from"),
+        (line(10**12, 0.01), "size/time must be from"),
     ],
 )
 def test_each_bad_row_is_reported_and_the_good_one_kept(read: Read, row: str, reason: str) -> None:

@@ -35,6 +35,17 @@ def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     assert answer["changes"] and answer["next_experiment"]["share"] > 0
 
 
+@pytest.mark.parametrize(
+    ("words", "has_others"), [(["1"], False), (["2"], True), (["2", "--sharding", "ub"], False)]
+)
+def test_other_shardings_are_in_the_document_where_there_are_any(
+    cli: Any, words: list[str], has_others: bool
+) -> None:
+    answer = json.loads(cli("project", "--table-size", "1GB", "--gpus", *words, "--json").out)
+    others = {"as_good", "leads_among", "uniform", "unique_rows", "left_out", "row_wise"}
+    assert answer.keys() & others == (others if has_others else set())
+
+
 def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10GB")
     assert outcome.out.startswith("10 GB on 1 GPU of h100-sxm-ib, so nothing is sharded: 6.23 µs a batch")

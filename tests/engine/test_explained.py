@@ -43,6 +43,7 @@ from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import UNIFORM, Table, TableSet, zipf
+from perfmodel.units import format_fraction
 
 Cli = Callable[..., Outcome]
 GPUS, DOMAIN = 16, 8
@@ -102,6 +103,13 @@ def check(explanation: Explanation) -> None:
     assert math.log(step.high_s / step.time_s) >= log_band - exact, step.name
     assert step.collective or log_band == pytest.approx(math.log(step.high_s / step.time_s), abs=exact)
     assert explanation.sources and all(source for *_, source in explanation.sources)
+    lines = [" ".join(line.split()) for line in explanation_text(explanation).splitlines()]
+    ends = " ".join(format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
+    assert [line.endswith(f" {ends}") for line in lines if line.startswith("together: ")] == [True], step.name
+    cut = math.exp(sum(below for _, below, _ in explanation.band)) * step.low_s / step.time_s - 1
+    is_cut = step.collective and cut > 5e-4  # the parts of a kernel's band do not add up
+    said = [f"cut off: no faster than the datasheet rate of the links +{format_fraction(cut)}"]
+    assert [line for line in lines if line.startswith("cut off")] == (said if is_cut else []), step.name
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda part: " ".join(map(str, part.values()))[:60])
