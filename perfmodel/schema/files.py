@@ -178,7 +178,7 @@ def write_whole(path: Path, content: str | bytes | Callable[[Path], object], wha
         raise cannot_write(path, error, what) from None
     finally:
         with contextlib.suppress(OSError, ValueError):
-            draft.unlink(missing_ok=True)
+            draft.unlink()
 
 
 def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
