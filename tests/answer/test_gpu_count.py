@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -158,6 +159,27 @@ def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
     assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
     given = rank_on_fewest(project_one(**asked, gpus=found.gpus))
     assert given.best and given.answer.gpu_count.needed <= found.gpus
+
+
+@pytest.mark.parametrize("reserve", [0.15, 0.0])
+@pytest.mark.parametrize(
+    ("table_bytes", "batch"), [(560e9, 64), (620e9, 1024), (560e9, 4_000_000), (400e9, 2**25), (577e9, 2**18)]
+)
+def test_what_would_fit_fits(table_bytes: float, batch: int, reserve: float) -> None:
+    """On 8 GPUs of 80 GB: memory in reserve, GPUs, and the largest batch, each only where it helps."""
+    asked: dict[str, Any] = {"table_bytes": table_bytes, "batch": batch, "gpus": 8, "reserve": reserve}
+    answer = project_one(**asked)
+    (said,) = [note for note in answer.notes if "does not fit" in note] or [""]
+    assert bool(said) != answer.fits
+    assert ("--set reserve=0" in said) == (not answer.fits and project_one(**asked | {"reserve": 0.0}).fits)
+    if match := re.search(r"(\d+) GPUs or more", said):
+        assert project_one(**asked | {"gpus": int(match[1])}).fits
+    smaller = re.search(r"a batch of at most (\d[\d ]*)", said)
+    assert bool(smaller) == (not answer.fits and project_one(**asked | {"batch": 1}).fits)
+    if smaller:
+        most = int(smaller[1].replace(" ", ""))
+        assert project_one(**asked | {"batch": most}).fits and most < batch
+        assert not project_one(**asked | {"batch": most + max(most // 100, 1)}).fits
 
 
 @pytest.mark.parametrize("way", ["column-wise", "row-wise", "grid", "table-row-wise"])

@@ -98,6 +98,20 @@ def test_annealing_finds_the_even_halves_that_the_largest_first_do_not(scheme: S
     assert_books_are_right(state)
 
 
+def test_annealing_swaps_tables_where_memory_is_full() -> None:
+    """Two tables with 50 look-ups on one rank, two with 10 on the other: no rank holds three."""
+    state, mask = pack_alike((50, 10, 50, 10), 2, Scheme(Exchange.RB))
+    for table, rank in enumerate((0, 1, 0, 1)):
+        option = int(state.option[table])
+        state.clear(table)
+        state.put_back(table, option, np.array([rank]))
+    state.limit_bytes = float(state.needs.max()) * 1.001
+    before_s = state.time_s
+    assert annealed(state, mask) and state.time_s < before_s and state.fits
+    ids = state.held[:, Resource.IDS_RECEIVED]
+    assert ids.max() == pytest.approx(ids.min())
+
+
 def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
     state, mask = pack_alike([100], 8, Scheme(Exchange.RB))
     assert not annealed(state.copy(), mask)

@@ -69,7 +69,8 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
             for x, kind in enumerate(kinds, 1)]  # fmt: skip
     axes = Axis("x", "x", "count"), Axis("y", "y", "s", ("low", "high"))
     ribbon, *parts = draw_series(rows, axes, 0)
-    assert ribbon["fill"] == "toself" and ribbon["y"] == [2, 3, 4, 5, 3, 2, 1, 0]
+    assert ribbon["fill"] == "toself" and ribbon["line"]["width"] == 0  # no outline
+    assert ribbon["y"] == [2, 3, 4, 5, 3, 2, 1, 0]
     assert [part["line"]["dash"] for part in parts] == ["solid", "dash", "longdashdot"]
     assert parts[0]["x"][-1] == 2 == parts[1]["x"][0]  # no gap
     assert parts[0]["hovertext"][0] == "&lt;a&gt;<br>1<br>1.00 s, band 0 s – 2.00 s<br>evidence: measured"

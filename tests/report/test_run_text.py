@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from calibrate.running.interfaces import RunOutcome
 from calibrate.running.stopping import Summary
 from perfmodel.report.run_text import (
     constants_text,
     describe_rate,
     fitted_text,
     format_clock,
+    list_warnings,
     name_point,
     progress_text,
     select_measured,
@@ -20,7 +24,7 @@ from perfmodel.report.run_text import (
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.runs import LookupWork, Point, PointKind
+from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind
 
 A2A = Point(
     kind=PointKind.COLLECTIVE, operation="all_to_all", backend="nccl", clock=Clock.STREAM,
@@ -114,3 +118,21 @@ def test_what_a_pass_adds_is_told_apart_from_waits() -> None:
     text = constants_text([calibration("gloo").model_copy(update={"handover_s": added})])
     assert "gloo all_to_all, eager: 2.00 µs ± 10.0 %" in text
     assert "gloo waits between steps, eager: 3.00 µs" in text
+
+
+def test_points_that_stayed_noisy_are_named_with_the_widest_interval() -> None:
+    """Of three all-to-alls one is precise; the others are known to 12 and 30 %."""
+    points = [A2A.model_copy(update={"payload_bytes": 2**size}) for size in (10, 20, 30)]
+    ends = [
+        Finish(key=point.key, status=status, median_s=2.0, low_s=1.0, high_s=high)
+        for point, status, high in zip(points, ("ok", "noisy", "noisy"), (9.0, 2.6, 2.24), strict=True)
+    ]
+    states = {
+        point.key: SimpleNamespace(point=point, finish=end) for point, end in zip(points, ends, strict=True)
+    }
+    plan: Any = SimpleNamespace(by_key={point.key: point for point in points})
+    header: Any = SimpleNamespace(functional_only="")
+    outcome = RunOutcome(plan, header, Path(), states)  # type: ignore[arg-type]
+    (warning,) = list_warnings(outcome)
+    assert "2 points (all_to_all 2) stayed noisy, up to ± 30.0 %." in warning
+    assert warning.endswith("Try --only nccl:all_to_all --noise 1%.")
