@@ -315,8 +315,11 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     setting, node, domain = answer.setting, answer.gpu_count.gpus_per_node, answer.domain
     across = domain < answer.gpus
     smallest = domain // node + 1 if across else 1, _name_place(answer), False
-    calibration = getattr(getattr(setting.links, "times", None), "calibration", None)
-    if setting.calibration is None or calibration is None or not calibration.this_cluster:
+    if setting.calibration is None:
+        return smallest
+    (model,) = setting.links.libraries.values()  # a file is of one library
+    calibration = model.calibration
+    if not calibration.this_cluster:
         return smallest
     names = {name.partition(":")[2] for name in chosen}
     cells = {(curve.collective, curve.gpus) for curve in calibration.curves if curve.domain_gpus < curve.gpus}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from oracles.alpha_beta import AlphaBeta, one
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_experiment, list_helping
+from perfmodel.report.experiment_text import experiment_text
+from perfmodel.schema.calibration import load_calibration, save_calibration
 from perfmodel.schema.evidence import Evidence
+from perfmodel.units import parse_bytes
 
 
 def test_what_does_not_help_is_left_out() -> None:
@@ -56,6 +60,33 @@ def test_where_to_measure_next(options: dict[str, Any], nodes: int, where: str) 
     found = find_next_experiment(project_one(**options))
     assert found is not None
     assert found.nodes == nodes and found.where.startswith(where)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "is_own", "nodes", "where"),
+    [
+        (16, True, 2, "these 16 GPUs, at sizes that were not measured"),
+        (32, True, 3, "more than the 2 nodes that were measured, 4 if you can"),
+        (128, True, 3, "more than the 2 nodes that were measured, 16 if you can"),
+        (128, False, 2, "≥ 2 nodes"),
+    ],
+)
+def test_a_cluster_of_ones_own_is_measured_beyond_what_it_was(
+    gpus: int, is_own: bool, nodes: int, where: str, tmp_path: Path
+) -> None:
+    """Two nodes of H200 were measured, to 8 GiB at most."""
+    known = load_calibration("h200-sxm-ib/nccl-2.30.4-eager")
+    save_calibration(known.model_copy(update={"this_cluster": is_own}), tmp_path / "own.json")
+    asked: dict[str, Any] = {"table_bytes": 1e11, "gpus": gpus, "batch": 2**16, "machine": "h200-sxm-ib"}
+    found = find_next_experiment(project_one(**asked, calibration=str(tmp_path / "own.json")))
+    assert found is not None and (found.nodes, found.where.partition(" (")[0]) == (nodes, where)
+    command = experiment_text(found).split()
+    assert ("--sizes" in command) == found.sizes_alone == (gpus == 16)
+    if found.sizes_alone:
+        low, _, high = command[-1].partition("..")
+        sizes = parse_bytes(low), parse_bytes(high or low)
+        assert found.least_bytes and found.most_bytes
+        assert sizes[0] <= found.least_bytes < 2 * sizes[0] and sizes[1] / 2 < found.most_bytes <= sizes[1]
 
 
 def test_next_experiment_names_what_carries_the_time() -> None:
