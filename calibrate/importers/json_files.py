@@ -95,7 +95,7 @@ def _describe_run(document: Mapping[str, Any]) -> logs.LoggedRun:
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
     per_process = gpus * max(_count(config.get("nthreads")), 1) if len(devices) < 2**10 else 1
-    if len(devices) > 1 and _count(devices[1].get("rank")) - _count(devices[0].get("rank")) == 1:
+    if len(devices) > 1 and _count(devices[1].get("rank")) == 1:
         per_process = 1  # an entry a rank
     ranks = []
     for device in devices:

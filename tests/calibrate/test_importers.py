@@ -102,6 +102,9 @@ def test_json_of_nccl_tests(read: Read) -> None:
     assert (sample.gpus, sample.gpus_per_node, sample.time_s) == (8, 8, pytest.approx(80e-6))
     assert [u.text for u in result.unread] == ["results[1].in_place", "results[1].out_of_place"]
     assert "hunter2" not in result.samples.to_csv()
+    config["devices"] = [{**device, "rank": rank} for rank in range(8)]  # an entry a rank
+    (sample,) = read(json.dumps({**head, "nccl_version": 22907, "results": results}), "y.json").samples.gpus
+    assert sample == 8
 
 
 def test_nvshmem_perftest(read: Read) -> None:

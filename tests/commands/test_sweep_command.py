@@ -11,6 +11,8 @@ import pytest
 from cli_calls import WIDTH, is_an_error
 
 from perfmodel.answer import project_one
+from perfmodel.answer import sweep as grids
+from perfmodel.cli import sweep
 
 
 @pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])
@@ -49,10 +51,11 @@ def test_a_sweep_over_sets_of_tables_is_that_of_projections(cli: Any) -> None:
         one = project_one(tables=row["model"], gpus=row["gpus"], batch=row["batch"])
         assert row["time_s"] == pytest.approx(one.time_s) and row["slowdown"] == pytest.approx(one.slowdown)
     machines = "h100-sxm-ib", "gb200-nvl72"
-    sides = cli(
-        "sweep", "--model", "criteo-kaggle", "--machine", ",".join(machines), "--by", "time", "--json"
-    )
+    words = ("--model", "criteo-kaggle", "--machine", ",".join(machines), "--by", "time", "--batch", "512")
+    sides = cli("sweep", *words, "--json")
     assert {row["machine"] for row in json.loads(sides.out)["rows"]} == set(machines)
+    rows = json.loads(sides.out)["rows"]
+    assert [row["samples"] for row in rows] == [row["gpus"] * row["batch"] for row in rows]
     (alone,) = json.loads(cli("sweep", "--model", "criteo-kaggle", "--json").out)["rows"]
     assert (alone["gpus"], alone["batch"]) == (project_one(tables="criteo-kaggle").gpus, 1024)
 
@@ -94,3 +97,14 @@ def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
     )
     if kind == "csv":
         assert '"' not in out.read_text()
+
+
+def test_as_many_configurations_as_the_limits_are_swept(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four on two machines."""
+    words = ("sweep", "--table-size", "1TB,2TB", "--batch", "128,256", "--machine", "h100-sxm-ib,h200-sxm-ib")
+    for limit, where, more in (("MOST_COMPARED", grids, ()), ("_MOST", sweep, ("--sharding", "row-wise"))):
+        monkeypatch.setattr(where, limit, 8)
+        assert cli(*words, *more).code == 0
+        monkeypatch.setattr(where, limit, 7)
+        is_an_error(cli(*words, *more), 2, "and these are 8" if not more else "8 configurations are too many")
+        monkeypatch.undo()

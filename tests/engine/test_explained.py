@@ -150,6 +150,8 @@ def test_a_plan_names_the_busiest_gpu_and_its_tables() -> None:
     (looked_up,) = [part for part in explanation.load if part.symbol == "n"]
     assert looked_up.letters["L"] == 60 and to_float(looked_up.value) == GPUS * 256 * 60
     assert "GPU 0, the busiest: c " in explanation_text(explanation)
+    many = replace(explanation, tables=tuple((f"t{n}", 1, 7.0 - n) for n in range(7)))
+    assert "t4 3 B and 2 more; the equation is that of t0" in " ".join(explanation_text(many).split())
 
 
 @pytest.mark.parametrize(

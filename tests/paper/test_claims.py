@@ -102,6 +102,16 @@ def test_without_a_reduce_scatter_an_exchange_sends_every_bag_to_every_gpu() -> 
     assert steps["all_to_all_bags"].payload_bytes == 8 * 128 * 4 * 32 * 4 and "local_sum" in steps
 
 
+def test_slowdowns_of_the_papers_grids_have_two_ends() -> None:
+    ends = [questions.find_slowdown(end, 8) for end in ("least", "largest")]
+    values = [
+        value
+        for grid in sweep.GRIDS.values()
+        for value in questions.project_columns(grid(gpus=(8,)))["slowdown"]
+    ]
+    assert [end.value for end in ends] == [min(values), max(values)]
+
+
 def test_stored_plans_are_of_their_tables_and_fit() -> None:
     run = load_embark()
     for model in run.models:
