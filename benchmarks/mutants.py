@@ -99,7 +99,7 @@ def find_killer(row: dict[str, str]) -> str:
         return "::hangs"
     finally:
         path.write_text(before, encoding="utf-8")
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE)
     return failed[1] if failed else "::no test starts" * (done.returncode != 0)
 
 

@@ -152,7 +152,7 @@ class RowWiseExchange:
         if out is None:
             shape = (batch, len(sizes.rows), sizes.dim)
             out = torch.empty(shape, dtype=torch.float32, device=device)
-        torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
+        torch.cumsum(lengths, 0, out=memory.offsets[1:][: lengths.numel()])
         self._push(ids, batch)
         mark("permute")
         for stage, kernel in zip(STAGES[sizes.method], self._list_bags_kernels(), strict=True):

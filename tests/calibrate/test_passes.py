@@ -24,7 +24,7 @@ from calibrate.cuda.row_wise_exchange import choose_access, kernels  # noqa: E40
 from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import id_sets  # noqa: E402
-from calibrate.passes.exchange_pass import STEPS  # noqa: E402
+from calibrate.passes.exchange_pass import STEPS, read_pass  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
@@ -37,7 +37,7 @@ from calibrate.ranks.team import RankTeam  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.model import exchanges as ex  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
-from perfmodel.schema.runs import LookupWork  # noqa: E402
+from perfmodel.schema.runs import LookupWork, PointKind  # noqa: E402
 
 WORK = LookupWork(batch=5, tables=3, pooling=2.5, dim=8, rows=40)
 
@@ -183,6 +183,26 @@ def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     away = float(sum(counted)) * (G - 1) / G
     ids = float(ex.ids_bytes(round(bags * work.pooling), 8))
     assert all(away + ids * (G - 1) / G / 2 <= sent_bytes <= away + ids for sent_bytes in sent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kind": PointKind.KERNEL}, "times whole passes"),
+        ({"work": None}, "times whole passes"),
+        ({"clock": Clock.STREAM}, "times whole passes"),
+        ({"work": WORK.model_copy(update={"rows": 1})}, "1 rows over 2 ranks"),
+        ({"work": WORK.model_copy(update={"id_bytes": 4})}, "ids of 4 bytes"),
+        ({}, ""),
+    ],
+)
+def test_what_is_no_pass_is_refused(changes: dict[str, Any], said: str) -> None:
+    point = make_pass(backend="gloo", implementation="exchange", work=WORK).model_copy(update=changes)
+    if not said:
+        assert read_pass(point, [0, 1], 1, "exchange")[0].index == 1
+        return
+    with pytest.raises(BadInputError, match=said):
+        read_pass(point, [0, 1], 1, "exchange")
 
 
 STAGES = {

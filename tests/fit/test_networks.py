@@ -11,6 +11,7 @@ from perfmodel.collectives.link_laws import step_constants
 from perfmodel.fit.laws import (
     Cell,
     ClusterCells,
+    correct_card,
     find_weighted_median,
     learn_networks,
     prior_of,
@@ -18,6 +19,7 @@ from perfmodel.fit.laws import (
 from perfmodel.fit.shipped import find_cluster_cells
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
+from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
 from perfmodel.validate import measured
@@ -100,6 +102,20 @@ def test_a_network_without_clusters_is_believed_like_infiniband() -> None:
     assert roce == infiniband and roce.value > 0.9e-6
     own = known.known_of("pairwise", "efa")["remote_peer_s"]  # which has a belief of its own
     assert own == priors.network["efa"].pairwise["remote_peer_s"]
+
+
+@pytest.mark.parametrize(("domains", "factor"), [(2, 2.0), (1, 1.0)])
+def test_cards_that_one_law_found_faster_are_faster_by_the_other(domains: int, factor: float) -> None:
+    """Twice as fast as believed; ranks of one domain say nothing of them."""
+    priors = nothing_learned()
+    prior, cards = prior_of("ring_tree", H100, priors), LINK_LAWS["ring_tree"].names.index("nic_bytes_per_s")
+    logs = prior_of("pairwise", H100, priors).centre + np.log(2)
+    other = Law.model_construct(law="pairwise", values=np.exp(logs).tolist(), fitted_domains=domains)
+    ratios = np.exp(correct_card("ring_tree", prior, other, H100, priors).centre - prior.centre)
+    assert ratios == pytest.approx(np.where(np.arange(ratios.size) == cards, factor, 1))
+    log_sd = correct_card("ring_tree", prior, other, H100, priors).log_sd[cards]
+    known = min(prior.log_sd[cards], priors.uncertainty.card_log_sd)
+    assert log_sd == (known if domains > 1 else prior.log_sd[cards])
 
 
 def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:

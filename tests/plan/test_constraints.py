@@ -14,6 +14,7 @@ from searches import ask_plan
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
+from perfmodel.plan.choices import constraints
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.schema.workload import Table, TableSet
 
@@ -125,6 +126,19 @@ def test_constraints_of_torchrec_that_are_not_used_are_refused(
 ) -> None:
     with pytest.raises(BadInputError, match=words):
         question(constraints_of(tmp_path / "c.json", **fields)).list_options()
+
+
+def test_a_file_may_have_constraints_for_as_many_tables_as_a_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = constraints_of(tmp_path / "c.json", min_partition=64)
+    for most in (1, 0):
+        monkeypatch.setattr(constraints, "MOST_TABLES", most)
+        if most:
+            assert question(rules).list_options()
+        else:
+            with pytest.raises(BadInputError, match="no object with constraints"):
+                question(rules)
 
 
 def test_a_table_that_is_too_small_for_its_sharding_is_told_what_it_may_be() -> None:

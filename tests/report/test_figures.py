@@ -66,6 +66,7 @@ def test_every_figure_of_the_default_question_is_whole(name: str) -> None:
     block = draw(name, subject(**DEFAULT))
     assert len(FIGURES) <= 14 and block.name == name
     assert block.title.endswith(".") and block.source and block.how_to_read
+    assert "calibration none" not in block.source
     kinds = (str, int, float, type(None))
     assert block.data and all(isinstance(value, kinds) for row in block.data for value in row.values())
     legend = [
