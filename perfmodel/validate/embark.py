@@ -111,7 +111,7 @@ def predict_throughput(
         step = WholeStep.compute(plan, dense)
         rates += [batch / time_s / _MILLION for time_s in (step.step_s, step.low_s, step.high_s)]
     judged = Finding.within(rates[0], rates, format_number)
-    fewest, *_, largest = map(format_count, sorted(batches))
+    fewest, largest = (format_count(batch) for batch in (min(batches), max(batches)))
     return replace(
         judged, words=f"{judged.words} million a second at batches of {fewest} to {largest} in all"
     )

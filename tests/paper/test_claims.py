@@ -68,6 +68,7 @@ def test_the_batch_that_nobody_published_is_spanned() -> None:
     one, two = (questions.find_answer({**ask, "batches": [batch]}).ends for batch in ask["batches"])
     assert both and one and two
     assert both == (min(one[0], two[0]), max(one[1], two[1])) and both != one
+    assert questions.find_answer(ask).words.endswith("at batches of 65 536 to 131 072 in all")
 
 
 def test_what_is_said_of_published_numbers_is_said_where_they_are(today: dict[str, Verdict]) -> None:
