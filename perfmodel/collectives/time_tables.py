@@ -80,7 +80,7 @@ class TimeTable:
 
     def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
         """(time_s, low_s, high_s, floor_s, evidence, limit) of each size."""
-        place = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
+        place = np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE  # the grid ends at ``LARGEST_BYTES``
         left = np.minimum(place.astype(np.int64), GRID_LOG2.size - 2)
         weight = place - left
         time, low, high, share = (

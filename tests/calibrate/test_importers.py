@@ -349,6 +349,10 @@ def test_the_parts_of_a_broken_row_are_named(read: Read) -> None:
     result = read(new_log([*ROWS, *broken]))
     assert len(result.samples) == 2 * len(ROWS)
     assert [u.reason for u in result.unread] == ["part of a row that other output broke"] * 2
+    other = ["12 host 34.5", "1.5 GB 2.5", "node-1 2.5 3.5", "1.5 2.5"]  # no start of a row, and no end
+    assert not read(new_log([*ROWS, *other])).unread
+    (ends,) = read(new_log([*ROWS, "12.5 100 87 0"])).unread
+    assert ends.reason == "part of a row that other output broke"
 
 
 @pytest.mark.parametrize(
