@@ -282,10 +282,10 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
     for law in calibration.laws:
         names = LINK_LAWS[law.law].names
         if tuple(law.names) != names:
-            lacking = [unknown for unknown in names if unknown not in law.names]
+            unlike = set(names) ^ set(law.names)
             raise BadInputError(
-                f"calibration {name}: the unknowns of law {law.law} are not those of this version of the "
-                f"program (without {', '.join(lacking) or 'nothing, in another order'}).",
+                f"calibration {name}: law {law.law} has the unknowns of another version of this program "
+                f"({', '.join(sorted(unlike)) or 'in another order'}).",
                 "fit it again from its samples: perfmodel import LOG… --out FILE, or perfmodel calibrate.",
             )
 

@@ -73,22 +73,14 @@ def across_rate(machine: Machine) -> float:
 
 def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     """NCCL's constants for this machine's links: scale-up link or PCIe inside, its kind of network across."""
-    nccl, shape, network = priors.nccl, priors.shape, priors.network.get(machine.network_priors)
-    nvlink = machine.nvlink_domain_gpus > 1
-    by_protocol = {
-        "ring_base_s": nccl.ring_base_s,
-        "tree_base_s": nccl.tree_base_s,
-        "ring_inside_s": nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s,
-        "tree_inside_s": nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s,
-        "ring_network_s": (network and network.ring_step_s) or nccl.network_ring_step_s,
-        "tree_network_s": (network and network.tree_step_s) or nccl.network_tree_step_s,
-        "network_overhead_s": nccl.network_overhead_s,
-        "ring_sharpness": shape.ring_sharpness,
-        "tree_sharpness": (network and network.tree_sharpness) or shape.tree_sharpness,
-    }
-    values: dict[str, Any] = {**nccl.model_dump(), **shape.model_dump()}
-    values |= {name: dict(zip(PROTOCOLS, triple, strict=True)) for name, triple in by_protocol.items()}
-    values["has_nvls"] = machine.links.nvls and nvlink
+    links = "nvlink" if machine.nvlink_domain_gpus > 1 else "pcie"
+    network = priors.network.get(machine.network_priors)
+    values: dict[str, Any] = {**priors.nccl.model_dump(), **priors.shape.model_dump()}
+    values |= {f"{kind}_inside_s": values[f"{links}_{kind}_step_s"] for kind in ("ring", "tree")}
+    values |= network.model_dump(exclude_none=True) if network else {}
+    triples = {name: value for name, value in values.items() if isinstance(value, list)}
+    values |= {name: dict(zip(PROTOCOLS, triple, strict=True)) for name, triple in triples.items()}
+    values["has_nvls"] = machine.links.nvls and links == "nvlink"
     return StepConstants(**{field.name: values[field.name] for field in fields(StepConstants)})
 
 
@@ -124,12 +116,12 @@ def compute_law_time(
 
 
 def find_rate_shares(law: Law, machine: Machine, collective: str, group: Group) -> dict[str, Floats]:
-    """Elasticities - d ln t / d ln rate on the grid: inside a domain, across domains, of the slow protocol.
+    """Elasticities - d ln t / d ln rate on the grid: inside a domain, across domains.
 
     1 where all the time is bytes over that rate, 0 where the rate has no effect; the rest is latency.
     """
     centre, link_law = scale_unknowns(law, machine, machine.unchanged()), LINK_LAWS[law.law]
-    kinds = "inside", "across", "protocol"
+    kinds = "inside", "across"
     moves = _STEP * np.array([[unknown.rate == kind for unknown in link_law.unknowns] for kind in kinds])
     moved = np.concatenate([centre - moves, centre + moves])
     steps = step_constants(machine, load_priors())

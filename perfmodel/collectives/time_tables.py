@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 
-LIMITS = ("", "link latency", "link rate", "network latency", "NIC rate", "protocol rate")
+LIMITS = ("", "link latency", "link rate", "network latency", "NIC rate")
 _Z95 = 1.96
 _SHORTEST_S = 1e-12  # ranks without links between them have a light time of 0, whose logarithm does not exist
 
@@ -186,8 +186,8 @@ def find_latency_share(
         return share, np.asarray(codes, np.int8)
     shares = find_rate_shares(law, machine, collective, group)
     latency = np.clip(1 - sum(shares.values()), 0, 1)
-    columns = np.stack([latency, shares["inside"], shares["across"], shares["protocol"]])
-    names = np.array([3 if across else 1, 2, 4, 5], np.int8)
+    columns = np.stack([latency, shares["inside"], shares["across"]])
+    names = np.array([3 if across else 1, 2, 4], np.int8)
     return np.asarray(latency), np.asarray(names[columns.argmax(axis=0)], np.int8)
 
 

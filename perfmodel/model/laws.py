@@ -143,14 +143,11 @@ def find_share(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ri
     Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
     Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
     """
-    if protocol == "Simple":
-        return 1.0
-    if protocol == "LL128":
-        return u["ll128_fraction"]
+    if protocol != "LL":
+        return nccl.ll128_fraction if protocol == "LL128" else 1.0
     if group.domains == 1:
         return u["ll_fraction"]
-    alone = u["ll_network_bytes_per_s"] / ring_rate
-    return parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness)
+    return parts.join_rates(u["ll_fraction"], nccl.ll_bytes_per_s / ring_rate, nccl.rate_sharpness)
 
 
 def build_ring(
@@ -161,9 +158,9 @@ def build_ring(
         hops_k = m inside_k + n network_k                                                    [s]
 
     m, n  ``collectives.count_ring_steps`` inside domains and across them
-    base, inside and network are NCCL's constants of the protocol, each times its unknown ratio. In a ring
-    over several domains a step inside costs at least the network overhead, because the ring runs at the
-    pace of its network proxies. With one rank per node, a step across costs as in a tree (NCCL's table).
+    base, inside and network are NCCL's constants of the protocol, times their ratios where these are unknown.
+    In a ring over several domains a step inside costs at least the network overhead, because the ring runs
+    at the pace of its network proxies. With one rank per node, a step across costs as in a tree.
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_gather.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain -> base + inside (all_reduce 2 inside)
     """
@@ -171,18 +168,18 @@ def build_ring(
     inside_steps, network_steps = parts.count_ring_steps(collective, group.gpus, group.domains)
     inside = u[f"{key}_inside_ratio"] * nccl.ring_inside_s[protocol]
     if group.domains > 1:
-        proxies = u[f"{key}_overhead_ratio"] * nccl.network_overhead_s[protocol]
+        proxies = u.get(f"{key}_overhead_ratio", 1.0) * nccl.network_overhead_s[protocol]
         inside = join_power(inside, proxies, nccl.choice_sharpness)
     rate = compute_ring_rate(u, nccl, group)
     constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
-    network = u[f"{key}_network_ratio"] * constant[protocol]
+    network = u.get(f"{key}_network_ratio", 1.0) * constant[protocol]
     return Candidate(
         f"ring {protocol}",
-        u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol],
+        u.get(f"{key}_base_ratio", 1.0) * nccl.ring_base_s[protocol],
         ring_hops(inside_steps, inside, network_steps, network),
         rate * find_share(u, nccl, group, protocol, rate),
         nccl.ring_sharpness[protocol],
-        u[f"{key}_choice_ratio"] if protocol != "LL" else 1.0,
+        u.get(f"{key}_choice_ratio", 1.0),
     )
 
 
@@ -201,18 +198,17 @@ def build_tree(
     """
     key = protocol.lower()
     inside = u[f"{key}_inside_ratio"] * nccl.tree_inside_s[protocol]
-    network = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
+    network = u.get(f"{key}_network_ratio", 1.0) * nccl.tree_network_s[protocol]
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.compute_tree_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
-    rate = rate * u["tree_fraction"]
-    choice = u["tree_choice_ratio"]
+    rate = rate * nccl.tree_fraction
     return Candidate(
         f"tree {protocol}",
-        u[f"{key}_base_ratio"] * nccl.tree_base_s[protocol],
+        u.get(f"{key}_base_ratio", 1.0) * nccl.tree_base_s[protocol],
         tree_hops(group.domain_gpus, inside, parts.count_tree_levels(group.domains), network),
         rate * find_share(u, nccl, group, protocol, compute_ring_rate(u, nccl, group)),
         nccl.tree_sharpness[protocol],
-        u[f"{key}_choice_ratio"] * choice if protocol != "LL" else choice,
+        u.get(f"{key}_choice_ratio", 1.0) * u["tree_choice_ratio"],
     )
 
 
@@ -242,7 +238,7 @@ def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) 
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.compute_tree_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
-        rate = rate * u["nvls_tree_fraction"]
+        rate = rate * nccl.nvls_tree_fraction
     return Candidate(
         "NVLS",
         base,
@@ -259,7 +255,7 @@ def build_pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group) -
     depth, ranks = parts.count_tree_levels(group.domains), (group.domains, nccl.pat_rank_s)
     return Candidate(
         "PAT",
-        u["simple_base_ratio"] * nccl.pat_base_s,
+        nccl.pat_base_s,
         pat_hops(depth, step, nccl.pat_overlap, *ranks, ratio),
         compute_ring_rate(u, nccl, group) * nccl.pat_fraction,
         1.0,
@@ -339,7 +335,7 @@ def compute_pairwise_time(
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
     shape = (group.gpus, group.domain_gpus, group.domains)
-    per_peer = (u["launch_s"], u["peer_s"], u["network_s"], u["node_peer_s"], u["remote_peer_s"])
+    per_peer = (u["launch_s"], u["peer_s"], nccl.p2p_round_s, u["node_peer_s"], u["remote_peer_s"])
     alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels, nccl.p2p_batch)
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)

@@ -20,8 +20,7 @@ class Unknown:
 
     network  whether only samples across several domains determine it
     rate     kind of link rate that it scales with: of links ``inside`` a domain or of cards ``across``
-             domains; ``protocol``: the rate of a slow protocol, whatever the link;  "": a latency or a
-             fraction
+             domains;  "": a latency or a fraction
     """
 
     name: str
@@ -31,32 +30,23 @@ class Unknown:
 
 
 RING_TREE = (
-    *(Unknown(f"{p.lower()}_base_ratio", "launch and first step, over NCCL's constant") for p in PROTOCOLS),
+    Unknown("ll_base_ratio", "launch and first step of LL, over NCCL's constant"),
+    Unknown("ll128_base_ratio", "the same of LL128"),
     *(
         Unknown(f"{p.lower()}_inside_ratio", "a step inside a domain, over NCCL's constant")
         for p in PROTOCOLS
     ),
-    *(
-        Unknown(f"{p.lower()}_network_ratio", "a step across a network card, over NCCL's constant", True)
-        for p in PROTOCOLS
-    ),
+    Unknown("ll128_network_ratio", "a step of LL128 across a network card, over NCCL's constant", True),
+    Unknown("simple_network_ratio", "the same of Simple", True),
     Unknown("nvls_ratio", "launch of NVLS, over NCCL's constant"),
     Unknown("nvls_tree_ratio", "a step of NVLS's trees across, over NCCL's constant", True),
     Unknown("link_bytes_per_s", "rate of the links inside a domain", rate="inside"),
     Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across"),
     Unknown("nvls_bytes_per_s", "rate of NVLS inside a domain", rate="inside"),
     Unknown("ll_fraction", "part of the link's rate that LL reaches"),
-    Unknown("ll_network_bytes_per_s", "rate of LL across cards, whatever they are", True, "protocol"),
-    Unknown("ll128_fraction", "part of the link's rate that LL128 reaches"),
-    Unknown("tree_fraction", "part of the rate that trees reach"),
-    *(
-        Unknown(
-            f"{p.lower()}_overhead_ratio", "the proxies' part of a step inside, over NCCL's constant", True
-        )
-        for p in PROTOCOLS
-    ),
+    Unknown("ll_overhead_ratio", "the proxies' part of a step of LL inside, over NCCL's constant", True),
+    Unknown("ll128_overhead_ratio", "the same of LL128", True),
     Unknown("nvls_bus_bytes_per_s", "bus bandwidth that copies in and out of the switch's buffers allow"),
-    Unknown("nvls_tree_fraction", "part of their rate that trees between switches reach", True),
     Unknown("ll128_choice_ratio", "time that NCCL's table expects over the real one, against LL", True),
     Unknown("simple_choice_ratio", "time that NCCL's table expects over the real one, against LL", True),
     Unknown("tree_choice_ratio", "the same of trees, against rings", True),
@@ -67,7 +57,6 @@ RING_TREE = (
 PAIRWISE = (
     Unknown("launch_s", "launch"),
     Unknown("peer_s", "for each peer inside the domain"),
-    Unknown("network_s", "once a round for leaving the domain", True),
     Unknown("node_peer_s", "for each peer of one batch", True),
     Unknown("remote_peer_s", "for each post to a remote peer", True),
     Unknown("rendezvous_s", "handshake of large messages across domains", True),
@@ -89,11 +78,14 @@ class StepConstants:
         step across a network card [s];  network_overhead_s  the proxies' part of a ring's step inside [s]
     pat_rank_s  time that each rank adds to PAT [s];  pat_overlap  how many chunks' steps overlap in PAT [-]
     nvls_channels  of NVLS;  nvls_channel_bytes  least bytes of one;  nvls_tree_chunk_bytes  of its trees
+    ll128_fraction, tree_fraction, nvls_tree_fraction  part of their rate that LL128 and trees reach [-]
     has_nvls  whether the switch reduces
     Source: NVIDIA/nccl src/graph/tuning.cc. These are from data/priors instead:
     ring_sharpness, tree_sharpness  q, overlap of hops and bytes [-]
     nvls_channel_s  time that a channel of NVLS adds for each GPU [s]
     pat_fraction  part of the ring's rate that PAT reaches [-]
+    ll_bytes_per_s  rate of LL across cards, whatever they are [bytes/s]
+    p2p_round_s  once a round of batches for leaving the domain [s]
     rate_sharpness, choice_sharpness  of the corner between two rates, and between two choices [-]
     rendezvous_half_bytes  bytes for one peer at which half of the rendezvous shows
     p2p_channels  batches served side by side;  p2p_batch  peers of one remote domain that share a channel
@@ -114,6 +106,10 @@ class StepConstants:
     nvls_channel_bytes: Number
     nvls_tree_chunk_bytes: Number
     nvls_channel_s: Number
+    ll128_fraction: Number
+    tree_fraction: Number
+    nvls_tree_fraction: Number
+    ll_bytes_per_s: Number
     pat_base_s: Number
     pat_rank_s: Number
     pat_overlap: Number
@@ -121,6 +117,7 @@ class StepConstants:
     rate_sharpness: Number
     choice_sharpness: Number
     rendezvous_half_bytes: Number
+    p2p_round_s: Number
     p2p_channels: Number
     p2p_batch: Number
     has_nvls: bool

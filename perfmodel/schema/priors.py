@@ -38,8 +38,8 @@ class NcclConstants(Strict):
     nvlink_tree_step_s: Triple
     pcie_ring_step_s: Triple
     pcie_tree_step_s: Triple
-    network_ring_step_s: Triple
-    network_tree_step_s: Triple
+    ring_network_s: Triple  # across nodes
+    tree_network_s: Triple
     network_overhead_s: Triple  # work of a network proxy per step
     nvls_s: Positive  # reductions in the NVLink switch
     nvls_tree_step_s: Positive
@@ -66,15 +66,22 @@ class Belief(Strict):
 
 
 class Network(Strict):
-    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand."""
+    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
+
+    Constants stand in place of NCCL's (``NcclConstants``), for LL, LL128 and Simple.
+    """
 
     source: str
     why: str
-    ring_step_s: Triple | None = None  # in place of the constants across nodes
-    tree_step_s: Triple | None = None
+    ring_base_s: Triple | None = None
+    tree_base_s: Triple | None = None
+    ring_inside_s: Triple | None = None
+    tree_inside_s: Triple | None = None
+    ring_network_s: Triple | None = None
+    tree_network_s: Triple | None = None
     tree_sharpness: Triple | None = None
     prior_weight: Positive = 1.0  # clusters that a prior counts as
-    ring_tree: Mapping[str, Belief] = {}
+    ll_bytes_per_s: Positive | None = None
     pairwise: Mapping[str, Belief] = {}
 
 
@@ -83,7 +90,12 @@ class Shape(Strict):
 
     ring_sharpness: Triple
     tree_sharpness: Triple
+    ll_bytes_per_s: Positive  # LL's rate across nodes
+    ll128_fraction: Positive  # of their rate that LL128 and trees reach
+    tree_fraction: Positive
+    nvls_tree_fraction: Positive
     rendezvous_half_bytes: Positive
+    p2p_round_s: Positive  # of leaving the domain
     p2p_channels: Annotated[int, Field(ge=1)]
     p2p_batch: Annotated[int, Field(ge=1)]
     nvls_channel_s: Positive

@@ -195,8 +195,8 @@ def change_law(document: dict[str, Any], fewer: bool) -> None:
         (lambda document: document.update(extra=1), "extra"),
         (lambda document: document.update(clock="sundial"), "clock"),
         (lambda document: document["curves"][0]["anchor_times_s"].reverse(), "decrease"),
-        (lambda document: change_law(document, fewer=False), r"c\.json.*without remote_peer_bytes_per_s"),
-        (lambda document: change_law(document, fewer=True), r"c\.json.*without remote_peer_bytes_per_s"),
+        (lambda document: change_law(document, fewer=False), r"c\.json.*first_step.*, remote_peer_bytes"),
+        (lambda document: change_law(document, fewer=True), r"c\.json.*remote_peer_bytes_per_s"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
@@ -212,7 +212,7 @@ def test_bad_files_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]]
     ("name", "value", "words"),
     [
         ("nic_bytes_per_s", 1e300, "nic_bytes_per_s: at most 1e\\+15, not 1e\\+300"),
-        ("network_s", 11.0, "network_s: at most 10, not 11"),
+        ("launch_s", 11.0, "launch_s: at most 10, not 11"),
     ],
 )
 def test_a_law_that_no_link_obeys_is_refused(name: str, value: float, words: str) -> None:

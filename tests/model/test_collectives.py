@@ -35,6 +35,10 @@ STEPS = StepConstants(
     nvls_channel_bytes=16384.0,
     nvls_tree_chunk_bytes=131072.0,
     nvls_channel_s=0.02 * US,
+    ll_bytes_per_s=15e9,
+    ll128_fraction=0.9,
+    tree_fraction=0.9,
+    nvls_tree_fraction=0.8,
     pat_base_s=8 * US,
     pat_rank_s=3 * US,
     pat_overlap=3.5,
@@ -45,20 +49,21 @@ STEPS = StepConstants(
     rate_sharpness=6.0,
     choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
+    p2p_round_s=5 * US,
     p2p_channels=16,
     p2p_batch=8,
 )
 RING = dict(
     zip(
         laws.LINK_LAWS["ring_tree"].names,
-        [1.0] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 400e9, 0.8] + [1.0] * 4,
+        [1.0] * 9 + [300e9, 50e9, 300e9, 0.4, 1, 1, 400e9] + [1.0] * 4,
         strict=True,
     )
 )
 PAIRS = dict(
     zip(
         laws.LINK_LAWS["pairwise"].names,
-        [5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 0.0, 50e9, 40e9],
+        [5 * US, 1 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 0.0, 50e9, 40e9],
         strict=True,
     )
 )
