@@ -103,3 +103,24 @@ def test_a_buffer_that_stays_is_filled_once(chip: str) -> None:
     moved = 1000 * 64 / load_chip(chip).value("gm_bytes_per_s") * 1e12
     empty = cut(table(chip, rows=1000), GM_UB)
     assert (float(resident.shared_ps[0, 0]) > float(empty.shared_ps[0, 0]) - moved / 2) == (not persists)
+
+
+@pytest.mark.parametrize(
+    ("slices", "batch", "reads"), [(1, 2340, 1), (1, 2341, 2), (2, 4680, 2), (2, 9360, 4)]
+)
+@pytest.mark.parametrize("rows", [10_000, 600_000])
+def test_a_table_streams_once_for_each_slice_and_pass(slices: int, batch: int, reads: int, rows: int) -> None:
+    """A pass has 2340 bags of 84 bytes, beside two chunks of 32 KiB, in 256 KiB. A bag moves 40 + 64 bytes.
+
+    The larger table, of 38 MB, does not fit the cache of 32 MiB: the memory is read each time.
+    """
+    streamed, chip = cut(table(rows=rows, batch=batch), GM_UB, slices), load_chip("ascend-910")
+    memory_bytes = 64 * rows * (reads if rows == 600_000 else 1) + 104 * batch
+    loads_s = memory_bytes / chip.value("gm_bytes_per_s"), 64 * rows * reads / chip.value("cache_bytes_per_s")
+    assert streamed.shared_ps[0] * 1e-12 == pytest.approx(loads_s, rel=1e-6)
+
+
+def test_rows_are_cut_so_that_buffers_are_full_or_a_part_of_them() -> None:
+    """Of a table as large as three buffers two hold 67 %, three all, five leave 40 % free."""
+    options = table(rows=3 * 2**20 // 64).options
+    assert {2, 3, 5} <= set(options.parts[options.way == L1].tolist())
