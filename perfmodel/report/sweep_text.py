@@ -59,8 +59,9 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
 
 
 def _list_rows(frame: pd.DataFrame, names: list[str], key: str) -> str:
+    left = {names[0], "sharding"}
     columns = [
-        *(Column(_HEADERS.get(name, name), partial(_format_cell, name), name == names[0]) for name in names),
+        *(Column(_HEADERS.get(name, name), partial(_format_cell, name), name in left) for name in names),
         Column("memory/GPU", lambda row: format_bytes(row["memory_bytes"], binary=False), goes=1),
         Column("time", lambda row: format_time(row["time_s"])),
         Column("95 % band", lambda row: band(row["low_s"], row["high_s"]), goes=2),

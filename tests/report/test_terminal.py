@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shlex
 import struct
 import sys
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cli_calls import called
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.report import terminal
 from perfmodel.report.terminal import (
     WIDTH,
     command_lines,
@@ -191,3 +195,26 @@ def test_a_path_stays_whole_where_long_words_do(monkeypatch: pytest.MonkeyPatch)
     path = "/data/of/a/cluster/with/a/long/name/and/a/long/folder/all_reduce.log"
     assert wrapped(f"wrote the file {path}", 60, long_words=False) == ["wrote the file", path]
     assert path not in paragraph(f"wrote the file {path}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("project --table-size 10TB", "project --table-size 10TB --sharding all", "show machines"),
+        *("collective --op all --size 1MiB --gpus 128", "show models", "show calibrations"),
+        *("sweep --table-size 1TB --machine h100-sxm-ib,h200-sxm-ib --by time", "show machines h100-sxm-ib"),
+        "sweep --table-size 1TB..8TB --batch 128,1024",
+    ],
+)
+def test_words_are_on_the_left_and_numbers_on_the_right(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for numbers in the first column, ranges, and columns where some cells begin with a number."""
+    tables, fit = list[tuple[dict[int, tuple[str, ...]], Sequence[int]]](), terminal._fit_widths
+    monkeypatch.setattr(terminal, "_fit_widths", lambda *them: tables.append(them[:2]) or fit(*them))
+    assert called(*words.split()).code == 0 and tables
+    for columns, left in tables:
+        for place, (head, *cells) in columns.items():
+            numbers = [
+                re.match(r"[<>≥≤±~−+×÷-]*\s?\d", cell) is not None for cell in cells if cell.strip(" -")
+            ]
+            if numbers and all(numbers) == any(numbers) and (place or not all(numbers)) and head != "parts":
+                assert all(numbers) != (place in left), (head, cells)
