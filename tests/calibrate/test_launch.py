@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.ranks import process
-from calibrate.ranks.launch import (
-    LOCALHOST,
-    Launcher,
-    detect_launcher,
-    listen,
-    rank_environment,
-)
+from calibrate.ranks.launch import LOCALHOST, Launcher, detect_launcher, listen, rank_environment
 from perfmodel.errors import BadInputError, NoHardwareError
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "16", "MASTER_ADDR": "node07", "MASTER_PORT": "29500"}
@@ -57,12 +51,7 @@ def test_srun_and_mpirun_meet_at_a_port_of_the_job(
 
 
 @pytest.mark.parametrize(
-    "environ",
-    [
-        MPIRUN,
-        {**ONE_NODE, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
-        {"PMI_RANK": "2", "PMI_SIZE": "4"},
-    ],
+    "environ", [MPIRUN, {**ONE_NODE, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, {"PMI_RANK": "2", "PMI_SIZE": "4"}]
 )
 def test_mpirun_over_nodes_meets_at_the_address_that_it_is_given(environ: dict[str, str]) -> None:
     with pytest.raises(BadInputError, match="does not say where its ranks meet") as caught:

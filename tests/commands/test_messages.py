@@ -148,14 +148,8 @@ NCCL = "--calibration h100-sxm-ib/nccl-2.29.2-stream"
         ("project --table-size 1TB --set dim=1 --set dim=2", "--set dim is given twice"),
         (f"project --table-size 1TB --backend best {NCCL}", "is one library"),
         (f"project --table-size 1TB --backend nvshmem {NCCL}", "is nccl at clock stream, not nvshmem"),
-        (
-            f"project --table-size 1TB --set clock=device {NCCL}",
-            "is nccl at clock stream, not nccl at",
-        ),
-        (
-            "sweep --table-size 1MB..1PB --batch 1..1048576 --gpus 2..1048576",
-            "at most 2 000 configurations",
-        ),
+        (f"project --table-size 1TB --set clock=device {NCCL}", "is nccl at clock stream, not nccl at"),
+        ("sweep --table-size 1MB..1PB --batch 1..1048576 --gpus 2..1048576", "at most 2 000 configurations"),
         ("plan --model criteo-kaggle --gpus 262145", "at most 262144"),
         ("plan --model criteo-kaggle --gpus 8 --effort huge", "known: normal, quick, thorough"),
         ("plan --plan nameless.json", "does not say of which tables"),

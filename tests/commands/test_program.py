@@ -32,12 +32,7 @@ MAIN = f"{sys.executable} -m perfmodel"
 def shell(line: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of one line of bash."""
     done = subprocess.run(
-        line,
-        shell=True,
-        executable="/bin/bash",
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
+        line, shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=PATIENCE_S
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -23,15 +23,7 @@ SCREENS = {
     "project_fits": ["project", "--table-size", "10GB"],
     "collective": ["collective", "--op", "all", "--size", "1MiB", "--gpus", "128"],
     "sweep": ["sweep", "--table-size", "1TB..8TB", "--batch", "128,1024"],
-    "plan": [
-        "plan",
-        "--model",
-        "criteo-kaggle",
-        "--gpus",
-        "8",
-        "--effort",
-        "quick",
-    ],  # ends when it is proven
+    "plan": ["plan", "--model", "criteo-kaggle", "--gpus", "8", "--effort", "quick"],
     "check": ["check", str(HERE.parents[1] / "docs" / "examples" / "half_the_cards.log")],
     "error_ambiguous": ["project", "--table-size", "10Tb"],
     "error_no_tables": ["project"],

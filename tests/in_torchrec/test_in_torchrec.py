@@ -29,9 +29,6 @@ pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
 
 PROGRAM = Path(__file__).with_name("in_torchrec_ranks.py")
 PAGE = Path(__file__).parents[2] / "docs" / "torchrec.md"
-TORCHREC_KINDS = (
-    *("table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard", "data_parallel"),
-)
 RULES = ("users.t0=row-wise", "users.t1=table-wise", "items.t0=column-wise", "items.t2=data-parallel")
 
 

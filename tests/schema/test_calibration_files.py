@@ -56,11 +56,7 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
         ("this_cluster", "yes", "this_cluster: must be a valid boolean"),
         ("complete", 1, "complete: must be a valid boolean"),
         ("sample_count", "21", "must be a valid integer"),
-        (
-            "handover_s",
-            {"nap": {"value": 1, "low": 1, "high": 1}},
-            "must match pattern '^(all_to_all_",
-        ),
+        ("handover_s", {"nap": {"value": 1, "low": 1, "high": 1}}, "must match pattern '^(all_to_all_"),
         ("schema_version", 1, "has schema_version 1; this program reads 2"),
     ],
 )

@@ -232,13 +232,7 @@ def machine_file(folder: Path, key: str, value: str, accepted: str = "") -> Path
     return path
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("gather_bytes_per_s", "1e-3"),
-        ("gpus_per_node", "1e9"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [("gather_bytes_per_s", "1e-3"), ("gpus_per_node", "1e9")])
 def test_an_absurd_machine_value_is_refused(tmp_path: Path, key: str, value: str) -> None:
     path = machine_file(tmp_path, key, value, f'accepted = ["{key}"]')
     with pytest.raises(BadInputError, match=rf"values\.{key}\.value: must be from .* to .*, not "):
@@ -246,8 +240,7 @@ def test_an_absurd_machine_value_is_refused(tmp_path: Path, key: str, value: str
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("hbm_bytes_per_s", "1e14"), ("nic_bytes_per_s", "1e6"), ("gather_bytes_per_s", "1e6")],
+    ("key", "value"), [("hbm_bytes_per_s", "1e14"), ("nic_bytes_per_s", "1e6"), ("gather_bytes_per_s", "1e6")]
 )
 def test_a_value_far_from_anything_sold_is_asked_about(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(BadInputError, match=f"mine.toml: {key}: .* any product's value") as asked:
