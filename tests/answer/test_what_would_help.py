@@ -11,9 +11,10 @@ from oracles.alpha_beta import AlphaBeta, one
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_experiment, list_helping
-from perfmodel.report.experiment_text import experiment_text
+from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.schema.calibration import load_calibration, save_calibration
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import SAMPLES_NAME
 from perfmodel.units import parse_bytes
 
 
@@ -87,6 +88,12 @@ def test_a_cluster_of_ones_own_is_measured_beyond_what_it_was(
         sizes = parse_bytes(low), parse_bytes(high or low)
         assert found.least_bytes and found.most_bytes
         assert sizes[0] <= found.least_bytes < 2 * sizes[0] and sizes[1] / 2 < found.most_bytes <= sizes[1]
+
+
+def test_kernels_are_measured_into_the_run_beside_a_calibration(tmp_path: Path) -> None:
+    assert run_line(None) == run_line(str(tmp_path / "own.json")) == ""
+    (tmp_path / SAMPLES_NAME).touch()
+    assert run_line(str(tmp_path / "own.json")).startswith("perfmodel calibrate")
 
 
 def test_next_experiment_names_what_carries_the_time() -> None:

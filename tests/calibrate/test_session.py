@@ -96,7 +96,8 @@ def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> Non
 
 
 def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    outcome = run(tmp_path, first := team(), time_limit_s=0.030)
+    outcome = run(tmp_path, first := team(), recorder := Recorder(), time_limit_s=0.030)
+    assert all(0 <= left_s <= 0.030 for *_, left_s in recorder.seen)
     assert outcome.stopped == "time limit" and not outcome.complete
     assert 0 < len(list_stored(first)) < 9
     assert count_visits(tmp_path) == len(list_stored(first))

@@ -39,6 +39,8 @@ def test_no_character_of_a_file_moves_a_cursor(capsys: pytest.CaptureFixture[str
         out, err = capsys.readouterr()
         assert quiet(out) and quiet(err)
         assert json.loads(out[out.index("{") :])["name"] == text, "JSON keeps what the file says, escaped"
+    output.print_reply("x", output.CommandReply(lambda: {"name": "Gerät"}, str), as_json=True)
+    assert '"Gerät"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred.csv", "\x9b31mred.json", "a\rb.toml"])

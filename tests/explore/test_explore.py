@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import signal
@@ -130,6 +131,8 @@ def test_a_knob_stands_at_the_value_that_applies() -> None:
     knobs = answers.show_answer(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
     stops = {name: KNOWN[name].words[number] for name, number in knobs.items()}
     assert stops["nic_bytes_per_s"] == "50GB/s" and stops["gpus"] == "128"
+    samples = [2**power for power in range(31)]  # 144 x 1024, near 2^17
+    assert stops["global_batch"] == str(min(samples, key=lambda count: abs(math.log(count / 147_456))))
     assert stops["nvlink_domain_gpus"] == "8" and stops["hbm_bytes"] == "80GB"
     assert "hbm_bytes_per_s" not in stops and "batch" not in stops  # typed, and in its list
 

@@ -22,7 +22,7 @@ from perfmodel.report.page.assemble import Page, render_page
 from perfmodel.report.page.plan_page import build_card, plan_page
 from perfmodel.report.plan_text import limit_words, plan_text
 from perfmodel.schema.workload import Table, TableSet, zipf
-from perfmodel.units import format_bytes, format_time
+from perfmodel.units import format_bytes, format_fraction, format_time
 
 BAD = "<script>alert(1)</script>"
 SHAPES = {
@@ -85,6 +85,7 @@ def test_columns_are_the_work_and_the_memory_of_each_gpu(planned: Planned) -> No
     assert f"{format_bytes(held.max(), binary=False)} on the fullest, of the 2 GB" in block.how_to_read
     assert f"calibration {planned.evaluator.setting.links.calibrations[0]}, ids " in block.source
     work, ranks = figure.layout.yaxis.range, figure.layout.xaxis.range
+    assert f"busy for {format_fraction(busy_s.mean() / planned.costed.cost.time_s)} of" in block.title
     assert work[0] == 0 and 1 < work[1] / planned.result.cost.time_s < 1.5
     assert -1 < ranks[0] < -0.4 and GPUS - 0.6 < ranks[1] < max(GPUS, 4)
 

@@ -211,7 +211,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
 
 
 @pytest.mark.parametrize(
-    "content", [CSV, b'[{"rows": 1000, "dim": 64, "pooling": 2, "name": "users"}, {"rows": 2000, "dim": 32}]']
+    "content", [CSV, b' [ {"rows": 1000, "dim": 64, "pooling": 2, "name": "u"}, {"rows": 2000, "dim": 32}]']
 )
 def test_tables_are_csv_or_json(pipe: Pipe, content: bytes, tmp_path: Path) -> None:
     pipe(content)
