@@ -86,7 +86,7 @@ def test_columns_are_the_work_and_the_memory_of_each_gpu(planned: Planned) -> No
     assert f"calibration {planned.evaluator.setting.links.calibrations[0]}, ids " in block.source
     work, ranks = figure.layout.yaxis.range, figure.layout.xaxis.range
     assert f"busy for {format_fraction(busy_s.mean() / planned.costed.cost.time_s)} of" in block.title
-    assert work[0] == 0 and 1 < work[1] / planned.result.cost.time_s < 1.5
+    assert work[0] == 0 and 1 < work[1] / planned.costed.cost.time_s < 1.5
     assert -1 < ranks[0] < -0.4 and GPUS - 0.6 < ranks[1] < max(GPUS, 4)
 
 
