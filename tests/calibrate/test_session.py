@@ -105,6 +105,12 @@ def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Pa
     assert sum(finish.visits for _, finish in after.finishes) == 9
 
 
+def test_a_fresh_start_forgets_the_visits_before_it(tmp_path: Path) -> None:
+    run(tmp_path, team(visit_noise=0.02))
+    outcome = run(tmp_path, again := team(), fresh=True)
+    assert len(again.visits) == 9 + 3 and all(finish.visits == 3 for _, finish in outcome.finishes)
+
+
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_after_the_visit_under_way(tmp_path: Path, number: str) -> None:

@@ -100,6 +100,22 @@ def untold(factor: float = 1.0, noise: Sequence[float] = EVEN) -> Run:
     return made
 
 
+def test_kernels_are_those_of_the_most_ranks() -> None:
+    """Gathers of one rank alone, in half the time, change nothing."""
+    seen = untold()
+    (before,) = fit_run(seen, own_run.machine_from_run(seen, 8e9))
+    for key, point in [*seen.points.items()]:
+        if point.operation == "gather_pool":
+            other = point.model_copy(update={"gpus": 1, "gpus_per_node": 1})
+            visits = [
+                visit.model_copy(update={"times_s": [visit.times_s[0] / 2]}) for visit in seen.visits[key]
+            ]
+            seen.points[other.key], seen.visits[other.key] = other, visits
+            seen.finishes[other.key] = seen.finishes[key].model_copy(update={"key": other.key})
+    (after,) = fit_run(seen, own_run.machine_from_run(seen, 8e9))
+    assert before.kernels and after.kernels and after.kernels.values == before.kernels.values
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_noise_looks_like_a_cache(seed: int) -> None:
     """A cache slower than the memory behind it would fit as well, with the two rates exchanged."""

@@ -219,6 +219,8 @@ def test_uniform_hot_rows_have_their_share() -> None:
     assert look_ups.hot_share(0) == 0 and look_ups.hot_share(250) == 0.25
     assert look_ups.unique(250) == pytest.approx(750 * (1 - 0.999**80))
     assert look_ups.unique(250, everywhere=True) == pytest.approx(750 * (1 - 0.999**320))
+    every = 1000 * (1 - 0.999**320)
+    assert look_ups.cached(1.0) == pytest.approx((every, 0))
     assert look_ups.hot_share(1000) == 1 and look_ups.unique(1000) == 0
     assert look_ups.miss(Gather.SHARD, 1000, np.array([1.0, 5.0])).tolist() == [0, 0]
 
