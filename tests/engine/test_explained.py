@@ -103,6 +103,11 @@ def check(explanation: Explanation) -> None:
     assert math.log(step.high_s / step.time_s) >= log_band - exact, step.name
     assert step.collective or log_band == pytest.approx(math.log(step.high_s / step.time_s), abs=exact)
     assert explanation.sources and all(source for *_, source in explanation.sources)
+
+
+def check_band_text(explanation: Explanation) -> None:
+    """The ends of the band as printed, and what cuts it off."""
+    step = explanation.step
     lines = [" ".join(line.split()) for line in explanation_text(explanation).splitlines()]
     ends = " ".join(format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
     assert [line.endswith(f" {ends}") for line in lines if line.startswith("together: ")] == [True], step.name
@@ -119,6 +124,7 @@ def test_every_step_of_a_row_wise_projection(question: dict[str, Any]) -> None:
     for row in answer.steps:
         explanation = explained.explain(row.label)
         check(explanation)
+        check_band_text(explanation)
         assert explanation.step == row and explanation.rank is None
         assert explanation.where.endswith(f" of {answer.setting.machine.name}")
 
