@@ -55,7 +55,7 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objec
     evaluator = Evaluator.on(MACHINE, tables, 1024, gpus, **how)
     whole, copy = Placement.of(Scheme(Exchange.RS, gpus), range(gpus)), Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in MLPERF.rows)
-    found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain))
+    found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain)).cost
     wanted = project_one(
         tables=known,
         machine=MACHINE,
