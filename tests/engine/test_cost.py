@@ -260,7 +260,7 @@ def test_a_plan_for_other_gpus_or_tables_is_refused() -> None:
 def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:
     forward, training = (Evaluator.on(MACHINE, MIXED, 100, 16, training=t) for t in (False, True))
     plan = mixed_plan(MIXED, np.random.default_rng(9))
-    one, both = forward.cost(plan), training.cost(plan)
+    one, both = forward.cost(plan).cost, training.cost(plan).cost
     first = both.rows[: len(one.rows)]
     assert [replace(row, share=0) for row in first] == [replace(row, share=0) for row in one.rows]
     backward = {row.name: row for row in both.rows[len(one.rows) :]}
