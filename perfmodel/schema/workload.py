@@ -141,7 +141,7 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
             row_share, lookup_share = map(float, row)
         except ValueError:
             row_share = lookup_share = -1.0
-        if not (0 <= row_share <= 1 and 0 <= lookup_share <= 1) or (lookup_share and not row_share):
+        if not (row_share >= 0 <= lookup_share) or (lookup_share and not row_share):  # they sum to 1, below
             words = f"{_WHAT} {path}, line {number}: {shown(','.join(row))} is not two shares."
             raise BadInputError(words, "give 0 to 1 each, and look-ups of some rows alone.")
         bins.append((row_share, lookup_share))

@@ -67,6 +67,7 @@ def test_a_file_in_any_order_and_rounded(tmp_path: Path, lines: str, bins: objec
         ("row_share,lookup_share\n0.5,0.5\n0.5", "line 3: 1 fields instead of 2"),
         ("row_share,lookup_share\n1,0.5\n0,0.5", "line 3: '0,0.5' is not two shares"),
         ("row_share,lookup_share\n1,nan", "line 2: '1,nan' is not two shares"),
+        ("row_share,lookup_share\n0.5,1.5\n0.5,inf", "lookup_share sums to inf"),
         ("row_share,lookup_share\n", "row_share sums to 0"),
         ("rows,p\n1,1", "has the columns 'rows, p'"),
     ],
