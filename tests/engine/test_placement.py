@@ -86,6 +86,15 @@ def test_what_cannot_be_placed_says_why(scheme: Scheme, ranks: Any, named: str) 
     assert named in caught.value.message and "'t0'" in caught.value.message and caught.value.next_step
 
 
+@pytest.mark.parametrize(
+    ("row_parts", "col_parts", "hot"), [(100, 1, 0), (1, 8, 0), (2, 1, 98), (1, 1, 99), (16, 8, 0)]
+)
+def test_a_scheme_at_its_limits_is_placed(row_parts: int, col_parts: int, hot: int) -> None:
+    """All rows, all columns, parts of all rows that are not hot, a shard on every GPU."""
+    scheme = Scheme(Exchange.RB, row_parts, col_parts, hot)
+    assert place(scheme, range(scheme.parts), gpus=128).placements[0].scheme == scheme
+
+
 def test_two_level_needs_whole_domains() -> None:
     with pytest.raises(BadInputError, match="12 GPUs in domains of 8"):
         place(Scheme(Exchange.TWO_LEVEL, 8), range(8), gpus=12)
