@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -99,24 +98,3 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(cuda: SimpleNamespace
     cuda.synchronize = lose
     with pytest.raises(NoHardwareError, match="no longer answers"):
         serve(*messages, load=lambda name: provider)
-
-
-BUFFERS = """
-import mmap, resource
-from calibrate.ranks.process import keep_freed_memory
-
-def allocate():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    buffers = [b"x" * 2**24 for _ in range(2)]
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * mmap.PAGESIZE / 2**25
-
-assert keep_freed_memory()
-print(allocate(), allocate())
-"""
-
-
-def test_a_rank_keeps_the_memory_of_its_outputs() -> None:
-    """Pages of two buffers come from the kernel once."""
-    out = subprocess.run([sys.executable, "-c", BUFFERS], capture_output=True, text=True, check=True).stdout
-    first, second = map(float, out.split())
-    assert first > 0.9 and second < 0.1
