@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from perfmodel import __version__
 from perfmodel.cli.output import CommandReply, emit, print_reply
+from perfmodel.errors import BadInputError
 from perfmodel.question.spec import TURNS, Arg, CommandOptions, Declared
 
 HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
@@ -81,6 +82,14 @@ class LoadedCommand(TyperCommand):
     """A command whose help has its options in the groups of their question class, ``asks``."""
 
     asks: type[CommandOptions]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words after the command. Limits: an option of one value is typed twice -> BadInputError"""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param in order:
+            if order.count(param) > 1 and not (param.multiple or param.is_flag):
+                raise BadInputError(f"{param.opts[0]} is given twice.", "keep one of them.")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options of each group, and the options that ``--set`` takes."""

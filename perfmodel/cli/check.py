@@ -10,7 +10,7 @@ import typer
 
 from calibrate.importers import check_given
 from perfmodel.cli.imports import doubt_gpu, find_machine, list_unread, read_logs
-from perfmodel.cli.output import CommandReply, check_target, warn_all
+from perfmodel.cli.output import CommandReply, check_target, note, warn_all
 from perfmodel.cli.question import ChosenMachine, calibration_file, choose
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import CollectiveModel, find_gates
@@ -51,6 +51,7 @@ def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
         groups = [(s.model, s.collective, s.gpus, s.gpus_per_node, s.payload_bytes) for s in curves]
         gates = [gate._asdict() for gate in find_gates(groups)]
         write_whole(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
+        note(f"wrote {options.gates}")
     explained, facts = [(series, find_reasons(series, curves)) for series in curves], find_facts(curves)
     abnormal = sum(series.abnormal for series in curves)
     failure = OutsideBandError(name_outside(curves)) if abnormal else next(iter(refused.values()), None)

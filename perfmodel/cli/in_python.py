@@ -46,7 +46,7 @@ def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
 def read_options(question: type[T], values: Mapping[str, Any]) -> T:
     """The options of a command from values by name or keyword.
 
-    Limits: as the command's; another name, a value that is missing -> BadInputError
+    Limits: as the command's; another name, twice the same, a value that is missing -> BadInputError
     """
     options = {option.name: option for option in question.declared() if option.name not in _OF_SCREEN}
     declared = {option.keyword: option for option in options.values()} | options
@@ -63,4 +63,7 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
             typed[option.name] = option.check(texts if "list" in str(option.kind) else ",".join(texts))
     if missing := [name for name, option in options.items() if option.required and name not in typed]:
         raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")
-    return question(**typed)
+    by_set, of_machine = question.split_settings(typed.pop("settings", None))
+    if twice := typed.keys() & by_set.keys():
+        raise BadInputError(f"{min(twice)} is given twice.", "leave it out of the settings.")
+    return question(**typed, **by_set, settings=of_machine)

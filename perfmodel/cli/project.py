@@ -37,8 +37,10 @@ from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
 from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
+from perfmodel.schema.gate import MOST_BATCH
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
 
+_NEAR = 1.05  # of the time of a batch: the one that is chosen for a latency is nearer, unless memory is short
 _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 
 
@@ -106,7 +108,8 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
         raise BadInputError(f"--max-latency {limit}: {where} takes up to {end}.", "allow more than that.")
     rate = format_per_second(batch * gpus / row["time_s"], "samples")
     samples = f"{counted(batch, 'sample')} per GPU ({format_count(batch * gpus)} in all)"
-    line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}."
+    full = ": the memory holds no more" if row["high_s"] < limit_s / _NEAR and batch < MOST_BATCH else ""
+    line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}{full}."
     alone = sweep_columns(free, {**columns, "batch": np.array([batch])})
     count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus
     return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line

@@ -152,7 +152,7 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
         raise BadInputError(f"--price in {' and '.join(sorted(currencies))}.", "give all in one currency.")
     if by == "cost" and len(prices) < len(machines):
         missing = ", ".join(name for name in machines if name not in prices)
-        raise BadInputError(f"--by cost: no price of {missing}.", step)
+        raise BadInputError(f"--price: none is given for {missing}.", step)
     return prices, "".join(currencies)
 
 

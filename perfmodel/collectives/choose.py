@@ -45,7 +45,7 @@ def choose_calibration(
         advice = "use one of these, another --machine, or fit one from logs: perfmodel import LOG…"
     request = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
-        f"nothing of any evidence class for {request} on {machine.name}; "
+        f"no calibration has times of {request} on {machine.name}; "
         f"calibrations: {', '.join(list_calibrations(machine.name)) or 'none'}.",
         advice,
     )

@@ -193,8 +193,8 @@ def compute_by_law(base: Calibrated, collective: str, group: Group, cell: Curve 
     if law is None:
         measured = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(
-            f"nothing of any evidence class for {collective}/{calibration.backend} on {group.gpus} GPUs "
-            f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, measured)) or 'none'}).",
+            f"no measured time and no law of {collective} by {calibration.backend} on {group.gpus} GPUs "
+            f"({calibration.calibration_id}; measured on {', '.join(map(str, measured)) or 'no'} GPUs).",
             "ask for one of these, measure on more ranks, or use a shipped machine."
             if calibration.backend not in LAW_BACKENDS
             else f"use --backend {machine.ring_backend}, or another --calibration.",

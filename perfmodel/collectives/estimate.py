@@ -24,6 +24,7 @@ from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -303,8 +304,9 @@ def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) 
         counted = name != "payload_bytes"
         bad = ~((values > 0) & (values <= largest)) | (counted & (values != np.floor(values)))
         if bad.any():
+            value = float(values[bad][0])
+            typed = f"{value:g}" if counted or not 0 < value < 2**70 else format_bytes(value)
+            kind = "a whole number above 0" if counted else "above 0"
             raise BadInputError(
-                f"{name} must be {'a whole number ' if counted else ''}above 0 and at most {limit}, not "
-                f"{values[bad][0]:g}.",
-                f"give a {name} in this range.",
+                f"{name} must be {kind} and at most {limit}, not {typed}.", f"give a {name} in this range."
             )

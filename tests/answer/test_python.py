@@ -83,6 +83,12 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
     said = json.loads(cli("sweep", *words, "--json").out)["rows"]
     frame = perfmodel.sweep(table_bytes=[1e12, 2e12], batch=128, settings={"nic_bytes_per_s": "100GB/s"})
     assert frame["time_s"].tolist() == [row["time_s"] for row in said]
+    words = ("--op", "all_to_all", "--size", "1MiB", "--gpus", "8", "--set", "gpus_per_node=4")
+    said = json.loads(cli("collective", *words, "--json").out)
+    (row,) = perfmodel.collective(
+        op="all_to_all", size="1MiB", gpus=8, settings={"gpus_per_node": 4}
+    ).to_dict(orient="records")
+    assert row["time_s"] == said["time_s"] and row["gpus_per_node"] == 4
     log = str(PAGES / "examples" / "half_the_cards.log")
     document = json.loads(cli("check", log, "--json").out)
     assert perfmodel.check(log) == document and document["outside"] == 1
@@ -99,6 +105,13 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
         (lambda: perfmodel.collective(), "op is missing"),
         (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
         (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 is of no machine here"),
+        (lambda: perfmodel.check("x.log", settings={"gpus_per_nod": 8}), "did you mean gpus_per_node="),
+        (
+            lambda: perfmodel.collective(
+                op="all_to_all", size=2**20, gpus=8, gpus_per_node=8, settings={"gpus_per_node": 4}
+            ),
+            "gpus_per_node is given twice",
+        ),
     ],
 )
 def test_commands_for_programs_refuse_in_their_words(call: Callable[[], Any], message: str) -> None:

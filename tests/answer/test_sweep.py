@@ -163,8 +163,8 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
         ("--by time --price h100-sxm-ib=2.5", "a price needs a unit. write 2.5USD/GPU/h."),
         ("--by time --price h100-sxm-ib=2.5USD/h", "'USD/h' is no price of a GPU. write 2.5USD/GPU/h."),
         ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "one price for each of h100-sxm-ib,"),
-        ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72"),
-        ("--by cost", "--by cost: no price of h100-sxm-ib"),
+        ("--price h100-sxm-ib=2.5USD/GPU/h", "--price: none is given for gb200-nvl72"),
+        ("--by cost", "--price: none is given for h100-sxm-ib"),
         ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 10000 an hour."),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
@@ -241,6 +241,12 @@ def test_more_samples_take_longer(cli: Any, limit: str, words: tuple[str, ...], 
     (end,) = ends_of(cli, [found["batch"] + more_batch], *words, *more).values()
     assert end > found["max_latency_s"]
     assert found["high_s"] <= found["max_latency_s"]
+
+
+def test_a_batch_that_memory_limits_says_so(cli: Any) -> None:
+    """An hour is far longer than the largest batch that fits takes; 2 ms are not."""
+    ends = [" ".join(cli("project", *SMALL, "--max-latency", limit).out.split()) for limit in ("1h", "2ms")]
+    assert ["the memory holds no more." in end for end in ends] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ def test_every_number_has_a_range(name: str) -> None:
         ("project --table-size 10 TB", "one word: --table-size 10TB"),
         ("project --table-size 10TB --clock graph", "write --set clock=VALUE."),
         ("project --table-size 10TB --set reserve=5% --set reserve=6%", "reserve is given twice"),
+        ("project --gpus 8 --gpus 144", "--gpus is given twice."),
+        ("chip plan --chip ascend-910 --chip=ascend-910", "--chip is given twice."),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cli: Any) -> None:
