@@ -245,18 +245,13 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
 class NextExperiment:
     """The cheapest measurement that replaces numbers which were not measured on this machine.
 
-    share, band_share  of the time, and of the width of its band, that depend on them
-    numbers  how many: measurements of calibrate, and kernels that it cannot time
-    only, only_band_share  measurements to make, as backend:operation, and what of the width is theirs
+    share  of the time that depends on them;  only  measurements to make, as backend:operation
     nodes, where  least number of nodes, and the hardware in words
     least_bytes, most_bytes  missing messages; None for kernels
     sizes_alone  these groups were measured, and only other sizes are missing
     """
 
     share: float
-    band_share: float
-    numbers: int
-    only_band_share: float
     only: tuple[str, ...]
     nodes: int
     where: str
@@ -275,7 +270,6 @@ def find_next_experiment(answer: Answer) -> NextExperiment | None:
     width = sum(s.high_s - s.low_s for s in answer.steps) or 1.0
     weak = [s for s in answer.steps if s.evidence.rank > WELL_KNOWN.rank]
     shares: dict[str, float] = {}
-    numbers = {name for step in weak for name in _list_experiments(step) or (step.name,)}
     for step in weak:
         for name in _list_experiments(step):
             shares[name] = shares.get(name, 0.0) + (step.high_s - step.low_s) / width
@@ -285,18 +279,10 @@ def find_next_experiment(answer: Answer) -> NextExperiment | None:
     heavier = sum(shares[n] for n in links) >= sum(shares[n] for n in kernels)
     chosen = links if links and heavier else kernels
     mine = [s for s in weak if any(n in chosen for n in _list_experiments(s))]
-    of_all, of_mine = (sum(s.high_s - s.low_s for s in steps) / width for steps in (weak, mine))
-    if not chosen or of_mine < _WORTH_SAYING:
+    if not chosen or sum(s.high_s - s.low_s for s in mine) < _WORTH_SAYING * width:
         return None
-    experiment = NextExperiment(
-        share=sum(s.share for s in weak),
-        band_share=of_all,
-        numbers=len(numbers),
-        only_band_share=of_mine,
-        only=tuple(chosen),
-        nodes=1,
-        where="one GPU",
-    )
+    share = sum(s.share for s in weak)
+    experiment = NextExperiment(share=share, only=tuple(chosen), nodes=1, where="one GPU")
     if chosen is kernels:
         return experiment
     nodes, where, sizes_alone = _place_beyond_measured(answer, chosen)

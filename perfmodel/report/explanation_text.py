@@ -97,10 +97,11 @@ def _list_causes(explanation: Explanation) -> str:
         for cause, below, above in explanation.band
         if max(below, above) > _LEAST_LOG
     ]
-    cut_log = sum(below for _, below, _ in explanation.band) - math.log(step.time_s / step.low_s)
-    if explanation.stages and cut_log > _LEAST_FACTOR:  # parts of a collective add up
-        cut = f"+{format_fraction(math.expm1(cut_log))}"
-        rows.append(["cut off: no faster than the datasheet rate of the links", cut, ""])
+    parts = [below for _, below, _ in explanation.band]  # of a collective they add up
+    cut_log = (sum(parts) if step.collective else math.hypot(*parts)) - math.log(step.time_s / step.low_s)
+    if cut_log > _LEAST_FACTOR:
+        rate, cut = "links" if step.collective else "memory", f"+{format_fraction(math.expm1(cut_log))}"
+        rows.append([f"cut off: no faster than the machine's rate of its {rate}", cut, ""])
     ends = (format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
     rows.append([f"together: {band(step.low_s, step.high_s)}", *ends])
     return table(["95 % band", "below", "above"], rows, left=(0,))

@@ -102,11 +102,7 @@ def test_next_experiment_names_what_carries_the_time() -> None:
     assert nxt is not None
     assert nxt.only == ("nccl:all_to_all", "nccl:reduce_scatter")
     assert nxt.nodes == 2
-    kernels = [s.name for s in p.steps if not s.collective]
-    assert nxt.share == pytest.approx(1) and nxt.numbers == len(nxt.only) + len(kernels)
-    width = sum(s.high_s - s.low_s for s in p.steps)
-    of_links = sum(s.high_s - s.low_s for s in p.steps if s.collective)
-    assert nxt.only_band_share == pytest.approx(of_links / width)
+    assert nxt.share == pytest.approx(1)
     known = find_next_experiment(one(AlphaBeta(evidence=Evidence.MEASURED), gpus=8))
     assert known is not None and known.only == ("kernel:bucketize", "kernel:gather_pool")
     assert known.nodes == 1

@@ -221,6 +221,15 @@ def test_a_part_of_a_name_and_factors_that_lead_to_the_printed_time(cli: Cli) ->
     assert "of the equation" not in cli(*ROW_WISE.split(), "--explain", "ids").out  # it is the time
 
 
+@pytest.mark.parametrize("rate", ["2.5TB/s", "3.6TB/s"])
+def test_a_band_that_the_memory_cuts_off_says_so(cli: Cli, rate: str) -> None:
+    """HBM3 of an H100 has 3.35 TB/s: a gather at 3.6 TB/s cannot be still faster at its low end."""
+    set_rate = f"--set gather_bytes_per_s={rate} --set accepted=gather_bytes_per_s"
+    text = " ".join(cli(*ROW_WISE.split(), *set_rate.split(), "--explain", "gather").out.split())
+    cut = re.search(r"no faster than the machine's rate of its memory \+[\d.]+ %", text)
+    assert bool(cut) == (rate == "3.6TB/s")
+
+
 def test_one_collective_is_explained(cli: Cli) -> None:
     words = ("collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "128")
     shown, said = (json.loads(cli(*words, *more, "--json").out) for more in ((), ("--explain",)))
