@@ -67,7 +67,7 @@ class Question:
     sharding   a name of ``WAYS``, or ``all``; None: the fastest that TorchRec runs and that fits
     total      samples of all GPUs, ``batch`` of each;  max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
-    planner    searches a plan of different tables, which leads where it is faster than one sharding for all
+    planner    searches a plan of a table set, which leads where it is faster than one sharding for all
     model      name or path of the set of tables; None: equal tables
     training   whether the pass is forward and backward
     """

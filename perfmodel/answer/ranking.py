@@ -253,13 +253,13 @@ def place_row_wise(answer: Answer) -> Answer:
 def rank_on_fewest(base: Answer) -> Ranking:
     """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
 
-    Of different tables a plan on these GPUs leads, if it is faster.
+    Of a table set a plan on these GPUs leads, if it is faster.
     """
     ranking, planner = rank_shardings(base), base.question.planner
     if base.table_count > MOST_COMPARED:
         return ranking
     ranking = find_enough(base, ranking, rank_shardings, lambda ranking: bool(ranking.best))[1]
-    if planner is None or len(base.work.tables) == 1 or ranking.base.gpus == 1:
+    if planner is None or base.question.table_set is None or ranking.base.gpus == 1:
         return ranking
     return replace(ranking, planned=planner(ranking))
 

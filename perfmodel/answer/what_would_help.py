@@ -113,7 +113,7 @@ def _helps(effect: Sensitivity) -> bool:
 def _ask_uniform(answer: Answer, ask: Ask) -> Answer | None:
     """The answer with one sharding for all tables. Limits: no planner, or none that fits -> None"""
     question = replace(answer.question, planner=None)
-    if answer.question.planner is None or len(answer.work.tables) == 1:
+    if answer.question.planner is None or answer.question.table_set is None:
         return None
     uniform = ask(question)
     return replace(uniform, question=question) if uniform.fits and uniform.gpus == answer.gpus else None

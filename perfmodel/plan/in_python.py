@@ -139,23 +139,25 @@ def project(
 ) -> pd.DataFrame:
     """How much slower is each configuration, and which step takes the time? The answers of ``sweep``.
 
-    workload     a TableSet, a mapping or data frame of arrays, or None with keywords only
+    workload     a TableSet, or a data frame with its columns; a mapping or data frame of arrays; or None
     machine      a shipped name, the path of a TOML file, or a Machine
     sharding     of all tables, a name of ``perfmodel project --sharding``, or all; None: the fastest that
-                 TorchRec runs and that fits, of different tables a plan if it is faster (``planned``)
+                 TorchRec runs and that fits, of a table set a plan if it is faster (``planned``)
     table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
     batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
     dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
-    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
+    tables       different tables: a TableSet, its frame, name or file, instead of table_count, pooling, dim
     options      as of ``project_row_wise``
 
     The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). The index is
-    the position of a configuration.
-
-    Columns: sharding, and the columns of ``project_row_wise``.
-    Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations whose
-            shardings are compared, a sharding that none allows -> BadInputError
+    the position of a configuration. Columns: sharding, and the columns of ``project_row_wise``.
+    Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations to
+            compare shardings of, a sharding that none allows -> BadInputError
     """
+    frame = options.get("tables") if workload is None else workload
+    if {"rows", "num_embeddings"} & set(getattr(frame, "columns", ())):
+        workload = _read_table_set(frame)
+        options.pop("tables", None)
     question, columns = read_keywords(workload, machine, sharding=sharding, **options)
     question = replace(question, planner=plan_quickly)
     count = len(next(iter(columns.values()))) if columns else 1

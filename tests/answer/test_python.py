@@ -99,6 +99,16 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
         perfmodel.project(table_bytes=10e12, id_bytes=4)
 
 
+def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:
+    """As its CSV file, in any case of letters, and with the names of TorchRec."""
+    frame = pd.DataFrame({"rows": [2_000_000, 5_000], "dim": [64, 32], "pooling": [20, 3]})
+    frame.to_csv(tmp_path / "tables.csv", index=False)
+    (time_s,) = perfmodel.project(tables=tmp_path / "tables.csv", gpus=8)["time_s"]
+    foreign = {"rows": "num_embeddings", "dim": "embedding_dim", "pooling": "pooling_factor"}
+    for asked in ({"workload": frame}, {"tables": frame}, {"tables": frame.rename(columns=foreign)}):
+        assert perfmodel.project(**asked, gpus=8)["time_s"].tolist() == [time_s], asked
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -233,6 +233,30 @@ def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int) -> None:
     assert not re.search(r"with \d+ GPUs or more", said) and "80 GB of a GPU." not in said
 
 
+@pytest.mark.parametrize(("gpus", "advised"), [(25, "26 fits, sharded table by table"), (24, "32 fits")])
+def test_a_plan_may_fit_fewer_gpus_than_one_sharding(
+    cli: Any, tmp_path: Path, gpus: int, advised: str
+) -> None:
+    """26 GPUs hold 1.84 TB of rows by a plan alone; of whole nodes 4 are needed."""
+    tables = tmp_path / "tables.csv"
+    tables.write_text("rows,dim,pooling,count\n31250000,64,5,225\n1000000,64,10,100\n")
+    words = ("project", "--model", str(tables), "--gpus")
+    refused = cli(*words, str(gpus))
+    assert refused.code == 2 and f"--gpus {advised}" in " ".join(refused.err.split())
+    assert cli(*words, advised.partition(" ")[0], "--json").code == 0
+
+
+def test_equal_tables_lead_as_those_that_differ(cli: Any, tmp_path: Path) -> None:
+    """Copies need no exchange; a row more in one of the tables makes no other answer."""
+    leading = []
+    tables = tmp_path / "tables.csv"
+    for rows in ("100000,64,10\n" * 2, "100000,64,10\n100001,64,10\n", "100000,64,10\n"):
+        tables.write_text(f"rows,dim,pooling\n{rows}")
+        leading.append(json.loads(cli("project", "--model", str(tables), "--gpus", "8", "--json").out))
+    assert {answer["sharding"] for answer in leading} == {"data-parallel"}
+    assert leading[0]["time_s"] == pytest.approx(leading[1]["time_s"], rel=1e-3)
+
+
 def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
     """Bags of 640 000 samples: 300 tables x 128 x 4 bytes of each are more than a GPU has."""
     words = ("--table-size", "2TB", "--tables", "300", "--dim", "128", "--batch", "640000")

@@ -67,7 +67,7 @@ class Subject:
 
 
 def find_subject(question: Question) -> Subject:
-    """The subject of a question. Of different tables a quick plan leads, as in ``perfmodel project``.
+    """The subject of a question. Of a table set a quick plan leads, as in ``perfmodel project``.
 
     Limits: nothing fits, or the sharding of the question does not -> BadInputError
     """
