@@ -31,8 +31,10 @@ from perfmodel.plan.bounding.lower_bound import compute_lower_bound
 from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.outcome import build_outcome
+from perfmodel.plan.searching import starts
 from perfmodel.plan.searching.packing import Packing, list_ranks
 from perfmodel.plan.searching.search import Search
+from perfmodel.plan.searching.starts import Starts
 from perfmodel.schema.workload import UNIFORM, Distribution, Table, TableSet, zipf
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
@@ -154,6 +156,25 @@ def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
         if np.isfinite(uniform) and planned_s(evaluator, limit_bytes, effort_s) > uniform * SAME:
             slower.append(seed)
     assert slower == []
+
+
+def test_the_best_exchange_is_tried_again_where_the_first_plans_took_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many tables. Among fewer kinds of exchange a search would have work left for it."""
+    limits: dict[Any, list[float]] = {}
+    try_family = Starts._try
+
+    def spy(made: Starts, family: Any, shard: float, *more: Any, **named: Any) -> None:
+        limits.setdefault(family, []).append(shard)
+        try_family(made, family, shard, *more, **named)
+
+    monkeypatch.setattr(Starts, "_try", spy)
+    monkeypatch.setattr(starts, "_QUICK", 10)
+    evaluator = Evaluator.on(MACHINE, draw_tables(30), 1024, 16)
+    begun_s = Search(evaluator, LIMIT, effort_s=1.0).budget.spent_s
+    best_s = planned_s(Evaluator.on(MACHINE, draw_tables(30), 1024, 16), LIMIT, 1.5 * begun_s)
+    assert sorted(limits.values()) == [[0.7]] * (len(limits) - 1) + [[0.7, 0.5]] and np.isfinite(best_s)
 
 
 def random_tables(random: np.random.Generator, count: int, skewed: bool = False) -> PlanTables:

@@ -103,11 +103,7 @@ class Search:
         self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
         states = (pack_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
         self.uniform = [state for state in states if state is not None and state.fits]
-        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.is_over)
-
-    def is_over(self) -> bool:
-        """Whether the effort is spent."""
-        return self.budget.over()
+        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.budget.over)
 
     def run(self) -> SearchResult:
         """Run the search; returns the best plan.
@@ -129,7 +125,7 @@ class Search:
             if self.best is None:
                 raise
             stopped = "interrupt"
-        if stopped == "no improvement" and self.is_over():
+        if stopped == "no improvement" and self.budget.over():
             stopped = "effort"
         result = self._build_result(stopped)
         del self.starts  # it calls this search: in a circle, the arrays of both outlive the result
@@ -165,10 +161,10 @@ class Search:
         """
         starts, over = self.starts, self.budget.over
         starts.add_uniform(self.uniform)
-        starts.run_quick(partial(over, _QUICK))
         long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
         share = _STARTING * max(long, _STARTING_LEAST)
         starts.until, starts.until_even = partial(over, share), partial(over, share * (1 + _EVENING))
+        starts.run_quick(partial(over, _QUICK))
         starts.run()
 
     def _anneal(self, curves: StepCurves) -> None:
@@ -180,10 +176,9 @@ class Search:
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
             near = self.starts.list_best_states()
-            near = [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s]
-            states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
+            states += [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s][:_VALLEYS]
         turns, idle, turn = [0] * len(states), 0, 0
-        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.is_over():
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
             place = min(range(len(states)), key=lambda index: states[index].time_s)
             if turn % 2 and len(states) > 1:
                 place = 1 + turn // 2 % (len(states) - 1)
@@ -210,7 +205,7 @@ class Search:
         kinds = o.kinds if any_kind else np.unique(o.exchange[state.option]).tolist()
         domains, mask = ways[turn % len(ways)], o.select_exchanges(kinds)
         annealing = Annealing(state, curves, self.random, mask, domains=domains, cool=not self.small)
-        better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.is_over, heat)
+        better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.budget.over, heat)
         if better:
             self._improve(state)
         return better
@@ -221,9 +216,9 @@ class Search:
         Better schemes may unbalance the ranks, and balanced ranks leave room for other schemes.
         """
         better = True
-        while better and not self.is_over():
-            better = Evening(state, self.random).run(self.is_over)
-            improve(state, self.is_over)
+        while better and not self.budget.over():
+            better = Evening(state, self.random).run(self.budget.over)
+            improve(state, self.budget.over)
             self._keep(state)
 
     def _keep(self, state: Packing) -> None:

@@ -51,7 +51,7 @@ class Start(NamedTuple):
 class Starts:
     """Makes all starting plans of a search.
 
-    keep   is called with every plan;  until, until_even  return whether to stop, and to stop rebalancing
+    keep  is called with every plan;  until, until_even, is_over  whether to stop here, rebalancing, at all
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Starts:
         until: Until,
     ) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
-        self.keep, self.until, self.until_even = keep, until, until
+        self.keep, self.until, self.until_even, self.is_over = keep, until, until, until
         self.singles: list[Family] = [(kind,) for kind in options.kinds] or [()]
         self.many_kinds = options.count.size > _IMPROVED
         self.choosing: dict[Family, Choosing | None] = {}
@@ -84,10 +84,10 @@ class Starts:
     def run_quick(self, soon: Until) -> None:
         """Make a plan with each kind of exchange besides replication.
 
-        They are made whatever the effort: a plan is no slower than the first of a part of its schemes.
-        The best are rebalanced until ``soon``.
-        Limits: very many tables -> fewer plans, and none is rebalanced
+        They are made whatever the effort: a plan is no slower than the first of a part of its schemes. The
+        best are rebalanced until ``soon``.  Limits: very many tables -> fewer plans, and none is rebalanced
         """
+        over = self.is_over()
         for family in self.singles:
             self._try(family, _FIRST[0], _never, improved=False)
             if self.many_kinds:  # it would give the same plan again
@@ -96,9 +96,12 @@ class Starts:
             for shard in (_FIRST[0], *_SOON):
                 self._try(tuple(self.options.kinds), shard, _never, improved=False)
         if self.options.kind_of.size > _QUICK:
+            if self.until() and not over:  # of fewer kinds of exchange there would be effort left
+                for family in self._find_best(self.singles)[:1]:
+                    self._try(family, _MORE[0], _never, improved=False)
             return
         for shard, family in product(_SOON, self._find_best(self.singles)[:_SOON_BEST]):
-            if self.many_kinds and self.until():
+            if self.many_kinds and self.is_over():
                 break
             self.done.add((family, shard))
             self._try(family, shard, _never, improved=False)
