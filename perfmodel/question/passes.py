@@ -60,7 +60,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
     size: Annotated[
         list[str],
         Opt("Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB.", "SIZE", read=parse_bytes,
-            several=True),
+            several=True, maximum="256TiB"),
     ]  # fmt: skip
     gpus: Annotated[list[str], groups.GPUS.saying("Number of ranks: 128, 8,16 or 8..1024.", several=True)]
     gpus_per_node: Annotated[

@@ -96,8 +96,8 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         Column("paid", lambda row: format_count(row["gpus_paid"]), goes=1),
         Column("time", lambda row: format_time(row["time_s"])),
         Column("95 % band", lambda row: band(row["low_s"], row["high_s"])),
-        Column("evidence", lambda row: str(row["main_evidence"]), left=True),
-        Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s")),
+        Column("evidence", lambda row: str(row["main_evidence"]), left=True, goes=4),
+        Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s"), goes=3),
         Column(f"{currency}/10⁹", lambda row: format_number(row[cost]).replace("unknown", "no price")),
         Column(f"{'cost' if by == 'cost' else 'time'} ratio", lambda row: str(row["ratio_text"])),
     ]

@@ -249,11 +249,10 @@ def read_calibration(path: Path) -> Calibration:
     """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
     text = read_text(path, "calibration")
     document: Any = load_json(text, f"calibration {path}", "cut short? write it again with perfmodel import.")
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if version is None:
-        step = "perfmodel import writes one from logs."
-        raise BadInputError(f"{path} is not a calibration: it has no schema_version.", step)
-    if version != SCHEMA_VERSION:
+    if not isinstance(document, dict) or "calibration_id" not in document:
+        step = "perfmodel import writes one from logs; perfmodel plan --plan FILE reads a plan."
+        raise BadInputError(f"{path} is not a calibration: it has no calibration_id.", step)
+    if (version := document.get("schema_version")) != SCHEMA_VERSION:
         raise BadInputError(
             f"calibration {path} has schema_version {shown(version)}; this program reads {SCHEMA_VERSION}.",
             "fit it again from its samples: perfmodel import LOG… --out FILE.",

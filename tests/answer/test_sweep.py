@@ -157,6 +157,14 @@ def test_several_machines_are_compared_by_time(cli: Any) -> None:
     assert "median" in cli(*COMPARED, "--gpus", "160,320").out  # a sweep
 
 
+def test_a_narrow_terminal_leaves_columns_out_before_it_breaks_words(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = cli(*COMPARED).out
+    assert " h100-sxm-ib " in text and "Left out at 60 columns: sharding, samples/s, evidence." in text
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -56,8 +56,8 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
     for text, part in (
         (good[: len(good) // 2], "not valid JSON"),
         (good.replace('"schema_version": 2', '"schema_version": 99'), "schema_version 99"),
-        ("{}", "schema_version"),
-        ('{"schema_version": 2}', "is missing"),
+        ("{}", "it has no calibration_id"),
+        ('{"schema_version": 2, "calibration_id": "a/b"}', "is missing"),
     ):
         path.write_text(text, encoding="utf-8")
         is_an_error(cli("show", str(path)), 2, part)

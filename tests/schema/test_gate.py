@@ -49,7 +49,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "YAML of levels in blocks": ("tables, YAML", lambda: b"- " * 100_000, "nested too deeply"),
     "a tag": ("tables, YAML", lambda: b'- rows: !!int ""\n  dim: 4\n', "tags .* are not read"),
     "JSON of levels": ("tables, JSON", lambda: b"[" * LARGE, "nested too deeply"),
-    "JSON of keys": ("calibration", lambda: b"{" + _KEYS + b"}", "schema_version"),
+    "JSON of keys": ("calibration", lambda: b"{" + _KEYS + b"}", "calibration_id"),
     "a key that is there twice": ("plan", lambda: b"{" + _KEYS + b',"0":0}', "stands twice"),
     "ranks of the wrong type": ("plan", lambda: _PLAN.replace(b"[]", _RANKS, 1), "must be a valid integer"),
     "entries without anything": ("TorchRec plan", lambda: b'{"tables":[' + _EMPTY + b"{}]}", "is missing"),
