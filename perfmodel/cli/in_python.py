@@ -61,7 +61,7 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
             texts = [os.fspath(x) if isinstance(x, (str, os.PathLike)) else f"{x:.15g}" for x in several]
             option = declared[name]
             typed[option.name] = option.check(texts if "list" in str(option.kind) else ",".join(texts))
-    if missing := [name for name, option in options.items() if option.required and name not in typed]:
+    if missing := [name for name, option in options.items() if option.required and not typed.get(name)]:
         raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")
     by_set, of_machine = question.split_settings(typed.pop("settings", None))
     if twice := typed.keys() & by_set.keys():

@@ -155,7 +155,7 @@ def project(
             compare shardings of, a sharding that none allows -> BadInputError
     """
     frame = options.get("tables") if workload is None else workload
-    if {"rows", "num_embeddings"} & set(getattr(frame, "columns", ())):
+    if {"rows", "num_embeddings"} & {str(name).casefold() for name in getattr(frame, "columns", ())}:
         workload = _read_table_set(frame)
         options.pop("tables", None)
     question, columns = read_keywords(workload, machine, sharding=sharding, **options)

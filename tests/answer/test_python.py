@@ -105,7 +105,8 @@ def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "tables.csv", index=False)
     (time_s,) = perfmodel.project(tables=tmp_path / "tables.csv", gpus=8)["time_s"]
     foreign = {"rows": "num_embeddings", "dim": "embedding_dim", "pooling": "pooling_factor"}
-    for asked in ({"workload": frame}, {"tables": frame}, {"tables": frame.rename(columns=foreign)}):
+    frames = frame.rename(columns=str.upper), frame.rename(columns=foreign)
+    for asked in ({"workload": frame}, *({"tables": other} for other in frames)):
         assert perfmodel.project(**asked, gpus=8)["time_s"].tolist() == [time_s], asked
 
 
@@ -113,6 +114,7 @@ def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:
     ("call", "message"),
     [
         (lambda: perfmodel.collective(), "op is missing"),
+        (lambda: perfmodel.check(), "logs is missing"),
         (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
         (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 is of no machine here"),
         (lambda: perfmodel.check("x.log", settings={"gpus_per_nod": 8}), "did you mean gpus_per_node="),
