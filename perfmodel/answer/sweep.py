@@ -284,14 +284,15 @@ def sweep_within(question: Question, columns: Columns, done: Done, limit_s: floa
         return grow_batch(values, max(batch, 1))
 
     def grow_batch(values: Columns, batch: int) -> pd.DataFrame:
-        row = answer(values, batch, question)
-        best = row.head(0)
-        while len(row) and row["high_s"].iloc[0] <= limit_s and batch <= MOST_BATCH:
-            best, before = row, batch
-            batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
-            if batch < _LARGER * before:
-                break
+        best, meets, fails = pd.DataFrame(), 0, MOST_BATCH + 1
+        while _LARGER * meets < batch < fails:
             row = answer(values, batch, question)
+            if len(row) and row["high_s"].iloc[0] <= limit_s:
+                best, meets = row, batch
+                batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
+            else:  # memory is short, or a step is as slow for fewer samples
+                fails = batch
+            batch = batch if batch < fails else int((meets * fails) ** 0.5)
         return best
 
     rows = []

@@ -153,7 +153,7 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert "On 4 GPUs" in blocks["collectives"]["title"] and blocks["shardings"]["title"]
     assert " on 4 GPUs (" in out.read_text()
     far = ("report", *words[:2], "--table-size", "10TB", "--out", str(tmp_path / "far.html"))
-    is_an_error(cli(*far), 3, "G = 2, 4")
+    is_an_error(cli(*far), 3, "measured on 2, 4 GPUs")
     assert "(partial" not in out.read_text() and "not checked" not in out.read_text()
     (path,) = folder.glob("mpi*.json")
     doubt = {"complete": False, "checked": False}
