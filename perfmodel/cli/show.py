@@ -14,6 +14,7 @@ from perfmodel.question.measured import LISTS, ShowOptions
 from perfmodel.report import catalogue_text
 from perfmodel.report.calibration_text import calibration_record, calibration_text, calibrations_text
 from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import (
     chip_file,
     list_chips,
@@ -96,7 +97,13 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
         return CommandReply(lambda: {list_name: records}, lambda: calibrations_text(calibrations))
     if name is not None:
         raise BadInputError(f"{list_name} is no list.", f"give {', '.join(LISTS)}.")
-    calibration = load_calibration(find_calibration(list_name))
+    try:
+        calibration = load_calibration(find_calibration(list_name))
+    except BadInputError as error:
+        if error.where != "calibration":
+            raise
+        shipped_names = [entry for kinds in KINDS.values() for entry in kinds.names()]
+        raise unknown_name("name", list_name, [*LISTS, *shipped_names, *error.allowed]) from None
     return CommandReply(
         lambda: {"calibration": calibration.model_dump(mode="json")},
         lambda: calibration_text(calibration),

@@ -90,6 +90,7 @@ def test_every_number_has_a_range(name: str) -> None:
         ("project --table-size 10TB --set reserve=5% --set reserve=6%", "reserve is given twice"),
         ("project --gpus 8 --gpus 144", "--gpus is given twice."),
         ("collective --op all_to_all --gpus 8 --size 1GiB,1EB", "--size 1EB is more. at most 256TiB."),
+        ("show criteo", "did you mean criteo-1tb or criteo-kaggle?"),
         ("show docs/examples/criteo-kaggle.plan.json", "is not a calibration: it has no calibration_id."),
         ("chip plan --chip ascend-910 --chip=ascend-910", "--chip is given twice."),
     ],
