@@ -256,7 +256,7 @@ def test_it_serves_who_has_the_token_until_it_is_asked_to_end() -> None:
             assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
         client.request("POST", "/own/answer", "x" * 200_000)
         assert client.getresponse().status == 413
-        words = [*EXPLORE, "--port", str(port)]
+        words = [str(port) if word == "0" else word for word in EXPLORE]
         refused = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert refused.returncode == 2 and f"127.0.0.1:{port} cannot be listened on" in refused.stderr
         server.send_signal(signal.SIGTERM)
