@@ -245,16 +245,6 @@ def test_the_main_evidence_is_what_more_than_a_fifth_rests_on() -> None:
     assert Evidence.main({}) is Evidence.MEASURED
 
 
-def test_workload_and_frame_say_the_same() -> None:
-    chosen = setting()
-    frame = project_row_wise(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
-    work = {"batch": 1024, "table_count": 1, "pooling": 32, "dim": 32, "table_bytes": 10e12}
-    single = project_row_wise(work, chosen.machine, setting=chosen)
-    assert single["time_s"][0] == frame["time_s"][1]
-    again = project_row_wise(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
-    assert again["time_s"].tolist() == frame["time_s"].tolist()
-
-
 def test_only_a_hot_row_makes_a_part_fuller_than_the_mean() -> None:
     """A row that is asked for always: its part gets all ids, 16 times the mean."""
     hot, even = (project_one(table_bytes=10e9, gpus=16, distribution=d) for d in ("one-row", "uniform"))

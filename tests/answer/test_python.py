@@ -118,12 +118,7 @@ def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:
         (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
         (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 is of no machine here"),
         (lambda: perfmodel.check("x.log", settings={"gpus_per_nod": 8}), "did you mean gpus_per_node="),
-        (
-            lambda: perfmodel.collective(
-                op="all_to_all", size=2**20, gpus=8, gpus_per_node=8, settings={"gpus_per_node": 4}
-            ),
-            "gpus_per_node is given twice",
-        ),
+        (lambda: perfmodel.sweep(reserve=0.1, settings={"reserve": 0.2}), "reserve is given twice"),
     ],
 )
 def test_commands_for_programs_refuse_in_their_words(call: Callable[[], Any], message: str) -> None:

@@ -162,19 +162,18 @@ def test_the_best_exchange_is_tried_again_where_the_first_plans_took_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of many tables. Among fewer kinds of exchange a search would have work left for it."""
-    limits: dict[Any, list[float]] = {}
-    try_family = Starts._try
+    limits, try_family = list[float](), Starts._try
 
     def spy(made: Starts, family: Any, shard: float, *more: Any, **named: Any) -> None:
-        limits.setdefault(family, []).append(shard)
+        limits.append(shard)
         try_family(made, family, shard, *more, **named)
 
     monkeypatch.setattr(Starts, "_try", spy)
     monkeypatch.setattr(starts, "_QUICK", 10)
     evaluator = Evaluator.on(MACHINE, draw_tables(30), 1024, 16)
     begun_s = Search(evaluator, LIMIT, effort_s=1.0).budget.spent_s
-    best_s = planned_s(Evaluator.on(MACHINE, draw_tables(30), 1024, 16), LIMIT, 1.5 * begun_s)
-    assert sorted(limits.values()) == [[0.7]] * (len(limits) - 1) + [[0.7, 0.5]] and np.isfinite(best_s)
+    planned_s(Evaluator.on(MACHINE, draw_tables(30), 1024, 16), LIMIT, 1.5 * begun_s)
+    assert limits == [0.7] * (len(limits) - 1) + [0.5]
 
 
 def random_tables(random: np.random.Generator, count: int, skewed: bool = False) -> PlanTables:

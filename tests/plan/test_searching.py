@@ -123,29 +123,6 @@ def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
     assert_books_are_right(state)
 
 
-def test_the_time_that_annealing_lowers_is_the_time_of_the_plan() -> None:
-    state = packed()
-    curves, every = StepCurves.build(state.evaluator), np.ones(state.options.group.size, dtype=bool)
-    for _ in range(2):
-        annealing = Annealing(state, curves, np.random.default_rng(0), every)
-        assert annealing.time_s == pytest.approx(state.time_s, rel=1e-6)
-        improve(state, lambda: False)
-
-
-def test_a_scheme_is_priced_by_what_its_loads_make_longer() -> None:
-    """A load's price is the difference quotient of the time: twice as much of all costs their sum."""
-    state = packed()
-    curves, every = StepCurves.build(state.evaluator), np.ones(state.options.group.size, dtype=bool)
-    annealing = Annealing(state, curves, np.random.default_rng(0), every)
-    busiest = annealing.base + annealing.held.max(axis=0)
-    costs = [
-        annealing.time_loads(busiest * (1 + 0.05 * np.eye(busiest.size)[k])) for k in range(busiest.size)
-    ]
-    annealing.run(1, lambda: False, 0.0)
-    expected = (np.array(costs) - annealing.time_loads(busiest)) / 0.05
-    np.testing.assert_allclose(annealing.price, expected, rtol=1e-6, atol=1e-9 * expected.max())
-
-
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_no_change_of_a_single_table_helps_after_a_descent(share: float) -> None:
     """Brute force: every option of every table, with room for a share of all tables on each rank."""
