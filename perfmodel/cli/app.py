@@ -87,7 +87,7 @@ class LoadedCommand(TyperCommand):
         """Read the words after the command. Limits: an option of one value is typed twice -> BadInputError"""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
-            if order.count(param) > 1 and not (param.multiple or param.is_flag):
+            if order.count(param) > 1 and not (param.multiple or getattr(param, "is_flag", False)):
                 raise BadInputError(f"{param.opts[0]} is given twice.", "keep one of them.")
         return super().parse_args(ctx, args)
 

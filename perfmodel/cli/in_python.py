@@ -66,4 +66,4 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
     by_set, of_machine = question.split_settings(typed.pop("settings", None))
     if twice := typed.keys() & by_set.keys():
         raise BadInputError(f"{min(twice)} is given twice.", "leave it out of the settings.")
-    return question(**typed, **by_set, settings=of_machine)
+    return question(**typed | by_set | {"settings": of_machine})
