@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_band_of_communication_alone() -> None:
     links = sum(step.time_s for step in p.steps if step.collective)
     assert p.totals["high_s"] - p.time_s == pytest.approx(0.3 * links)
     assert p.band[1] - p.slowdown == pytest.approx(0.3 * links / p.baseline_time_s)
+
+
+@pytest.mark.parametrize(("table_bytes", "is_cached"), [(1e6, True), (10e9, False)])
+def test_a_gather_is_as_uncertain_as_what_serves_it(table_bytes: float, is_cached: bool) -> None:
+    chosen = setting()
+    sd = {"l2_bytes_per_s": 0.5, "gather_bytes_per_s": 0.1}
+    values = {k: q.model_copy(update={"log_sd": sd.get(k)}) for k, q in chosen.machine.values.items()}
+    exact = chosen.constants["mean_relative_error"].model_copy(update={"value": 0.0})
+    constants = {**chosen.constants, "mean_relative_error": exact}
+    machine = chosen.machine.model_copy(update={"values": values})
+    known = replace(chosen, machine=machine, constants=constants)
+    (step,) = project_one(None, machine, setting=known, gpus=1, table_bytes=table_bytes, batch=10**6).steps
+    log_sd = math.log(step.high_s / step.time_s) / 1.96
+    assert log_sd == pytest.approx(0.5 if is_cached else 0.1, rel=0.05)
 
 
 def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
