@@ -31,8 +31,7 @@ FLIPS = {
     "and": "or", "or": "and", "True": "False", "False": "True", "min": "max", "max": "min",
     "1": "2", "0": "1",
 }  # fmt: skip
-SECONDS = 1800
-"""Of a run that waits for nothing: a test that computes for too long fails by its processor time."""
+SECONDS = 1800  # of a run that waits for nothing; what computes for too long fails by its processor time
 SHOWN = ("tests/golden/test_layout.py",)
 """Test files that are run for every mutant, last: they print most commands."""
 TESTED_IN = {"cli": "commands", "question": "answer", "cuda": "kernels"}
