@@ -18,7 +18,7 @@ from torchrec.distributed.planner.types import (
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import COPY, Scheme
-from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
+from perfmodel.engine.schemes import OF_TORCHREC, ROW_WISE, by_domain, copied
 from perfmodel.engine.steps import BACKWARD, STEPS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import LAUNCHES
@@ -175,8 +175,9 @@ def find_scheme(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     kind, shards = option.sharding_type, len(option.shards)
     gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
     if by_domain(cut.exchange):
-        columns = shards // domain
-        return Scheme.cut_rows(gpus) if domain == gpus else Scheme(cut.exchange, domain, columns)
+        if domain == gpus:
+            return Scheme.from_name(ROW_WISE, gpus, domain)
+        return Scheme(cut.exchange, domain, shards // domain)
     return Scheme.from_name(cut.name, gpus, domain, col_parts=shards)
 
 

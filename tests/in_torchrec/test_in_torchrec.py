@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked_ranks
@@ -277,6 +278,14 @@ def test_a_machine_of_other_domains_is_refused() -> None:
     _, enumerator = enumerated(module, 64, 64, None, estimator)
     with pytest.raises(BadInputError, match=r"domains of 16 GPUs, and h100-sxm-ib of 8"):
         enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
+
+
+def test_rows_over_the_only_node_are_row_wise() -> None:
+    from perfmodel.in_torchrec.estimator import find_scheme
+
+    option, node = SimpleNamespace(sharding_type="table_row_wise", shards=[0] * 8), SimpleNamespace()
+    node.gpus = node.domain = 8
+    assert find_scheme(option, node) == Scheme(Exchange.RS, 8)  # type: ignore[arg-type]
 
 
 def test_lines_of_the_page_run(tmp_path: Path) -> None:
