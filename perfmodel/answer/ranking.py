@@ -306,6 +306,21 @@ def find_enough(
     return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
 
 
+def find_fewest(question: Question, best: Answer) -> Answer:
+    """What leads on the fewest GPUs that fit, which are found by halves. best  an answer that fits"""
+    few, node = question.gpus or best.gpus, best.gpu_count.gpus_per_node
+    step = 1 if few % node else node
+    while best.gpus - few > step:
+        gpus = few + (best.gpus - few) // step // 2 * step
+        try:
+            ranking = rank(replace(question, gpus=gpus, sharding=None).share_total())
+        except (BadInputError, NoCalibrationError):
+            few = gpus
+            continue
+        best, few = (ranking.answer, few) if ranking.fits else (best, gpus)
+    return best
+
+
 def _explain_fewest(answer: Answer) -> Answer:
     """The answer, with a note on why it uses this number of GPUs, which the user did not give."""
     counts = "nodes" if answer.gpus > answer.gpu_count.gpus_per_node else "GPUs"

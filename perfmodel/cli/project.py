@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from perfmodel.answer.answer import Answer, answer_row_wise, note_idle
 from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question
 from perfmodel.answer.ranking import (
-    AT_MOST,
     RUN,
     NotPossibleError,
     Ranking,
@@ -31,11 +29,11 @@ from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import RUNNING, CommandReply
 from perfmodel.cli.question import calibration_file, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.engine.schemes import ALL, PLANNED, TORCHREC, WAYS
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.engine.schemes import ALL, WAYS
+from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.report.ranking_text import beside_words, headline, project_text, too_large
+from perfmodel.report.ranking_text import beside_words, headline, name_enough, project_text
 from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
 from perfmodel.schema.gate import MOST_BATCH
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
@@ -136,43 +134,6 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
         line = typed.text(("sharding", "as_json"), ("--sharding", ALL))
         raise BadInputError(error.message, f"what is possible:\n  {line}") from None
     return Ranking(answer, (answer,) if answer.fits else ())
-
-
-def name_enough(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest GPUs that fit, or a note that none fit.
-
-    Limits: no calibration covers so many GPUs -> "";  whole nodes are typed -> whole nodes
-    """
-    try:
-        ranking = rank(replace(question, gpus=None, sharding=None, planner=None))
-    except NoCalibrationError:
-        return ""
-    if ranking.best:
-        best = _find_fewest(question, ranking.answer)
-        nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
-        where = f" ({nodes})" if question.rows else ""
-        how = "table by table" if best.sharding == PLANNED else best.sharding
-        return f"--gpus {best.gpus}{where} fits, sharded {how}."
-    base = ranking.base
-    return (
-        f"no uniform sharding that {TORCHREC} runs fits up to {format_count(AT_MOST * base.gpus)} GPUs: on "
-        f"{base.gpus} {too_large(base)}. Use a smaller --batch."
-    )
-
-
-def _find_fewest(question: Question, best: Answer) -> Answer:
-    """What leads on the fewest GPUs that fit, which are found by halves. best  an answer that fits"""
-    few, node = question.gpus or best.gpus, best.gpu_count.gpus_per_node
-    step = 1 if few % node else node
-    while best.gpus - few > step:
-        gpus = few + (best.gpus - few) // step // 2 * step
-        try:
-            ranking = rank(replace(question, gpus=gpus, sharding=None).share_total())
-        except (BadInputError, NoCalibrationError):
-            few = gpus
-            continue
-        best, few = (ranking.answer, few) if ranking.fits else (best, gpus)
-    return best
 
 
 def _compare_all(question: Question, typed: TypedLine) -> CommandReply:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from perfmodel.answer import Answer
 from perfmodel.answer.inputs import GIVEN
-from perfmodel.answer.ranking import Ranking, is_slower
+from perfmodel.answer.question import Question
+from perfmodel.answer.ranking import AT_MOST, Ranking, find_fewest, is_slower, rank
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
 from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
+from perfmodel.errors import NoCalibrationError
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
     MOST_STEPS,
@@ -276,3 +280,25 @@ def too_large(base: Answer) -> str:
 def setting_words(base: Answer) -> str:
     """Machine, its values that were changed, and library: ``h100-sxm-ib, nccl``."""
     return ", ".join([base.setting.machine.name, *changed_values(base), base.setting.backend])
+
+
+def name_enough(question: Question) -> str:
+    """``--gpus 152 fits, sharded table-wise``: the fewest GPUs that fit, or a note that none fit.
+
+    Limits: no calibration covers so many GPUs -> "";  whole nodes are typed -> whole nodes
+    """
+    try:
+        ranking = rank(replace(question, gpus=None, sharding=None, planner=None))
+    except NoCalibrationError:
+        return ""
+    if ranking.best:
+        best = find_fewest(question, ranking.answer)
+        nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
+        where = f" ({nodes})" if question.rows else ""
+        how = "table by table" if best.sharding == PLANNED else best.sharding
+        return f"--gpus {best.gpus}{where} fits, sharded {how}."
+    base = ranking.base
+    return (
+        f"no uniform sharding that {TORCHREC} runs fits up to {format_count(AT_MOST * base.gpus)} GPUs: on "
+        f"{base.gpus} {too_large(base)}. Use a smaller --batch."
+    )
