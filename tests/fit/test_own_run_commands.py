@@ -58,7 +58,7 @@ def test_commands_take_latest(
     assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
     beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
-    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "measure on more ranks" in beyond.err
+    assert beyond.code == 3 and "2, 4 GPUs" in beyond.err and "measure on more ranks" in beyond.err
     missing = cli("project", *words, "--backend", "gloo")
     assert missing.code == 3 and "--backend mpi" in missing.err
 
