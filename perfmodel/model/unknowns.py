@@ -41,7 +41,7 @@ RING_TREE = (
     Unknown("nvls_ratio", "launch of NVLS, over NCCL's constant"),
     Unknown("nvls_tree_ratio", "a step of NVLS's trees across, over NCCL's constant", True),
     Unknown("link_bytes_per_s", "rate of the links inside a domain", rate="inside"),
-    Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across"),
+    Unknown("nic_bytes_per_s", "realised rate of one network card", rate="across"),
     Unknown("nvls_bytes_per_s", "rate of NVLS inside a domain", rate="inside"),
     Unknown("ll_fraction", "part of the link's rate that LL reaches"),
     Unknown("ll_overhead_ratio", "the proxies' part of a step of LL inside, over NCCL's constant", True),
