@@ -26,25 +26,24 @@ SET_BY_MAIN = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "python.md").read_text(encoding="utf-8")
 _TEN: dict[str, Any] = {"table_bytes": 10e12}
-_DLRM: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
+_DLRM: dict[str, Any] = {"tables": "criteo-1tb", "gpus": 16}
 _ONE_TB: dict[str, Any] = {"table_bytes": 1e12, "table_count": 32, "dim": 64}
 QUESTIONS: list[dict[str, Any]] = [
     _TEN, _DLRM, _ONE_TB, {"table_bytes": 20e9}, {"tables": "criteo-kaggle"},
-    {"tables": "criteo-1tb", "gpus": 8},
     *({**_TEN, "batch": batch} for batch in (1, 64, 16384)),
     *({**_TEN, "sharding": name} for name in ("row-wise", "two-level", "sparse", "ub", "3d")),
     *({**_TEN, "machine": name} for name in ("h200-sxm-ib", "gb200-nvl72", "b200-sxm-roce", "mi355x-roce")),
-    *({**_TEN, "distribution": ids} for ids in ("zipf:1.1", "one-row")),
+    *({**_TEN, "distribution": ids} for ids in ("zipf:0.9", "zipf:1.1", "one-row")),
     *({**_TEN, "dtype": dtype} for dtype in ("fp16", "int8")),
-    {**_TEN, "gpus": 200}, {**_TEN, "pooling": 4, "dim": 128}, {**_TEN, "reserve": 0.3},
-    {**_TEN, "payload": "fp16"},
+    {**_TEN, "gpus": 200}, {**_TEN, "gpus": 1000}, {**_TEN, "pooling": 4, "dim": 128},
+    {**_TEN, "reserve": 0.3}, {**_TEN, "payload": "fp16"},
     {**_TEN, "kernels": "torch"}, {**_TEN, "backend": "nvshmem"}, {**_TEN, "objective": "training"},
     {"table_bytes": 640e9, "batch": 4096, "machine": "h200-sxm-ib", "backend": "best"},
     *({**_ONE_TB, "gpus": gpus} for gpus in (16, 64)),
     {**_ONE_TB, "objective": "throughput", "optimizer": "adam"}, {**_ONE_TB, "sharding": "column-wise"},
     {**_ONE_TB, "clock": "stream", "machine": "h200-sxm-ib"},
     {**_ONE_TB, "pooling": 100, "distribution": "zipf:1.05"},
-    *({**_DLRM, "batch": batch} for batch in (256, 8192)),
+    {**_DLRM, "batch": 8192},
     {**_DLRM, "payload": "bf16", "objective": "training"}, {**_DLRM, "sharding": "table-wise"},
 ]  # fmt: skip
 

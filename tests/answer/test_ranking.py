@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
 
 def test_a_plan_leads_a_set_of_tables_on_the_screen_and_in_its_json(cli: Any) -> None:
     """The best sharding for all is beside it, as ``--sharding`` gives it."""
-    words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
+    words = ("--model", "criteo-1tb", "--gpus", "16")
     text, record = cli("project", *words).out, json.loads(cli("project", *words, "--json").out)
     plan = json.loads(cli("plan", *words, "--effort", "quick", "--json").out)["time_s"]
     uniform = record["uniform"]
@@ -125,7 +125,7 @@ def test_a_plan_leads_a_set_of_tables_on_the_screen_and_in_its_json(cli: Any) ->
     assert sum(step["time_s"] for step in record["steps"]) == pytest.approx(record["time_s"])
     assert f"): {format_time(record['time_s'])} a batch, " in text.splitlines()[0]
     assert f"{uniform['sharding']} for all: {format_time(uniform['time_s'])}" in " ".join(text.split())
-    assert "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 16" in cli("-v", "project", *words).out
+    assert "perfmodel plan --model criteo-1tb --gpus 16" in cli("-v", "project", *words).out
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_tables_that_are_all_copied_are_said_and_costed_as_copies(cli: Any, tmp_
 @pytest.mark.parametrize("words", [
     "--table-size 10TB",
     "--table-size 2TB --tables 30 --dim 128 --set global_batch=983040",
-    "--model mlperf-dlrm-dcnv2 --gpus 16",
+    "--model criteo-1tb --gpus 16",
 ])  # fmt: skip
 def test_each_change_is_the_answer_to_its_option(cli: Any, words: str) -> None:
     """The opponent: the option typed beside the question's own, which it replaces."""
