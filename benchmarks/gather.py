@@ -1,16 +1,14 @@
 """Gather and pool on a GPU: our kernel beside torch's embedding_bag (and FBGEMM's, where installed), one run.
 
-Run:    python benchmarks/gather.py [--minutes 6] [--out gather.csv] [--report]
+Run:    python benchmarks/gather.py [--minutes 6] [--out gather.csv]
 Needs:  a GPU and torch.
 Grid:   NVIDIA cuEmbed's: alpha {0, 1.05, 1.15} x rows {1e6, 1e7} x D {32, 128} x batch {1024, 32768, 131072}
         x pooling {1, 16, 64}, fp32 rows, int64 ids. Each table has its share of the time, and its cells come
         in random order: a cut leaves a sample.
-Goals:  geometric mean at least 1.3x torch's speed and never below 1.0x; uniform ids into tables far larger
-        than the L2: at least 90 % of the copy bandwidth for D = 128, 75 % for D = 32; at most 5 us for a
-        captured launch of one bag. Exit code 1 where one is missed (not with --report), 4 without a GPU.
+Exit code 1 where bags differ, 4 without a GPU.
 How:    every implementation is captured in a CUDA graph that looks up several sets of ids in turn; graphs are
         replayed in turn; the median of the replays counts. bytes = ids and offsets read, 32-byte sectors of
-        the rows read, bags written. The ceiling is the best copy of 1 GiB of random data in the same run.
+        the rows read, bags written: TB/s above the memory's come from rows in the L2.
         Table values are small whole numbers: every implementation must give the same bags, bit for bit.
 """
 
@@ -38,14 +36,10 @@ MOST_SETS, SECTOR, CHUNK_ROWS = 16, 32, 2**22
 REPLAYS, MOST_ROUNDS = 11, 200
 LEAST_S = 2e-3
 """Time of one graph: sets of ids are looked up again and again until it lasts so long."""
-COPY_BYTES = 2**30
-GOALS = {"geometric mean": 1.3, "slowest cell": 1.0, 128: 0.90, 32: 0.75, "floor": 5e-6}
-LARGE_BYTES = 10**9
-"""Tables far larger than any L2."""
 DEVICE = "cuda"
 COLUMNS = (
     *("gpu", "implementation", "rows", "dim", "alpha", "batch", "pooling"),
-    *("time_s", "bytes", "wrong", "copy_bytes_per_s"),
+    *("time_s", "bytes", "wrong"),
 )
 Call = Callable[[int], None]
 
@@ -210,14 +204,6 @@ def measure(torch: Any, cell: Cell, table: Any) -> Timing:
     return timing
 
 
-def copy_rate(torch: Any, size: int) -> float:
-    """Bytes read and written a second by the best of some copies of random data."""
-    source = torch.randint(-(2**31), 2**31 - 1, (size // 4,), device=DEVICE, dtype=torch.int32)
-    target = torch.empty_like(source)
-    graph = graph_of(torch, lambda _: target.copy_(source), 1, 4)
-    return 4 * 2 * size / min(replayed_s(torch, graph) for _ in range(9))
-
-
 def floor_s(torch: Any) -> float:
     """Time of our launch for one bag of one id, in a graph of many."""
     from calibrate.cuda.device_tables import make_tables
@@ -230,10 +216,9 @@ def floor_s(torch: Any) -> float:
     return min(replayed_s(torch, graph) for _ in range(9)) / 500
 
 
-def judge(timings: list[Timing], ceiling: float, floor: float) -> bool:
-    """Print what holds; whether all goals do."""
-    good = floor <= GOALS["floor"] and not any(any(timing.wrong.values()) for timing in timings)
-    print(f"captured launch of one bag: {1e6 * floor:.2f} us (goal: at most {1e6 * GOALS['floor']:.0f})")
+def print_summary(timings: list[Timing], floor: float) -> None:
+    """Our launch of one bag, and our speed beside each other implementation."""
+    print(f"captured launch of one bag: {1e6 * floor:.2f} us")
     for name in timings[0].times_s if timings else ():
         if name == "perfmodel":
             continue
@@ -241,19 +226,9 @@ def judge(timings: list[Timing], ceiling: float, floor: float) -> bool:
         mean, lowest = math.exp(statistics.fmean(map(math.log, ratios))), min(ratios)
         slower = f"slower in {sum(ratio < 1 for ratio in ratios)} of {len(ratios)} cells"
         print(f"beside {name}: geometric mean {mean:.2f}x, least {lowest:.2f}x, {slower}")
-        good &= lowest >= GOALS["slowest cell"] and (name != "torch" or mean >= GOALS["geometric mean"])
-    for dim in DIMS:
-        cells = ((timing, timing.cell) for timing in timings if timing.cell.dim == dim)
-        large = [(t, c) for t, c in cells if 4 * c.rows * dim > LARGE_BYTES and not c.alpha and c.ids > 2e5]
-        parts = [100 * cell.bytes / timing.median_s("perfmodel") / ceiling for timing, cell in large]
-        if parts:
-            span = f"{min(parts):.0f} to {max(parts):.0f} % of the copy bandwidth"
-            print(f"D = {dim}, uniform, large table: {span} (goal: {100 * GOALS[dim]:.0f})")
-            good &= min(parts) >= 100 * GOALS[dim]
-    return good
 
 
-def write(path: Path, timings: list[Timing], ceiling: float, gpu: str) -> None:
+def write(path: Path, timings: list[Timing], gpu: str) -> None:
     """One row an implementation and cell."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -261,16 +236,15 @@ def write(path: Path, timings: list[Timing], ceiling: float, gpu: str) -> None:
         for timing in timings:
             cell = timing.cell
             for name in timing.times_s:
-                numbers = timing.median_s(name), cell.bytes, timing.wrong[name], ceiling
+                numbers = timing.median_s(name), cell.bytes, timing.wrong[name]
                 table.writerow([gpu, name, *vars(cell).values(), *numbers])
 
 
 def main() -> int:
-    """Exit code 1 where bags are wrong, or a goal is missed (not with --report); 4 without a GPU."""
+    """Exit code 1 where bags differ, or nothing was timed; 4 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=6)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--report", action="store_true", help="a missed goal is no failure")
     parser.add_argument("--scale", type=int, default=1, help="divides sizes: a rehearsal")
     options = parser.parse_args()
     import torch
@@ -281,9 +255,8 @@ def main() -> int:
     if options.scale > 1:
         global MOST_ROUNDS, REPLAYS
         MOST_ROUNDS = REPLAYS = 2
-    gpu, ceiling = torch.cuda.get_device_name(), copy_rate(torch, COPY_BYTES // options.scale)
-    floor = floor_s(torch)
-    print(f"{gpu}, torch {torch.__version__}, copy {ceiling / 1e12:.3f} TB/s")
+    gpu, floor = torch.cuda.get_device_name(), floor_s(torch)
+    print(f"{gpu}, torch {torch.__version__}")
     tables, timings = list_cells(options.scale), list[Timing]()
     began_s = time.monotonic()
     for number, cells in enumerate(tables, start=1):
@@ -293,19 +266,17 @@ def main() -> int:
                 break
             timings.append(measure(torch, cell, table))
             times = "".join(f"{n}{1e6 * timings[-1].median_s(n):>9.1f} us  " for n in timings[-1].times_s)
-            share = 100 * cell.bytes / timings[-1].median_s("perfmodel") / ceiling
+            rate = cell.bytes / timings[-1].median_s("perfmodel") / 1e12
             wrong = "  WRONG" if any(timings[-1].wrong.values()) else ""
-            print(f"{cell!s:<75}{times}{share:>4.0f} %{wrong}", flush=True)
+            print(f"{cell!s:<75}{times}{rate:>5.1f} TB/s{wrong}", flush=True)
             if options.out:
-                write(options.out, timings, ceiling, gpu)
+                write(options.out, timings, gpu)
         del table
     left = sum(map(len, tables)) - len(timings)
     if left:
         print(f"{left} cells left out: no time", file=sys.stderr)
-    good = judge(timings, ceiling, floor)
-    if options.report:
-        return int(not timings or any(any(timing.wrong.values()) for timing in timings))
-    return 0 if good and not left else 1
+    print_summary(timings, floor)
+    return int(not timings or any(any(timing.wrong.values()) for timing in timings))
 
 
 if __name__ == "__main__":

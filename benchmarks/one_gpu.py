@@ -210,7 +210,7 @@ def list_first(sitting: Sitting) -> Groups:
     yield from sitting.opening()
     yield tuple(sitting.tests(name, "not alone", TESTS_S) for name in TESTS)
     yield sitting.benchmark("gpu_timings", FLOORS_S, f"floors {out}/floors.csv", "--scale 20000")
-    gather = f"{out}/gather.csv --report --minutes {GATHER_S / 60 - 0.4:.2f}"
+    gather = f"{out}/gather.csv --minutes {GATHER_S / 60 - 0.4:.2f}"
     yield sitting.benchmark("gather", GATHER_S, gather, "--scale 20000 --minutes 0.1")
     yield (sitting.tests("kernels", "alone", TIMED_TESTS_S, "_timed"),)
 
@@ -260,7 +260,7 @@ def pack(folder: Path) -> int:
 def variables(rehearse: bool) -> dict[str, str]:
     """The environment of all parts: carried wheels, which are installed, and where kernels are kept."""
     site, wheels = WORK / "site", sorted(str(path) for path in WHEELS.glob("*.whl"))
-    if wheels:
+    if wheels and not rehearse:  # wheels are for the GPU machine's Python
         line = [PYTHON, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
         line += ["--no-cache-dir", "--upgrade", "--disable-pip-version-check", f"--target={site}"]
         subprocess.run([*line, *wheels], check=True)

@@ -17,7 +17,7 @@ from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.gather_layout import RowAccess  # noqa: E402
 from calibrate.cuda.gather_pool import gather_kernel  # noqa: E402
 
-SMALL = {"DEVICE": "cpu", "COPY_BYTES": 2**16, "LEAST_S": 1e-5, "REPLAYS": 3, "SET_BYTES": 2**12}
+SMALL = {"DEVICE": "cpu", "LEAST_S": 1e-5, "REPLAYS": 3, "SET_BYTES": 2**12}
 SMALL |= {"ROWS": (500,), "BATCHES": (8,), "POOLINGS": (1, 4), "ALPHAS": (0.0, 1.15)}
 
 
