@@ -89,12 +89,12 @@ def fit_kernels(
     rows = samples[keep & ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")]
     names = sorted({str(name) for name in rows["implementation"]})
     of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
-    timed = _build_kernel("bucketize", _select_timed("bucketize", passes), machine)
+    timed = build_kernel("bucketize", _select_timed("bucketize", passes), machine)
     bucketize, fits, slower = _determine(timed, machine), list[KernelConstants](), None
     for name in sorted(names, key=lambda name: name != of_the_pass):
         cells = rows[rows["implementation"] == name]
         cells = cells[cells["gpus"] == cells["gpus"].max()]
-        gather = _determine(_build_kernel("gather_pool", cells, machine), machine)
+        gather = _determine(build_kernel("gather_pool", cells, machine), machine)
         if gather and name == of_the_pass:
             slower = _fit_in_pass(passes, machine, gather.values)
         if gather or (bucketize and name == of_the_pass):
@@ -145,7 +145,7 @@ def _select_timed(step: KernelStep, passes: pd.DataFrame | None) -> pd.DataFrame
     return passes[timed].assign(time_s=times[timed], shards=passes["gpus"][timed])
 
 
-def _build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
+def build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
     """The model of the kernel of a step. Limits: no cells -> None"""
     if cells.empty:
         return None
@@ -262,7 +262,7 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
 
     Limits: fewer than 3 passes -> None;  3 -> only a factor
     """
-    modelled = _build_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
+    modelled = build_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
     if modelled is None or modelled.time_s.size < _FEWEST_PASSES:
         return None
     alone = modelled.time({key: known[key] if key in known else machine.value(key) for key in modelled.start})

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kernel_laws
 import numpy as np
 import pytest
-import sort_model
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.answer import Answer, project_one
@@ -108,8 +108,8 @@ def ways(gpus: int = 152, **asked: Any) -> Any:
 
 
 def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureFixture[str]) -> None:
-    """``benchmarks/sort_model.py`` prints what ``data/kernels/kernel_model.toml`` has."""
-    assert sort_model.main([]) == 0
+    """``benchmarks/kernel_laws.py`` prints what ``data/kernels/kernel_model.toml`` has."""
+    kernel_laws.main()
     said, constants = capsys.readouterr().out, load_kernel_constants()
     for name, keys in (
         ("sort", ("floor_s", "digit_s")),
@@ -121,13 +121,14 @@ def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureF
         known = [1e6 * constants[f"{name}_{key}"].value for key in keys]
         known += [constants[f"{name}_memory_fraction"].value]
         assert numbers == pytest.approx(known, rel=1e-3), name
-    assert [float(x) for x in re.findall(r"([\d.]+) % \(median\)", said)] < [5, 20, 40]
+    errors = [float(x) for x in re.findall(r"([\d.]+) % \(median\)", said)]
+    assert np.all(np.less(errors, [10, 6.5, 5, 20, 40]))
 
 
 @pytest.mark.parametrize(
     ("batch", "hash_s", "unique_s"),
-    # 27.6 us + n 200 / (0.344 3.35 TB/s), and 139.8 us + n 200 / (0.285 3.35 TB/s) of 32 ids a sample
-    [(1024, 33.3e-6, 146.7e-6), (16_384, 118.6e-6, 249.6e-6)],
+    # 27.6 us + n 200 / (0.344 3.35 TB/s), and 205.6 us + n 200 / (0.28 3.35 TB/s) of 32 ids a sample
+    [(1024, 33.3e-6, 212.6e-6), (16_384, 118.6e-6, 317.4e-6)],
 )
 def test_deduplicating_lies_between_a_hash_table_and_torch_unique(
     batch: int, hash_s: float, unique_s: float
@@ -151,7 +152,7 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     for name, alone in (("deduplicate", False), ("deduplicate_requests", False), ("sort_lookups", True)):
         floor, rate = evaluator.basis.list_sorts(4, alone=alone)[1]
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
-    assert evaluator.basis.list_sorts(4, alone=True)[1][0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
+    assert evaluator.basis.list_sorts(4, alone=True)[1][0] == pytest.approx(14.9e-6 + 4 * 11.2e-6)
     loads = evaluator.loads(plan).most
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
 
