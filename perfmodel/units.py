@@ -46,7 +46,7 @@ class TypedNumber(NamedTuple):
     subject: str
 
 
-def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> TypedNumber:
+def _split(text: str, name: str, kind: str, example: str, *, zero: bool = False) -> TypedNumber:
     """Split ``text`` into number and unit; a number that is negative or infinite is an error.
 
     name     name of the value in messages
@@ -204,7 +204,7 @@ def parse_number(text: str, name: str = "") -> float:
 
     Limits: 0, negative, ``85 %``, any other unit -> BadInputError
     """
-    parts = _split(text, name, "a number", "1 or 32.5", zero=False)
+    parts = _split(text, name, "a number", "1 or 32.5")
     if parts.unit:
         raise _has_unit(parts, "a number", "1 or 32.5")
     return parts.number
@@ -215,7 +215,7 @@ def parse_price(text: str, name: str = "") -> tuple[float, str]:
 
     Limits: no unit, another unit -> BadInputError
     """
-    parts = _split(text, name, "a price", "2.5USD/GPU/h", zero=False)
+    parts = _split(text, name, "a price", "2.5USD/GPU/h")
     if (match := _PRICE_UNIT.fullmatch(parts.unit)) is None:
         wrong = f"{parts.unit!r} is no price of a GPU" if parts.unit else "a price needs a unit"
         raise BadInputError(f"{parts.subject}: {wrong}.", f"write {parts.digits}USD/GPU/h.")
@@ -262,7 +262,7 @@ def _not_a_number(value: float) -> str:
     """``unknown`` for nan, ``∞`` or ``-∞`` for an infinite value; "" for a finite value."""
     if math.isnan(value):
         return "unknown"
-    return "" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+    return {math.inf: "∞", -math.inf: "-∞"}.get(value, "")
 
 
 def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
@@ -276,9 +276,7 @@ def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
     while abs(scaled) >= 999.5 and index < len(units) - 1:
         scaled /= step
         index += 1
-    if abs(scaled) < 1000 and float(scaled).is_integer():
-        return f"{scaled:.0f} {units[index]}"
-    return f"{_figures(scaled)} {units[index]}"
+    return f"{format_count(scaled) if float(scaled).is_integer() else _figures(scaled)} {units[index]}"
 
 
 def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
@@ -353,7 +351,7 @@ def format_number(value: float) -> str:
 
 def format_amount(value: float) -> str:
     """A number of things: three significant figures below a thousand, from there on whole: ``32 704``."""
-    counted_whole = value >= 1000 or float(value).is_integer()
+    counted_whole = value >= 999.5 or float(value).is_integer()
     return format_count(value) if counted_whole else format_number(value)
 
 

@@ -66,6 +66,27 @@ def test_spellings_that_are_two_things_are_refused_with_both(parse: Any, text: s
     assert AMBIGUOUS[parse][text] in refused.value.message and refused.value.next_step.startswith("write ")
 
 
+@pytest.mark.parametrize(
+    ("parse", "text", "words"),
+    [
+        (BYTES, "10Tb", "write 10TB (10·10¹² bytes), 10TiB (10·2⁴⁰) or 10Tbit."),
+        (BYTES, "10b", "write 10B or 10bit."),
+        (RATE, "100", "write 100GB/s (100·10⁹ bytes/s), 100GiB/s (100·2³⁰) or 100Gbit/s."),
+        (COUNT, "1.5", "1.5 is not a whole number. for example 2."),
+        (COUNT, "9" * 61, f"{'9' * 60}… is not a whole number."),
+        (COUNT, "x" * 60, f"{'x' * 60} is not a whole number."),
+        (partial(units.parse_quantity, unit="byte/s"), "fast", "write a rate, for example 100GB/s."),
+        (units.parse_number, "0", "0 is zero. a number is more than 0"),
+        (units.parse_price, "0USD/GPU/h", "is zero."),
+    ],
+)
+def test_what_is_refused_says_what_to_write(parse: Any, text: str, words: str) -> None:
+    with pytest.raises(BadInputError) as refused:
+        parse(text)
+    assert words in f"{refused.value.message} {refused.value.next_step}"
+    assert COUNT("9" * 60) == 10**60 - 1 and units.parse_price("2.5USD/GPU/h") == (2.5, "USD")
+
+
 def test_parse_quantity_takes_the_unit_of_the_value() -> None:
     read = {("100e9", "byte/s"): 100e9, ("20us", "s"): 2e-5, ("5e-6", "s"): 5e-6, ("72", "count"): 72}
     for (text, unit), value in {**read, ("80GB", "byte"): 80e9, ("85 %", "ratio"): 0.85}.items():
@@ -73,46 +94,48 @@ def test_parse_quantity_takes_the_unit_of_the_value() -> None:
     for text, unit in [("100GB", "byte/s"), ("1", "parsec"), ("-1", "ratio")]:
         with pytest.raises(BadInputError):
             units.parse_quantity(text, unit)
+    assert not any(units.parse_quantity("0", unit) for unit in units.QUANTITY_UNITS)
 
 
-@pytest.mark.parametrize(
-    ("function", "value", "text"),
-    [
-        (units.format_bytes, 0, "0 B"),
-        (units.format_bytes, 262144, "256 KiB"),
-        (units.format_bytes, 1023, "0.999 KiB"),
-        (units.format_bytes, 21_000_000, "20.0 MiB"),
-        (units.format_time, 393.4e-6, "393 µs"),
-        (units.format_time, 9e-6, "9.00 µs"),
-        (units.format_time, 0.9996e-3, "1.00 ms"),
-        (units.format_time, 0, "0 s"),
-        (units.format_rate, 50e9, "50 GB/s"),
-        (units.format_ratio, 62.81, "62.8×"),
-        (units.format_ratio, 1, "1.00×"),
-        (units.format_ratio, 1234, "1230×"),
-        (units.format_fraction, 0.8169, "81.7 %"),
-        (units.format_fraction, 0.0001, "<0.1 %"),
-        (units.format_count, 1_000_000, "1 000 000"),
-        (units.format_time, math.nan, "unknown"),
-        (units.format_rate, math.inf, "∞ B/s"),
-        (partial(units.format_bytes, binary=False), 10e12, "10 TB"),
-        (partial(units.format_bytes, binary=False), 78.125e9, "78.1 GB"),
-        (partial(units.format_quantity, unit="byte/s"), 50e9, "50 GB/s"),
-        (partial(units.format_quantity, unit="byte"), 32, "32 B"),
-        (partial(units.format_quantity, unit="count"), 132, "132"),
-        (partial(units.format_quantity, unit="ratio"), 1.55, "1.55"),
-        (units.format_ratio, 20200, "20 200×"),
-        (units.format_ratio, 2.02e9, "2.02e+09×"),
-        (units.format_amount, 32_704.4, "32 704"),
-        (units.format_count, 14705882352941177127270923370496, "1.5e31"),
-        (units.format_count, 999_999_999_999_999, "999 999 999 999 999"),
-        (partial(units.format_per_second, noun="samples"), 33.6, "33.6 samples/s"),
-        (partial(units.format_per_second, noun="samples"), 698e3, "698 k samples/s"),
-        (partial(units.format_per_second, noun="samples"), 1.4e9, "1.40 G samples/s"),
-    ],
+SI_BYTES, SAMPLES = (
+    partial(units.format_bytes, binary=False),
+    partial(units.format_per_second, noun="samples"),
 )
-def test_formats(function: object, value: float, text: str) -> None:
-    assert function(value) == text  # type: ignore[operator]
+AS_BYTES, AS_RATE, AS_COUNT, AS_RATIO = (
+    partial(units.format_quantity, unit=unit) for unit in ("byte", "byte/s", "count", "ratio")
+)
+FORMATS: dict[Any, dict[float, str]] = {
+    units.format_bytes: {
+        **{0: "0 B", 262144: "256 KiB", 1023: "0.999 KiB", 21_000_000: "20.0 MiB", 999: "999 B"},
+        **{999.5: "0.976 KiB", 2**70: "1 024 EiB", 1e22: "8670 EiB", -math.inf: "-∞ B"},
+    },
+    SI_BYTES: {10e12: "10 TB", 78.125e9: "78.1 GB"},
+    units.format_time: {
+        **{393.4e-6: "393 µs", 9e-6: "9.00 µs", 0.9996e-3: "1.00 ms", 0.9995: "1.00 s", 0: "0 s"},
+        **{math.nan: "unknown", math.inf: "∞ s", 3600: "3600 s"},
+    },
+    units.format_rate: {50e9: "50 GB/s", math.inf: "∞ B/s", math.nan: "unknown"},
+    units.format_ratio: {
+        **{62.81: "62.8×", 1: "1.00×", 1234: "1230×", 20200: "20 200×", 2.02e9: "2.02e+09×", math.inf: "∞"},
+        **{1e-7: "1.00e-07×", 1e-6: "0.00000100×", 9999: "10 000×"},
+    },
+    units.format_fraction: {
+        **{0.8169: "81.7 %", 0.0001: "<0.1 %", 0.0005: "0.1 %", 0.01: "1.0 %", 0.9995: "100 %", 0: "0 %"},
+    },
+    units.format_count: {
+        **{1_000_000: "1 000 000", 2**104: "2.0e31", 999_999_999_999_999: "999 999 999 999 999"},
+        **{1e15: "1.0e15", math.inf: "∞"},
+    },
+    units.format_amount: {32_704.4: "32 704", 999.5: "1 000", 4.5: "4.50", 5: "5"},
+    SAMPLES: {33.6: "33.6 samples/s", 698e3: "698 k samples/s", 1.4e9: "1.40 G samples/s"},
+    AS_BYTES: {32: "32 B", 1e9: "1 GB"},
+    AS_RATE: {50e9: "50 GB/s"}, AS_COUNT: {132: "132"}, AS_RATIO: {1.55: "1.55"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FORMATS)
+def test_formats(function: Any) -> None:
+    assert {value: function(value) for value in FORMATS[function]} == FORMATS[function]
 
 
 @given(st.floats(1, 1e19))
