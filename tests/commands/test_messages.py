@@ -139,27 +139,15 @@ FILES = {
     "list.json": [1],
 }
 """Plans that do not say their tables, and that call a replica unique-row; constraints that are a list."""
-NCCL = "--calibration h100-sxm-ib/nccl-2.29.2-stream"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("show nothing h100-sxm-ib", "nothing is no list"),
-        ("collective --op all --size 1MiB --gpus 8 --backend best", "compares the steps of a pass"),
-        ("project --table-size 1TB --set dim=1 --set dim=2", "--set dim is given twice"),
-        (f"project --table-size 1TB --backend best {NCCL}", "is one library"),
-        (f"project --table-size 1TB --backend nvshmem {NCCL}", "is nccl at clock stream, not nvshmem"),
-        (f"project --table-size 1TB --set clock=device {NCCL}", "is nccl at clock stream, not nccl at"),
-        ("sweep --table-size 1MB..1PB --batch 1..1048576 --gpus 2..1048576", "at most 2 000 configurations"),
-        ("plan --model criteo-kaggle --gpus 262145", "at most 262144"),
-        ("plan --model criteo-kaggle --gpus 8 --effort huge", "known: normal, quick, thorough"),
         ("plan --plan nameless.json", "does not say of which tables"),
         ("plan --plan misnamed.json", "its exchange, parts and ranks are data-parallel"),
         ("plan --model criteo-kaggle --gpus 8 --only list.json", "no object with constraints by table name"),
         ("report --table-size 1TB --out folder.html", "is a folder or a device"),
-        (f"plan --plan {EXAMPLE} --set gpus_per_node=2", "name the machine that it was made for"),
-        (f"plan --plan {EXAMPLE} --gpus 4", "leave out --gpus, for a plan brings its own"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(

@@ -64,33 +64,6 @@ def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: P
     assert [p["table"] for p in document["plan"]["placements"]] == list(plan.tables.names)
 
 
-MLPERF = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "8")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--gpus", "8"), "which tables?"),
-        (MLPERF[:2], "the number of GPUs is missing; the tables have 105 GB"),
-        ((*MLPERF, "--objective", "cost"), "--objective 'cost'"),
-        ((*MLPERF, "--set", "optimizer=lion"), "optimizer 'lion'"),
-        ((*MLPERF, "--set", "reserv=0"), "did you mean --set reserve"),
-        ((*MLPERF, "--set", "max_hbm=90GB"), "more than the 84.9 GB"),
-        ((*MLPERF, "--out", "plan.csv"), "a plan is a .json or .html"),
-        ((*MLPERF, "--format", "torchrec"), "needs a file"),
-        ((*MLPERF, "--format", "xml"), "--format 'xml'"),
-        ((*MLPERF[:2], "--plan", "missing.json"), "missing.json"),
-        (
-            ("--model", "embark-t7", "--gpus", "8", "--set", "reserve=0"),
-            "need 1.78 TB, 1.10 TB more than the 680 GB of 8 GPUs",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> None:
-    code, out, err = asked(*words)
-    assert (code, out) == (2, "") and message in " ".join(err.split())
-
-
 def document_of(*words: str) -> dict[str, Any]:
     """What ``--json`` prints."""
     code, out, err = asked(*words, "--json")

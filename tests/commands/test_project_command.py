@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import WIDTH, is_an_error
+from cli_calls import is_an_error
 
 from perfmodel.resources import data_path
-
-
-def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
-    outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise", "-v")
-    lines = outcome.out.splitlines()
-    assert outcome.code == 0
-    assert re.match(
-        r"10 TB on 144 GPUs \(18 nodes of h100-sxm-ib\): 1\.\d+ ms a batch, \d+× one GPU \(", lines[0]
-    )
-    assert re.match(r" +together \d+ M samples/s, 0\.\d+× that one GPU", lines[1])
-    assert "memory   69.5 of 72.2 GB on the fullest GPU · fits from 139 GPUs, whole nodes" in outcome.out
-    assert "What would help" in outcome.out
-    assert "perfmodel project --explain" in outcome.out
-    assert max(len(line) for line in lines) <= WIDTH
 
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
@@ -46,11 +31,6 @@ def test_other_shardings_are_in_the_document_where_there_are_any(
     assert answer.keys() & others == (others if has_others else set())
 
 
-def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
-    outcome = cli("project", "--table-size", "10GB")
-    assert outcome.out.startswith("10 GB on 1 GPU of h100-sxm-ib, so nothing is sharded: 6.23 µs a batch")
-
-
 def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     plain_answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
     words = ("project", "--table-size", "10TB", "--set", "nic_bytes_per_s=200GB/s")
@@ -60,33 +40,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
     state = cli("project", "--table-size", "1TB", "--set", "optimizer=adam").out
     assert "forward pass, the state of adam in memory" in state
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--table-size", "10Tb"), ("terabits or terabytes?", "write 10TB (10·10¹² bytes)")),
-        (("--table-size", "-1TB"), ("--table-size -1TB", "negative")),
-        (("--gpus", "0"), ("--gpus 0", "zero")),
-        (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
-        (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
-        (("--table-size", "1TB", "--set", "clock=wall"), ("wall", "stream")),
-        (("--table-size", "1TB", "--set", "dtype=fp12"), ("fp12", "fp16")),
-        (("--table-size", "1TB", "--set", "reserve=100%"), ("reserve 100% leaves",)),
-        (("--table-size", "1TB", "--tables", "100001"), ("--tables 100001 is more", "at most 100000")),
-        (("--table-size", "1TB", "--pooling", "-2"), ("--pooling -2 is negative", "for example 1 or 32.5")),
-        (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
-        (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
-        (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
-        (("--table-size", "1KB", "--gpus", "128"), ("row",)),
-        (("--table-size", "1TB", "--calibration", "missing.json"), ("missing.json",)),
-        ((), ("which tables?", "--table-size 10TB")),
-    ],
-)
-def test_bad_input_to_project_is_one_screen_and_exit_2(
-    cli: Any, words: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
-    is_an_error(cli("project", *words), 2, *parts)
 
 
 def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
@@ -142,24 +95,6 @@ def test_a_library_without_a_calibration_names_what_there_is(cli: Any) -> None:
     for words in (("--set", "clock=device"), ("--backend", "nvshmem")):
         outcome = cli("project", "--table-size", "100GB", "--machine", "l40s-pcie", *words)
         is_an_error(outcome, 3, "calibrations: l40s-pcie/nccl")
-
-
-def test_limits_are_said_in_words(cli: Any) -> None:
-    for words in ((), ("--explain", "gather")):
-        outcome = cli("project", *words, "--table-size", "1000PB", "--set", "reserve=0")
-        assert outcome.code == 2 and "11 773 016 GPUs" in outcome.err and "at most 1 048 576" in outcome.err
-    for count in ("9", "64"):
-        words = ("--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--set", f"gpus_per_node={count}")
-        assert "1 to 8 in a node" in cli("collective", *words).err
-
-
-def test_messages_name_what_is_wrong(cli: Any) -> None:
-    small = cli("project", "--table-size", "10")
-    is_an_error(small, 2, "10 B is less than one row", "without a unit is bytes", "10TB")
-    is_an_error(
-        cli("project", "--gpus", "16", "--explain", "all-to-all-idz"), 2, "did you mean all-to-all-ids"
-    )
-    is_an_error(cli("sweep", "--table-size", "1..64TB"), 2, "1..64TB is no range", "have their units")
 
 
 def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:

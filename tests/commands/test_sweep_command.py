@@ -60,24 +60,6 @@ def test_a_sweep_over_sets_of_tables_is_that_of_projections(cli: Any) -> None:
     assert (alone["gpus"], alone["batch"]) == (project_one(tables="criteo-kaggle").gpus, 1024)
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--grid", "paper-3"), ("paper-3", "paper-1")),
-        (("--grid", "paper-1", "--out", "x.xlsx"), (".csv or .parquet",)),
-        (("--grid", "paper-1", "--out", "nowhere/x.csv"), ("not a folder",)),
-        (("--batch", "128"), ("which tables?",)),
-        (("--model", "criteo-kaggle", "--table-size", "1TB"), ("--model and --table-size cannot be",)),
-        (("--model", "criteo-kaggle", "--grid", "paper-1"), ("--model and --grid cannot be combined",)),
-        (("--model", "criteo-kagle", "--gpus", "8"), ("did you mean criteo-kaggle",)),
-        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "1"), ("none of 1 configuration is possible",)),
-        (("--gpus", "1..1000000000000"), ("gpus",)),
-    ],
-)
-def test_bad_sweeps(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    is_an_error(cli("sweep", *words), 2, *parts)
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet", "CSV"])
 def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
     cli: Any, tmp_path: Path, kind: str

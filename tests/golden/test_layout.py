@@ -1,72 +1,139 @@
-"""The shape of what people read, with every number masked: layout is a snapshot, physics never is.
+"""What people read: screens with digits masked, refusals to the letter, the shape of documents and figures.
 
-Write the snapshots again with ``python tests/golden/test_layout.py`` after a change that is meant.
+A command stands behind a ``$`` in ``screens.txt`` or ``refusals.txt``, and what it printed below. After a
+change that is meant, or for a new command there: ``python tests/golden/test_layout.py`` writes all anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
+import json
+import math
 import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 
+from perfmodel.answer import Question
 from perfmodel.cli import run
+from perfmodel.plan.question import plan_quickly
+from perfmodel.report.figures.chart import TEMPLATE, Block
+from perfmodel.report.figures.subject import Subject, find_subject
+from perfmodel.report.page.question_page import FIGURES, draw_figure
 from perfmodel.schema.evidence import Evidence
 
 HERE = Path(__file__).resolve().parent
-SCREENS = {
-    "project": ["project", "--table-size", "10TB"],
-    "project_row_wise": ["project", "--table-size", "10TB", "--sharding", "row-wise"],
-    "project_fits": ["project", "--table-size", "10GB"],
-    "collective": ["collective", "--op", "all", "--size", "1MiB", "--gpus", "128"],
-    "sweep": ["sweep", "--table-size", "1TB..8TB", "--batch", "128,1024"],
-    "plan": ["plan", "--model", "criteo-kaggle", "--gpus", "8", "--effort", "quick"],
-    "check": ["check", str(HERE.parents[1] / "docs" / "examples" / "half_the_cards.log")],
-    "error_ambiguous": ["project", "--table-size", "10Tb"],
-    "error_no_tables": ["project"],
-}
 _EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
-_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[<>]?\d(?:[\d .]*\d)?|∞")
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9])\d(?:[\d .]*\d)?")
 _EXPERIMENT = re.compile(
     r"^(?:\S+ % of the time rests on|\d+ numbers? not measured) .*?(?=^$|^Machine )", re.DOTALL | re.MULTILINE
 )
-_UNIT = re.compile(r"# ?(ns|µs|ms|s|B|KiB|MiB|GiB|TiB|kB|MB|GB|TB|GB/s|MB/s|TB/s|%)(?![\w/])")
+_SHOWN = 3  # elements of a list
 
 
-def screen(words: list[str]) -> str:
-    """What a command prints on either stream, numbers masked and gaps closed."""
-    os.environ.pop("COLUMNS", None)
+def read_blocks(name: str) -> dict[str, str]:
+    """The commands of a file, each with what it printed."""
+    blocks = (HERE / name).read_text(encoding="utf-8").removeprefix("$ ").split("\n$ ")
+    return {line: text for line, _, text in (block.partition("\n") for block in blocks)}
+
+
+def call(line: str) -> tuple[str, str, str]:
+    """(stdout, stderr, exit code) of ``[COLUMNS=60] perfmodel WORDS`` in the root of the checkout."""
+    columns, _, words = line.partition("perfmodel ")
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(words)
-    return mask(f"{out.getvalue()}{err.getvalue()}") + f"exit {code}\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", columns.strip().partition("=")[2])
+        patch.chdir(HERE.parents[1])
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(shlex.split(words))
+    return out.getvalue(), err.getvalue(), f"exit {code}"
+
+
+def screen(line: str) -> str:
+    """What a command prints, digits masked and gaps closed; of a document its outline."""
+    out, err, end = call(line)
+    shown = "\n".join(outline(json.loads(out))) + "\n" if "--json" in line else mask(out)
+    return f"{shown}{mask(err)}{end}"
+
+
+def refusal(line: str) -> str:
+    return "".join(call(line))
 
 
 def mask(text: str) -> str:
-    """``393 µs`` becomes ``#``, what follows an evidence class is dropped, runs of spaces become one."""
+    """``393 µs`` becomes ``### µs``, what follows an evidence class is dropped, runs of spaces become one."""
     lines = []
-    text = _EXPERIMENT.sub("EXPERIMENT\n", text)
-    for line in text.splitlines():
-        line = _EVIDENCE.sub("EVIDENCE", line)
-        line = _UNIT.sub("#", _NUMBER.sub("#", line))
-        lines.append(re.sub(r"(?<=\S) +", " ", line))
-    return "\n".join(line for line in lines if line.strip(" #") or not line) + "\n"
+    for line in _EXPERIMENT.sub("EXPERIMENT\n", text).splitlines():
+        lines.append(re.sub(r"(?<=\S) +", " ", hide_digits(_EVIDENCE.sub("EVIDENCE", line))))
+    return "\n".join(lines) + "\n" * text.endswith("\n")
 
 
-@pytest.mark.parametrize("name", SCREENS)
-def test_layout(name: str) -> None:
-    expected = (HERE / f"{name}.txt").read_text(encoding="utf-8")
-    assert screen(SCREENS[name]) == expected
+def hide_digits(line: str) -> str:
+    return _NUMBER.sub(lambda match: re.sub(r"\d", "#", match[0]), line)
 
 
-def test_the_mask_hides_numbers_and_nothing_else() -> None:
-    assert mask("a   393 µs  81.7 %  62.8×  measured  x\n") == "a # # #× EVIDENCE\n"
-    assert mask("reduce-scatter (bags)\n") == "reduce-scatter (bags)\n"
+def outline(value: Any, name: str = "") -> Iterator[str]:
+    """Lines for the values of a document: of a fraction its power of ten, of a long list both ends."""
+    if isinstance(value, Mapping):
+        for key in value:
+            yield from outline(value[key], f"{name}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
+        ends = value if len(value) <= _SHOWN else (value[0], value[-1])
+        lines = [line for element in ends for line in outline(element, f"{name}[]")]
+        yield from (f"{line} ×{len([*more])}".removesuffix(" ×1") for line, more in groupby(lines))
+        yield f"{name}: of {len(value)}"
+    elif isinstance(value, float) and not value.is_integer():
+        yield f"{name}: {'-' * (value < 0)}e{math.floor(math.log10(abs(value)))}"
+    else:
+        yield f"{name}: {hide_digits(value) if isinstance(value, str) else value}"
+
+
+@cache
+def default_subject() -> Subject:
+    return find_subject(replace(Question.of(table_bytes=10e12), planner=plan_quickly))
+
+
+def figure(name: str) -> str:
+    """A figure of the default question: its sentences, each trace, the layout, and the ends of its rows."""
+    block = draw_figure(name, default_subject())
+    assert isinstance(block, Block) and block.name == name and block.figure["layout"]["template"] is TEMPLATE
+    assert go.Figure(block.figure).data and "calibration none" not in block.source  # checked by plotly
+    words = (block.title, block.how_to_read, block.source)
+    traces = ("; ".join(outline(trace)) for trace in block.figure["data"])
+    layout = {key: value for key, value in block.figure["layout"].items() if key != "template"}
+    lines = [*map(hide_digits, words), *traces, *outline(layout), *outline(list(block.data), "data")]
+    return "\n".join(f"{line} ×{len([*more])}".removesuffix(" ×1") for line, more in groupby(lines))
+
+
+WRITERS = {"screens.txt": screen, "refusals.txt": refusal, "figures.txt": figure}
+CASES = [(file, line) for file in WRITERS for line in read_blocks(file)]
+
+
+@pytest.mark.parametrize(("file", "line"), CASES)
+def test_layout(file: str, line: str) -> None:
+    assert WRITERS[file](line).rstrip("\n") == read_blocks(file)[line].rstrip("\n")
+
+
+def test_every_figure_has_its_layout() -> None:
+    assert [*read_blocks("figures.txt")] == [*FIGURES]
+
+
+def test_the_mask_hides_digits_and_nothing_else() -> None:
+    assert mask("a   393 µs  81.7 %  62.8×  measured  x\n") == "a ### µs ##.# % ##.#× EVIDENCE\n"
+    assert mask("reduce-scatter (bags) of h100\n") == "reduce-scatter (bags) of h100\n"
+    lines = ["a.b: 1", "a.c[]: e-2", "a.c[]: e0", "a.c: of 4", "d: None"]
+    assert [*outline({"a": {"b": 1, "c": [0.02, 2, 3, 4.5]}, "d": None})] == lines
 
 
 if __name__ == "__main__":
-    for name, words in SCREENS.items():
-        (HERE / f"{name}.txt").write_text(screen(words), encoding="utf-8")
+    for file, write in WRITERS.items():
+        texts = (f"$ {line}\n{write(line)}".rstrip("\n") for line in read_blocks(file))
+        (HERE / file).write_text("\n".join(texts) + "\n", encoding="utf-8")

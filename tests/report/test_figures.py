@@ -22,7 +22,7 @@ from perfmodel.report.figures import heat_maps
 from perfmodel.report.figures.chart import Block, Missing
 from perfmodel.report.figures.collectives import compare_points, load_measured
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.page.question_page import FIGURES, draw_figure
+from perfmodel.report.page.question_page import draw_figure
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import SAMPLES_NAME
 from perfmodel.schema.machine import load_machine
@@ -59,20 +59,6 @@ def row(block: Block, **values: Any) -> dict[str, Any]:
 
 def traces(block: Block, mode: str) -> list[Any]:
     return [trace for trace in block.figure.data if trace.mode == mode]
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_of_the_default_question_is_whole(name: str) -> None:
-    block = draw(name, subject(**DEFAULT))
-    assert len(FIGURES) <= 14 and block.name == name
-    assert block.title.endswith(".") and block.source and block.how_to_read
-    assert "calibration none" not in block.source
-    kinds = (str, int, float, type(None))
-    assert block.data and all(isinstance(value, kinds) for row in block.data for value in row.values())
-    legend = [
-        trace.name for trace in block.figure.data if trace.legendgroup and trace.showlegend is not False
-    ]
-    assert len(set(legend)) == len(legend)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cli_calls import called, is_an_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,14 +160,3 @@ def test_any_text_is_a_value_or_bad_input(text: str, unit: str) -> None:
             assert error.next_step and "\n" not in error.message
     with contextlib.suppress(BadInputError):
         assert units.parse_quantity(text, unit) >= 0
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("project --table-size 10 TB", "a value and its unit are one word: --table-size 10TB"),
-        ("collective --op all_to_all --size 1 --gpus 8", "A number without a unit is bytes."),
-    ],
-)
-def test_a_unit_that_is_apart_or_forgotten_is_said(words: str, said: str) -> None:
-    is_an_error(called(*words.split()), 2, said)
