@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from perfmodel.chip.plan import ChipPlan
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, sides
@@ -28,7 +30,7 @@ _TABLES = (
     Column("kept rows", lambda p: format_count(p.kept_rows) if p.kept_rows else "-", goes=1),
     Column("row parts", lambda p: str(p.row_parts), goes=3),
     Column("batch slices", lambda p: str(p.batch_slices), goes=4),
-    Column("cores", lambda p: _format_cores(p.cores), left=True),
+    Column("cores", lambda p: cores_text(p.cores), left=True),
     Column("a core", lambda p: format_time(p.piece_s)),
     Column("all cores", lambda p: format_time(p.core_s)),
     Column(
@@ -37,13 +39,12 @@ _TABLES = (
 )
 
 
-def _format_cores(cores: Sequence[int]) -> str:
+def cores_text(cores: Sequence[int]) -> str:
     """Numbers of cores in words: ``0-31``, or the first of them and how many there are."""
-    if len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1:
-        return f"{cores[0]}-{cores[-1]}"
-    return " ".join(map(str, cores[:_MOST_CORES])) + (
-        f" … ({len(cores)})" if len(cores) > _MOST_CORES else ""
-    )
+    if 1 < len(cores) == np.ptp(cores) + 1:
+        return f"{min(cores)}-{max(cores)}"
+    few = " ".join(map(str, cores[:_MOST_CORES]))
+    return f"{few} … ({len(cores)})" if len(cores) > _MOST_CORES else few
 
 
 def chip_plan_text(plan: ChipPlan) -> str:

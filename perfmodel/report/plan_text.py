@@ -201,8 +201,8 @@ def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
     """Ranks in words: ``all``, ``8–15``, ``0, 3, 9`` or ``12 of 128``."""
     if ranks.size in (0, gpus):
         return "all"
-    if ranks.size > 1 and ranks[-1] - ranks[0] == ranks.size - 1:
-        return f"{ranks[0]}–{ranks[-1]}"
+    if 1 < ranks.size == np.ptp(ranks) + 1:
+        return f"{ranks.min()}–{ranks.max()}"
     if ranks.size <= 3:
         return ", ".join(str(rank) for rank in ranks)
     return f"{ranks.size} of {gpus}"

@@ -143,10 +143,10 @@ def name_point(point: Point) -> str:
 def progress_text(done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> str:
     """The progress line: share done, the time left, the point just measured, its median and noise so far.
 
-    done     number of points done out of ``total``; a point that is measured in part counts in part
+    done     number of points done out of ``total`` (1 or more); a point measured in part counts in part
     left_s   expected time to go [s]
     """
-    parts = [f"[{int(100 * done / max(total, 1)):3d} %] {format_clock(left_s)} left", name_point(point)]
+    parts = [f"[{int(100 * done / total):3d} %] {format_clock(left_s)} left", name_point(point)]
     if summary is not None:
         noise = f"{format_time(summary.median_s)} ± {format_fraction(summary.relative_halfwidth)}"
         parts += [noise, f"n={summary.visits}", describe_rate(point, summary)]

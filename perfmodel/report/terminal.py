@@ -17,6 +17,7 @@ WIDTH = 100
 _LEAST_WIDTH = 60
 _GAP = 2
 _NARROWEST = 6
+_COLUMNS = re.compile(r"[0-9]{1,5}")
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
 _INDENT = " " * 3  # of a command
@@ -31,17 +32,16 @@ class _Wrapper(textwrap.TextWrapper):
 def page_width(stream: TextIO | None = None) -> int:
     """Columns of ``stream`` (None: stdout) to fill: 100, or fewer, but at least 60, on a narrow terminal."""
     text = os.environ.get("COLUMNS", "")
-    is_number = text.isascii() and text.isdigit() and len(text) < _NARROWEST
-    columns = int(text) if is_number else terminal_columns(stream or sys.stdout)
+    columns = int(text) if _COLUMNS.fullmatch(text) else terminal_columns(stream or sys.stdout)
     return max(_LEAST_WIDTH, min(WIDTH, columns or WIDTH))
 
 
-def terminal_columns(stream: TextIO | None) -> int | None:
-    """Width of the terminal that shows a stream; None if there is none, or its width is unknown."""
+def terminal_columns(stream: TextIO) -> int:
+    """Width of the terminal that shows a stream; 0 if there is none, or its width is unknown."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or None if stream else None
-    except (OSError, ValueError, AttributeError):
-        return None
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # a stream of a test, a closed one, none
+        return 0
 
 
 def table(
@@ -172,14 +172,16 @@ def command_lines(words: str) -> str:
     room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
         return _INDENT + words
-    lines = [""]
     pairs = _SHELL_WORD.findall(words)
-    for word in itertools.chain(*(_part_option(pair, room - 2) for pair in pairs)):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
-            lines.append(f"  {word}")
-        else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return (" \\\n").join(_INDENT + line for line in lines)
+    line, *rest = itertools.chain(*(_part_option(pair, room - 2) for pair in pairs))
+    lines = []
+    for word in rest:
+        longer = f"{line} {word}"
+        if len(longer) > room:
+            lines.append(line)
+            longer = f"  {word}"
+        line = longer
+    return " \\\n".join(_INDENT + text for text in (*lines, line))
 
 
 def sides(left: str, right: str, indent: int = 5) -> str:

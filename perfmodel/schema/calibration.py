@@ -235,7 +235,7 @@ class Calibration(Strict):
         """The file's text: sorted keys, one line per list, identical for identical content."""
         empty = {name for name in _OPTIONAL if not getattr(self, name)}
         content = self.model_dump(mode="json", exclude=empty)
-        return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
+        return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

@@ -57,15 +57,17 @@ def test_axes_write_units(unit: str, values: list[float], ticks: list[str]) -> N
 
 
 def test_ticks_are_as_many_as_have_room() -> None:
-    assert [value for value in list_ticks(1, 100) if 1 <= value <= 100] == [1, 2, 5, 10, 20, 50, 100]
-    assert [value for value in list_ticks(1, 1e6) if 1 <= value <= 1e6] == [10.0**k for k in range(7)]
-    assert [value for value in list_ticks(2, 7) if 2 <= value <= 7] == [2, 3, 4, 5, 7]
+    """One a decade for more than three, seven for less than one; to the next power beyond the last value."""
+    assert list_ticks(1, 100) == [1, 2, 5, 10, 20, 50, 100, 200, 500]
+    assert list_ticks(1, 1000)[:4] == [1, 2, 5, 10] and list_ticks(1, 10)[:4] == [1, 2, 5, 10]
+    assert list_ticks(1, 1e6) == [10.0**k for k in range(7)]
+    assert list_ticks(2, 7) == [1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 50, 70]
     assert list_ticks(3, 3)
 
 
 def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     kinds = ["measured", "measured", "interpolated", "assumed"]
-    rows = [{"line": "<a>", "x": x, "y": x, "low": x - 1, "high": x + 1, "evidence": kind}
+    rows = [{"line": "<'a'>", "x": x, "y": x, "low": x - 1, "high": x + 1, "evidence": kind}
             for x, kind in enumerate(kinds, 1)]  # fmt: skip
     axes = Axis("x", "x", "count"), Axis("y", "y", "s", ("low", "high"))
     ribbon, *parts = draw_series(rows, axes, 0)
@@ -73,7 +75,7 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     assert ribbon["y"] == [2, 3, 4, 5, 3, 2, 1, 0]
     assert [part["line"]["dash"] for part in parts] == ["solid", "dash", "longdashdot"]
     assert parts[0]["x"][-1] == 2 == parts[1]["x"][0]  # no gap
-    assert parts[0]["hovertext"][0] == "&lt;a&gt;<br>1<br>1.00 s, band 0 s – 2.00 s<br>evidence: measured"
+    assert parts[0]["hovertext"][0] == "&lt;'a'&gt;<br>1<br>1.00 s, band 0 s – 2.00 s<br>evidence: measured"
     shown = [trace["showlegend"] for trace in new_figure([ribbon, *parts])["data"]]
     assert shown == [False, True, False, False]
     said = "solid = measured, dash = interpolated, longdashdot = assumed"

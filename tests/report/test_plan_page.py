@@ -16,11 +16,12 @@ from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
+from perfmodel.report.chip_text import cores_text
 from perfmodel.report.figures import placements
 from perfmodel.report.figures.placements import BUFFERS, HOT, draw_placements, list_held, list_own_times
 from perfmodel.report.page.assemble import Page, render_page
 from perfmodel.report.page.plan_page import build_card, plan_page
-from perfmodel.report.plan_text import limit_words, plan_text
+from perfmodel.report.plan_text import limit_words, plan_text, ranks_text
 from perfmodel.schema.workload import Table, TableSet, zipf
 from perfmodel.units import format_bytes, format_fraction, format_time
 
@@ -173,3 +174,12 @@ def test_the_sources_have_the_command(planned: Planned, answer: Answer, page: Pa
     assert "To reproduce" in page.provenance and "--out plan.json" not in page.provenance
     stopped = plan_page(searched(planned, 1e-6, "interrupt"), answer, "").provenance
     assert "Ctrl-C ended" in stopped and "--out plan.json" in stopped
+
+
+def test_ranks_and_cores_are_said_in_few_words() -> None:
+    said = {"": "all", "3": "3", "8 9": "8–9", "8 9 10 11": "8–11", "0 3 9": "0, 3, 9", "0 3 9 12": "4 of 16"}
+    ranks = {text: np.array(text.split(), dtype=np.int64) for text in said}
+    assert {text: ranks_text(ranks[text], 16) for text in said} == said
+    assert ranks_text(np.arange(16), 16) == "all" and ranks_text(np.arange(15), 16) == "0–14"
+    cores = {"3": "3", "8 9": "8-9", "8 9 10": "8-10", "0 3 9": "0 3 9", "0 3 9 12": "0 3 9 … (4)"}
+    assert {text: cores_text([*map(int, text.split())]) for text in cores} == cores

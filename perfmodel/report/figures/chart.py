@@ -83,7 +83,7 @@ class Missing:
 
 
 def escape_text(text: str) -> str:
-    """The text with < > & escaped, because figures interpret tags; for text from files."""
+    """The text with < > & escaped, because figures interpret tags, but not &quot;; for text from files."""
     return html.escape(text, quote=False)
 
 
@@ -123,7 +123,7 @@ def list_ticks(low: float, high: float) -> list[float]:
     """
     decades = math.log10(high / low)
     steps = (1,) if decades > 3 else (1, 2, 5) if decades >= 1 else (1, 1.5, 2, 3, 4, 5, 7)
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [float(f"{step}e{power}") for power in powers for step in steps]
 
 

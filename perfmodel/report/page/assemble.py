@@ -174,13 +174,9 @@ def _make_plain(value: Any, digits: int = 17) -> Any:
         return [_make_plain(element, digits) for element in value]
     if isinstance(value, float):
         short = float(f"{value:.{digits}g}")
-        return (
-            None
-            if not math.isfinite(short)
-            else int(short)
-            if short.is_integer() and abs(short) < 1e15
-            else short
-        )
+        if not math.isfinite(short):
+            return None
+        return int(short) if short.is_integer() else short
     return value if isinstance(value, (bool, int)) or value is None else str(value)
 
 
