@@ -11,11 +11,11 @@ from perfmodel.model.recording import Array, as_array
 def compute_touched_share(p: ArrayLike, n: ArrayLike) -> Array:
     """Chance that an event of probability p happens at least once in n independent draws.
 
-        q = 1 - (1 - p)^n = -expm1(n log1p(-p))                               [-]
+        q = 1 - (1 - p)^n                                                     [-]
 
     p      probability of one draw [-], array of any shape, broadcast against n
     n      draws [-], > 0 (a mean, so it need not be whole)
-    Source: elementary probability; the second form keeps its digits when p is tiny
+    Source: elementary probability; -expm1(n log1p(-p)) keeps its digits when p is tiny
     Limits: n = 1 -> p;  p = 1 -> 1;  p -> 0 -> n p;  n -> inf -> 1
     """
     with np.errstate(divide="ignore"):
@@ -85,13 +85,12 @@ def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
 def count_resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes: ArrayLike) -> Array:
     """Rows of one table that the L2 cache holds while n look-ups run.
 
-        X = min(C / b, E, n)                                                  [rows]
+        X = min(cache_bytes / row_bytes, E, n)                                [rows]
 
-    E            rows of the table [rows];  n  look-ups [-]
-    row_bytes    b, bytes of one row [bytes]
-    cache_bytes  C, the share of the L2 that this table gets [bytes]: (usable part) L2 / tables in flight
+    E            rows of the table [rows];  n  look-ups [-];  row_bytes  of one row [bytes]
+    cache_bytes  the share of the L2 that this table gets [bytes]: (usable part) L2 / tables in flight
     Source: Lin et al., arXiv 2201.07821
-    Limits: C = 0 -> 0;  C -> inf -> min(E, n)
+    Limits: no cache -> 0;  cache_bytes -> inf -> min(E, n)
     """
     return np.minimum(np.minimum(as_array(cache_bytes) / as_array(row_bytes), as_array(E)), as_array(n))
 

@@ -13,7 +13,7 @@ from perfmodel.model.recording import Array, as_array
 def add_in_quadrature(a: ArrayLike, b: ArrayLike) -> Array:
     """Half-width of the sum of two numbers with independent errors.
 
-        sqrt(a^2 + b^2)                                                       [as a and b]
+        sqrt(a^2 + b^2)
 
     a, b   half-widths of the two numbers
     Source: variances of independent variables add

@@ -84,11 +84,11 @@ def count_tree_copies(domains: int) -> float:
 def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     """Rate of two links in a row: the slower one, with a smooth corner.
 
-        (a^-n + b^-n)^(-1/n)
+        (first^-sharpness + second^-sharpness)^(-1/sharpness)
 
-    a, b   rates in one unit, > 0;  n  sharpness [-]
-    Source: definition (n = 1 is two links used one after the other, n -> inf is min)
-    Limits: b -> inf -> a;  n -> inf -> min(a, b)
+    first, second  rates in one unit, > 0
+    Source: definition (sharpness 1 is two links used one after the other, -> inf is the smaller rate)
+    Limits: one -> inf -> the other;  sharpness -> inf -> the smaller
     """
     low, high = take_smaller(first, second), take_larger(first, second)
     return low * (1 + (low / high) ** sharpness) ** (-1 / sharpness)
@@ -222,11 +222,11 @@ def compute_nvls_bandwidth(
 def compute_channel_share(wire_bytes: Number, half_bytes: Number) -> Number:
     """Share of NVLS' channels that take part: each has at least 16 KiB of the buffer.
 
-        used = n / (n + n_half)                                                              [-]
+        used = wire_bytes / (wire_bytes + half_bytes)                                        [-]
 
-    n  bytes on the wire;  n_half  bytes on the wire that give each channel 16 KiB
+    half_bytes  bytes on the wire that give each channel 16 KiB
     Source: NVIDIA/nccl src/enqueue.cc (MinTrafficPerChannel); docs/model.md#all-reduce-across-domains
-    Limits: n = 0 -> 0;  n = n_half -> 1/2;  n -> inf -> 1
+    Limits: no bytes -> 0;  half_bytes -> 1/2;  more and more -> 1
     """
     return wire_bytes / (wire_bytes + half_bytes)
 
@@ -234,14 +234,14 @@ def compute_channel_share(wire_bytes: Number, half_bytes: Number) -> Number:
 def compute_chunk_cost(wire_bytes: Number, growing_bytes: Number) -> Number:
     """Extra time due to small chunks, relative to the time of NVLS' bytes.
 
-        x = (1 + n / n_grow)^(-3/7)                                                          [-]
+        x = (1 + wire_bytes / growing_bytes)^(-3/7)                                          [-]
 
-    n       bytes on the wire;  n_grow  bytes on the wire at 64 KiB for each pair of a channel and a GPU
+    growing_bytes  bytes on the wire at 64 KiB for each pair of a channel and a GPU
     A pair moves its bytes in chunks of 16 KiB up to 64 KiB, of 32 KiB up to 512 KiB, of 64 KiB up to 8 MiB,
     and of 128 KiB above: chunks grow eightfold while bytes grow 128-fold, hence 3/7. The overhead of a chunk
     is the time of 16 KiB.
     Source: NVIDIA/nccl src/enqueue.cc (chunks of NCCL_ALGO_NVLS); docs/model.md#all-reduce-across-domains
-    Limits: n = 0 -> 1, half the rate;  n -> inf -> 0;  n (1 + x) increases with n
+    Limits: no bytes -> 1, half the rate;  more and more -> 0;  wire_bytes (1 + x) increases with them
     """
     return (1 + wire_bytes / growing_bytes) ** (-3 / 7)
 

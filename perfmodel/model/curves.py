@@ -50,11 +50,11 @@ def take_smaller(first: Number, second: Number) -> Number:
 def join_power(first: Number, second: Number, p: Number) -> Number:
     """p-norm of two non-negative terms, without overflow.
 
-        (a^p + b^p)^(1/p)
+        (first^p + second^p)^(1/p)
 
-    a, b   terms in one unit, any shapes that broadcast;  p > 0 [-]
+    first, second  terms in one unit, any shapes that broadcast;  p > 0 [-]
     Source: definition
-    Limits: b = 0 -> a;  p = 1 -> a + b;  p -> inf -> max(a, b);  a = b -> a * 2^(1/p)
+    Limits: one is 0 -> the other;  p = 1 -> their sum;  p -> inf -> the larger;  equal -> 2^(1/p) of one
     """
     high = take_larger(first, second)
     ratio = take_smaller(first, second) / take_larger(high, _LEAST)

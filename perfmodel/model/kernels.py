@@ -85,7 +85,7 @@ def compute_uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache
 def compute_misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
     """Share of reads that miss the L2 if every row is certainly read, as gradients of bags are.
 
-        m = max(miss, E / n), at most 1                                       [-]
+        m = min(max(miss, E / n), 1)                                          [-]
 
     miss  share of misses if n reads are drawn at random from E rows [-];  E  rows [rows];  n  reads [-], > 0
     Source: a row's first read misses; n random draws would leave some rows out
@@ -183,7 +183,7 @@ def compute_error_factor(e: float, z: float) -> float:
 def widen_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
     """Factor of an interval, widened by an independent error: the spread of the constants.
 
-        k' = exp(sqrt(ln(k)^2 + (z log_sd)^2))                                [-]
+        exp(sqrt(ln(k)^2 + (z log_sd)^2))                                     [-]
 
     k       factor without that error [-], >= 1;  z  normal quantile of both intervals [-]
     log_sd  standard deviation of ln(time) from the constants [-], array of any shape

@@ -87,16 +87,8 @@ def test_shapes_of_rings_and_trees() -> None:
 
 def test_rates_of_two_links() -> None:
     assert c.join_rates(100, 1e9, 6) == pytest.approx(100)
-    assert c.join_rates(100, 100, 1) == pytest.approx(50)
     assert c.compute_ring_bandwidth(300e9, 1e9, 8, 1, 6) == 300e9
     assert c.compute_ring_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
-
-
-def test_hops_and_bytes_overlap() -> None:
-    assert c.pipelined_time(5, 3, 0, 2, 2) == 8 and c.pipelined_time(5, 0, 8, 2, 2) == 9
-    assert c.pipelined_time(5, 3, 8, 2, 1) == 12
-    assert c.pipelined_time(5, 3, 8, 2, 2) == pytest.approx(10)
-    assert c.pipelined_time(5, 3, 8, 2, 1e3) == pytest.approx(9)
 
 
 def test_two_domains_reduce_faster_than_many() -> None:
@@ -157,25 +149,6 @@ def test_nvls_bandwidth() -> None:
     assert c.compute_nvls_bandwidth(300e9, 1e15, 1, 6) == c.compute_nvls_bandwidth(300e9, 1e15, 2, 6)
 
 
-def test_pairwise_latency() -> None:
-    args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
-    assert c.pairwise_latency(*args, 1, 1, 1, 16, 8) == pytest.approx(5 * US)
-    assert c.pairwise_latency(*args, 8, 8, 1, 16, 8) == pytest.approx(12 * US)
-    assert c.pairwise_latency(*args, 24, 8, 3, 16, 8) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
-    assert c.rendezvous_share(np.array([0, 8 * 65536, 1e30]), 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
-
-
-def test_peers_of_a_wide_domain_share_a_channel_in_batches() -> None:
-    """512 GPUs: 16 batches of 8 fill the channels, in whichever domains they are."""
-    args = (5 * US, 0.0, 4 * US, 0.5 * US, 0.0)
-    once = (5 + 4 + 8 * 0.5) * US
-    for domain, rounds in ((8, 63 / 16), (64, 56 / 16), (128, 3), (256, 2)):
-        assert c.pairwise_latency(*args, 512, domain, 512 // domain, 16, 8) == pytest.approx(
-            5 * US + rounds * (once - 5 * US)
-        )
-    assert c.pairwise_latency(*args, 144, 72, 2, 16, 8) == pytest.approx(once)
-
-
 def test_what_nccl_may_choose_from() -> None:
     """PAT with one rank a node, of which there must be two; trees and NVLS for all_reduce."""
     for collective, group in (("all_gather", Group.of(1, 1)), ("broadcast", Group.of(4, 1))):
@@ -189,16 +162,6 @@ def test_what_nccl_may_choose_from() -> None:
     plain = replace(STEPS, has_nvls=False)
     without = laws.list_candidates(RING, plain, "all_reduce", Group.of(8, 8))
     assert [each.name for each in without] == [*RINGS, *trees]
-
-
-def test_pairwise_bytes() -> None:
-    assert c.pairwise_transfer_time(8e9, 1, 100e9, 0, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
-    far = c.pairwise_transfer_time(16e9, 1, 1e15, 0, 50e9, 1e15, 16, 8, 2, 6)
-    assert far == pytest.approx(16e9 * 8 / 16 / 50e9)
-    near = c.pairwise_transfer_time(16e9, 1, 70e9, 0, 1e15, 1e15, 16, 8, 2, 6)
-    assert near == pytest.approx(16e9 * 7 / 16 / 70e9)
-    lone = c.pairwise_transfer_time(2e9, 1, 1e15, 0, 50e9, 10e9, 2, 1, 2, 6)
-    assert lone == pytest.approx(1e9 / 10e9, rel=1e-3)
 
 
 @pytest.mark.parametrize(

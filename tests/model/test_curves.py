@@ -10,25 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out
-from perfmodel.model.curves import hockney_time, interpolate_anchors, join_power
+from perfmodel.model.curves import hockney_time, interpolate_anchors
 
 SIZES = 2.0 ** np.arange(9, 30)
-
-
-def test_hockney_limits() -> None:
-    alpha, beta = 10e-6, 100e9
-    assert hockney_time(0, alpha, beta, 1.7) == pytest.approx(10e-6)
-    assert hockney_time(1e18, alpha, beta, 1.7) == pytest.approx(1e7)
-    assert hockney_time(1e6, alpha, beta, 2) == pytest.approx(10e-6 * 2**0.5)
-    assert hockney_time(1e6, alpha, beta, 1) == pytest.approx(20e-6)
-
-
-def test_join_power_limits() -> None:
-    assert join_power(3, 0, 1.3) == pytest.approx(3)
-    assert join_power(3, 4, 1) == pytest.approx(7)
-    assert join_power(3, 4, 2) == pytest.approx(5)
-    assert join_power(3, 4, 400) == pytest.approx(4)
-    assert join_power(0, 0, 2) == 0
 
 
 def test_anchors_are_met_and_ends_follow_the_curve() -> None:
