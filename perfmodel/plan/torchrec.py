@@ -226,10 +226,11 @@ def _list_shards(
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c
-    starts = [min(i * block, rows) for i in range(r + 1)]
+    starts = [min(i * block, rows) for i in range(r)]
     if buckets:
         count, more = divmod(buckets, r)
-        starts = [(i * count + min(i, more)) * (rows // buckets) for i in range(r + 1)]
+        starts = [(i * count + min(i, more)) * (rows // buckets) for i in range(r)]
+    starts.append(rows)
     shards = []
     for j, column in enumerate(placement.ranks.reshape(r, c).T):
         for i, rank in enumerate(np.sort(column) if r > 1 or ordered else column):

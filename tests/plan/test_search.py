@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from cli_calls import planned
 from oracles.plans import exact
 from planner_baselines import plan_per_byte
+from recorded import assert_recorded
 from searches import draw_tables, tables_of
 
 from perfmodel.answer import project_one
@@ -21,7 +23,6 @@ from perfmodel.answer.ranking import plan_shardings
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.effort import EFFORTS, Budget, Work
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import ROWS_ONCE, WAYS, Exchange
 from perfmodel.engine.steps import WIDTH, Step
 from perfmodel.engine.tables import PlanTables
@@ -31,10 +32,9 @@ from perfmodel.plan.bounding.lower_bound import compute_lower_bound
 from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.outcome import build_outcome
-from perfmodel.plan.searching import starts
+from perfmodel.plan.searching import search
 from perfmodel.plan.searching.packing import Packing, list_ranks
 from perfmodel.plan.searching.search import Search
-from perfmodel.plan.searching.starts import Starts
 from perfmodel.schema.workload import UNIFORM, Distribution, Table, TableSet, zipf
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
@@ -50,20 +50,6 @@ SAME = 1 + 1e-9
 EACH_QUICK = 12  # of so many drawn sets, one is searched with an effort; the others with none
 HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 """A tenth of the rows has half of the look-ups."""
-
-
-def test_two_searches_with_one_seed_find_one_plan() -> None:
-    """Of searches that end with the same work, among plans that are changed at random."""
-    tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
-
-    def found(seed: int) -> list[tuple[Scheme, bytes]]:
-        plan = Search(evaluator, 500e6, seed=seed, effort_s=0.5).run().costed.plan
-        return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
-
-    first = found(3)
-    assert found(3) == first
-    assert any(found(seed) != first for seed in range(4, 10))
 
 
 def test_a_budget_ends_when_its_work_is_done() -> None:
@@ -158,24 +144,6 @@ def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
     assert slower == []
 
 
-def test_the_best_exchange_is_tried_again_where_the_first_plans_took_the_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of many tables. Among fewer kinds of exchange a search would have work left for it."""
-    limits, try_family = list[float](), Starts._try
-
-    def spy(made: Starts, family: Any, shard: float, *more: Any, **named: Any) -> None:
-        limits.append(shard)
-        try_family(made, family, shard, *more, **named)
-
-    monkeypatch.setattr(Starts, "_try", spy)
-    monkeypatch.setattr(starts, "_QUICK", 10)
-    evaluator = Evaluator.on(MACHINE, draw_tables(30), 1024, 16)
-    begun_s = Search(evaluator, LIMIT, effort_s=1.0).budget.spent_s
-    planned_s(Evaluator.on(MACHINE, draw_tables(30), 1024, 16), LIMIT, 1.5 * begun_s)
-    assert limits == [0.7] * (len(limits) - 1) + [0.5]
-
-
 def random_tables(random: np.random.Generator, count: int, skewed: bool = False) -> PlanTables:
     """Tables of random shapes, some of them equal; skewed: of random laws."""
     laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM] if skewed else [UNIFORM]
@@ -216,10 +184,52 @@ def test_the_search_finds_the_best_plan_of_a_small_case(seed: int) -> None:
     evaluator = Evaluator.on(MACHINE, tables, batch, gpus, gpus_per_node=node, training=training)
     limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + 40e6
     best = exact(evaluator, limit)
+    began_ns = evaluator.work.ns
     found = Search(evaluator, limit, effort_s=0.5).run()
+    assert_recorded(f"small case {seed}", evaluator.work.ns - began_ns, found.costed.time_s, found.bound_s)
     time_s = float(evaluator.estimate_times(evaluator.loads(found.costed.plan).most))
     assert time_s <= best.time_s * 1.01
     assert 0 < found.bound_s <= best.time_s * 1.001
+
+
+class Turns(NamedTuple):
+    """A search that ends in its own way; ``share`` of all tables is what a GPU holds."""
+
+    tables: PlanTables
+    gpus: int = 8
+    batch: int = 2048
+    training: bool = False
+    share: float = 99.0
+    effort_s: float = 0.3
+    seed: int = 0
+
+
+TURNS: dict[str, Callable[[], Turns]] = {
+    "skewed": lambda: Turns(random_tables(np.random.default_rng(5), 8, skewed=True), training=True),
+    "few": lambda: Turns(draw_tables(2, 5, rows_log10=(5, 7)), 2, share=0.8, effort_s=9.0),
+    "full": lambda: Turns(draw_tables(9, 4, rows_log10=(5, 7)), share=0.14),
+    "full of equal": lambda: Turns(draw_tables(5, 2, 40), 16, 512, share=0.1),
+    "full of many": lambda: Turns(draw_tables(40, 4, rows_log10=(5, 6)), batch=256, share=0.14, effort_s=0.8),
+    "training": lambda: Turns(draw_tables(10, 1, rows_log10=(5, 7)), training=True, share=0.31, effort_s=0.8),
+    "other seed": lambda: Turns(draw_tables(9, 4, rows_log10=(5, 7)), share=0.14, seed=1),
+    "many different": lambda: Turns(draw_tables(300, 3), 128, 512),
+    "very many": lambda: Turns(draw_tables(260, 3, 4), 32, 256),
+    "large": lambda: Turns(draw_tables(500, 3), 64, 1024, training=True, share=0.03, effort_s=0.8),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_search_takes_the_turns_that_it_took(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of annealing are fewer, so that one ends because nothing helps."""
+    monkeypatch.setattr(search, "_ROUNDS", 70)
+    turns, times = TURNS[name](), list[float]()
+    node, limit_bytes = 4 if turns.gpus == 8 else None, turns.share * turns.tables.total_bytes
+    costs: dict[str, Any] = {"gpus_per_node": node, "training": turns.training}
+    evaluator = Evaluator.on(MACHINE, turns.tables, turns.batch, turns.gpus, **costs)
+    of = Search(evaluator, limit_bytes, effort_s=turns.effort_s, seed=turns.seed, watch=times.append)
+    found = of.run()
+    ends = found.costed.time_s, found.bound_s, found.gap, found.stopped, found.done
+    assert_recorded(f"search {name}", evaluator.work.ns, *times, *ends)
 
 
 def test_a_plan_that_a_user_gives_is_no_faster_than_the_search() -> None:

@@ -9,9 +9,9 @@ F_p(u)  time of step p when the busiest rank's load is u
 s_p  the sum of w over the resources that step p waits for
 
 Source: weak duality: the busiest rank's loads are at least the mean loads, and a plan's memory is at most the
-limit. The slopes of F_p at the loads of a good plan are near the best prices. Repeatedly, the loads of the
-cheapest options at these prices are added, and slopes computed again.
-Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): repeated slopes
+limit. The slopes of F_p at the loads of a good plan are near the best prices: slopes at mixtures with the
+loads of the cheapest options (Frank and Wolfe) gave no higher bound.
+Source: Everett, Operations Research 11 (1963): prices of memory
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from perfmodel.plan.choices.options import Options, find_least
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 4  # in each of which slopes are computed
-_TRIALS = 8  # of the price of memory in a round
+_TRIALS = 8  # of the price of memory
 _SPREAD = 4.0  # factor between prices of memory, until one price is too low and one too high
 _NEAR = 1.05  # final ratio of these two prices
-_RISE = 1e-3  # share of the bound by which a round must raise it for another round
 _ROUNDING = 1e-9  # of a time
 _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 """Sizes, as powers of two, between which and twice of which chords have the slopes of the lines."""
@@ -46,17 +44,7 @@ def compute_lower_bound(
     Limits: tables without loads -> the latency of the steps that always run
     """
     prices = _Prices(options, curves, limit_bytes, limit_s)
-    best_s, memory_s, usual_s = -np.inf, 0.0, 0.0
-    for turn in range(_ROUNDS):
-        usual_s = usual_s or float(prices.evaluate_lines(loads).max(axis=1).sum())
-        value, price, cheapest = prices.bound(prices.find_slopes(loads), memory_s or usual_s)
-        rose = value > best_s + _RISE * abs(best_s)
-        if value > best_s:
-            best_s, memory_s = value, price
-        if not rose:
-            break
-        loads = loads + (cheapest - loads) * 2 / (turn + 3)
-    return float(best_s)
+    return prices.bound(prices.find_slopes(loads), float(prices.evaluate_lines(loads).max(axis=1).sum()))
 
 
 class _Prices:
@@ -68,11 +56,10 @@ class _Prices:
 
     def __init__(self, options: Options, curves: StepCurves, limit_bytes: float, limit_s: float) -> None:
         self.options, self.curves, self.limit_bytes = options, curves, limit_bytes
-        self.count = options.count.astype(np.float64)
         self.average = curves.convert(options.average)
         self.active = self.average.any(axis=0)
         idle = curves.times.min(axis=1)
-        left = np.maximum(limit_s - (idle.sum() - idle), 0)
+        left = limit_s - (idle.sum() - idle)
         within = [np.searchsorted(line, room, "right") for line, room in zip(curves.times, left, strict=True)]
         self.reach = np.minimum(np.array(within), curves.sizes.size - 1)
         self.slope, self.cut = self._draw_lines()
@@ -117,26 +104,23 @@ class _Prices:
             price[waits[np.argmax(loads[waits])]] = slope[p]
         return np.where(self.active, price, 0.0)
 
-    def bound(self, price: Array, usual_s: float) -> tuple[float, float, Array]:
-        """(best bound over a few prices of memory [s], its price [s], mean loads of the cheapest options).
+    def bound(self, price: Array, usual_s: float) -> float:
+        """Best bound over a few prices of memory [s].
 
         price  [J] of mean loads;  usual_s  a typical time of a pass, from which the tried prices follow
         """
         o, curves = self.options, self.curves
         curves.work.add(effort.PRICED, self.average.size)
-        cost = round_off(self.average @ price * self.count[o.group])
-        memory = o.average_memory / self.limit_bytes * self.count[o.group]
+        cost = round_off(self.average @ price * o.count[o.group])
+        memory = o.average_memory / self.limit_bytes * o.count[o.group]
         of_step = np.bincount(curves.step, price, len(self.slope)).astype(np.float64)
         value = curves.times - of_step[:, np.newaxis] * curves.sizes
         value[np.arange(curves.sizes.size) > self.reach[:, np.newaxis]] = np.inf
         steps_s = float(value.min(axis=1).sum())
-        best, loads = (-np.inf, 0.0), price
-        low, high, memory_s = 0.0, np.inf, 0.0
+        best_s, low, high, memory_s = -np.inf, 0.0, np.inf, 0.0
         for _ in range(_TRIALS):
             least, option = find_least(cost + memory_s * memory, o.begin)
-            bound_s = float(least.sum()) + steps_s - memory_s
-            if bound_s > best[0]:
-                best, loads = (bound_s, memory_s), round_off(self.count @ self.average[option])
+            best_s = max(best_s, float(least.sum()) + steps_s - memory_s)
             if float(memory[option].sum()) > 1:
                 low = memory_s
             else:
@@ -147,4 +131,4 @@ class _Prices:
                 memory_s = memory_s * _SPREAD or usual_s
             else:
                 memory_s = float(np.sqrt(low * high)) if low > 0 else high / _SPREAD
-        return *best, loads
+        return best_s

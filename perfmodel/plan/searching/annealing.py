@@ -17,7 +17,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import find_least_few
-from perfmodel.plan.searching.packing import Packing, list_all_ranks, list_ranks
+from perfmodel.plan.searching.packing import Packing, is_faster, list_all_ranks, list_ranks
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +30,7 @@ _BUSY, _COOL_BUSY = 0.5, 0.9  # of the moves: of shards on ranks that a step wai
 _EVERY = 4  # rounds: one of them recuts tables
 _PRICED = 64  # rounds between two updates of the prices of schemes
 _FEW = 6  # cheapest schemes of each kind of table and exchange that are tried
-_LESS = 1e-9
+_SAME = 1 + 1e-9  # of a time
 _SLOPE = 0.05  # of a load: step of the difference quotient
 _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
@@ -101,7 +101,7 @@ class Annealing:
               stop
         """
         before = best = now = self.time_s
-        kept_state = self._copy_state()
+        kept: tuple[Ints, list[Ints], Ints, Ints] | None = None
         for turn in range(rounds):
             if turn % _PRICED == 0:
                 if until():
@@ -109,9 +109,9 @@ class Annealing:
                 self._price_schemes()
             warm = heat * before * (1 - turn / rounds) ** 2
             now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
-            if now < best * (1 - _LESS):
-                best, kept_state = now, self._copy_state()
-        return best < before * (1 - _LESS) and self._apply(kept_state[0], self.place_shards(*kept_state))
+            if is_faster(now, best):
+                best, kept = now, self._copy_state()
+        return kept is not None and self._apply(kept[0], self.place_shards(*kept))
 
     def _copy_state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
         """A copy of the plan: (option of each table, its ranks, table and place of each movable shard)."""
@@ -154,24 +154,24 @@ class Annealing:
         now  the present time [s];  warm  slowdown that is allowed [s]
         """
         random, shards, places = self.random, self.table.size, len(self.held) // self.width
-        if not shards or places < 2:
+        if not shards:
             return now
         goes, busy = random.integers(shards, size=self.moves), self._find_busy(places)
         if busy.size:
             often = busy[random.integers(busy.size, size=self.moves)]
             goes = np.where(random.random(self.moves) < self.busy, often, goes)
-        comes = np.where(random.random(self.moves) < _SWAPS, random.integers(shards, size=self.moves), -1)
-        source = self.place[goes]
-        target = np.where(comes >= 0, self.place[comes], random.integers(places, size=self.moves))
+        swapped = random.random(self.moves) < _SWAPS
+        comes, source = random.integers(shards, size=self.moves), self.place[goes]
+        target = np.where(swapped, self.place[comes], random.integers(places, size=self.moves))
         possible = (source != target) & ~self.holds[self.table[goes], target * self.width]
-        possible &= (comes < 0) | ~self.holds[self.table[comes], source * self.width]
-        goes, comes, source, target = (values[possible] for values in (goes, comes, source, target))
+        possible &= ~(swapped & self.holds[self.table[comes], source * self.width])
+        moves = goes, comes, swapped, source, target
+        goes, comes, swapped, source, target = (values[possible] for values in moves)
         if not goes.size:
             return now
-        swapped = comes >= 0
         change = self.size[goes] - self.size[comes] * swapped[:, np.newaxis]
         weight = self.weight[goes] - self.weight[comes] * swapped
-        held = self.held.reshape(places, self.width, -1).max(axis=1)
+        held = self.held.reshape(places, self.width, self.base.size).max(axis=1)
         memory = self.memory.reshape(places, self.width).max(axis=1)
         left, right = held[source] - change, held[target] + change
         fits = (memory[target] + weight <= self.room) | (weight <= 0)
@@ -181,7 +181,7 @@ class Annealing:
         chosen = self._choose_moves(time, now, warm, source, target)
         for i in chosen:
             self._shift(int(goes[i]), int(source[i]), int(target[i]))
-            if comes[i] >= 0:
+            if swapped[i]:
                 self._shift(int(comes[i]), int(target[i]), int(source[i]))
         return float(time[chosen[0]]) if chosen.size == 1 else self.time_s  # several may be faster together
 
@@ -197,9 +197,9 @@ class Annealing:
         now, warm  as in ``_move_shards``;  source, target  place that each move leaves and reaches
         """
         best = int(np.argmin(time))
-        if time[best] < now * (1 - _LESS):
+        if is_faster(time[best], now):
             return np.array([best])
-        free = np.flatnonzero(time <= now * (1 + _LESS))  # of these at most one a place
+        free = np.flatnonzero(time <= now * _SAME)  # of these at most one a place
         places = np.stack([source[free], target[free]], axis=1)
         alone = np.zeros(places.size, dtype=bool)
         alone[np.unique(places, return_index=True)[1]] = True
@@ -231,14 +231,14 @@ class Annealing:
         base = base + self.everywhere[option]
         memory += o.everywhere_memory[option][:, np.newaxis]
         taken = self._take_ranks(option, base, held, memory)
-        fixed = o.everywhere_held[option] & (o.parts[option] > 0)
+        fixed = o.everywhere_held[option]
         base = base + self.shard[option] * fixed[:, np.newaxis]
         held += taken[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
         memory += (taken | fixed[:, np.newaxis]) * o.shard_memory[option][:, np.newaxis]
         time = self.time_loads(base + held.max(axis=1))
         time[memory.max(axis=1) > np.maximum(self.room, self.memory.max())] = np.inf
         best = int(np.argmin(time))
-        if time[best] >= now * (1 - _LESS):
+        if not is_faster(time[best], now):
             accepted = np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))
             if not accepted.size:
                 return now
@@ -286,7 +286,7 @@ class Annealing:
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
         taken, inside = _find_smallest(score, parts), o.by_domain[option]
         if inside.any():
-            domains = score[inside].reshape(int(inside.sum()), -1, o.domain).sum(axis=2)
+            domains = score[inside].reshape(int(inside.sum()), o.gpus // o.domain, o.domain).sum(axis=2)
             taken[inside] = np.repeat(_find_smallest(domains, parts[inside] // o.domain), o.domain, axis=1)
         return taken
 
@@ -296,7 +296,7 @@ class Annealing:
         Returns (loads that every rank has [n, J], other loads of each rank [n, G, J], memory [n, G]).
         """
         o, option, holds = self.options, self.option[table], self.holds[table]
-        fixed = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
+        fixed = o.everywhere_held[option][:, np.newaxis]
         base = self.base - self.everywhere[option] - self.shard[option] * fixed
         held = self.held - holds[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
         shard_bytes = o.shard_memory[option][:, np.newaxis] * (holds | fixed)
@@ -314,7 +314,7 @@ class Annealing:
         for t, _, _ in changed:
             state.clear(t)
             state.put_back(t, int(option[t]), ranks[t])
-        if state.fits and state.time_s < before * (1 - _LESS):
+        if state.fits and is_faster(state.time_s, before):
             return True
         for t, old_option, old_ranks in changed:
             state.clear(t)

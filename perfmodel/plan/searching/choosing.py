@@ -68,7 +68,7 @@ class Choosing:
         self.begin = np.searchsorted(self.group, np.arange(options.count.size + 1))
         self.used = np.flatnonzero([(load[allowed] > 0).any() for load in options.average.T])
         self.shard, self.everywhere, self.average = (
-            np.array([values[allowed, k] for k in self.used]).reshape(-1, allowed.size).T
+            np.array([values[allowed, k] for k in self.used]).reshape(self.used.size, allowed.size).T
             for values in (options.shard, options.everywhere, options.average)
         )
         self.memory, self.shard_memory = options.average_memory[allowed], options.shard_memory[allowed]
@@ -124,7 +124,7 @@ class Choosing:
 
     def _price_loads(self, loads: Array) -> Array:
         """Seconds per byte of each resource in use, at these loads [2, J]."""
-        busiest = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
+        busiest = loads[0] + _UNEVEN * loads[1]
         busiest = np.maximum(busiest, _LEAST * busiest.max())
         step = _SLOPE * busiest
         time = self.evaluator.estimate_times(self._widen(np.vstack([busiest + np.diag(step), busiest])))

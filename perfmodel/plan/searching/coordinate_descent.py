@@ -11,6 +11,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options, find_least_few
+from perfmodel.plan.searching.packing import is_faster
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,9 +42,9 @@ class Descent:
         average  of a rank;  everywhere  the part that every rank has;  largest  of a shard
         """
         busiest = np.maximum(average, everywhere + largest)
-        columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
-        buffers = self.evaluator.times.count_buffers(columns).reshape(average.shape[:-1])
-        over = np.maximum(busiest[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
+        columns, held = np.moveaxis(average[..., :-1], -1, 0), busiest[..., -1]
+        buffers = self.evaluator.times.count_buffers(columns.reshape(len(columns), held.size))
+        over = np.maximum(held + buffers.reshape(held.shape) - self.room_bytes, 0) / self.room_bytes
         return self.evaluator.estimate_times(busiest[..., :-1]), np.asarray(over)
 
     def rate(self, option: Ints) -> float:
@@ -64,7 +65,7 @@ class Descent:
                 break
             tables, better = self._find_changes(option, mask)
             times = self._rate_prefixes(option, tables, better)
-            if not times.size or times.min() >= best_s * (1 - 1e-9):
+            if not times.size or not is_faster(times.min(), best_s):
                 break
             last_change = int(np.argmin(times))
             option[tables[: last_change + 1]] = better[: last_change + 1]
@@ -77,9 +78,8 @@ class Descent:
         A change concerns one table or all equal tables.
         """
         o = self.options
-        alike = o.kind_of * o.group.size + option  # equal tables with equal schemes
-        _, sample, number, count = np.unique(
-            alike, return_index=True, return_inverse=True, return_counts=True
+        _, sample, number, count = np.unique(  # equal tables with equal schemes
+            option, return_index=True, return_inverse=True, return_counts=True
         )
         average = self.average[option].sum(axis=0)
         place, to = self._list_candidates(option[sample], o.kind_of[sample], mask, average)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.packing import Packing, is_faster
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ _EMPTY = 64  # places that they go to
 _OF_PLACE = 16  # shards of one place
 _CHANGES = 400  # best changes of a round that are examined
 _LOWER, _HIGHER = 0.1, 0.2  # of a load: steps of the difference quotients to either side
-_LESS = 1e-6
+_LEAST = 1e-6  # of the fullest place: the gain of a change
 
 
 class Evening:
@@ -54,29 +54,27 @@ class Evening:
         ranks = list(state.ranks)
         for squarings in self.powers:
             for _ in range(self.rounds):
-                changes = 0 if until() else sum(self._run_round(squarings, *group) for group in self.movable)
-                now = state.time_s if changes else best
-                if now < best * (1 - _LESS) and state.fits:
-                    best, ranks = now, list(state.ranks)
-                if not changes:
+                if until() or not any([self._run_round(squarings, *group) for group in self.movable]):
                     break
+                now = state.time_s
+                if is_faster(now, best) and state.fits:
+                    best, ranks = now, list(state.ranks)
         for table, places in enumerate(ranks):
             if places is not state.ranks[table] and places is not None:
                 option = int(state.option[table])
                 state.clear(table)
                 state.put_back(table, option, places)
-        return best < before * (1 - _LESS)
+        return best < before
 
-    def _run_round(self, squarings: int, tables: Ints, ranks: int) -> int:
-        """Make many changes at once; returns how many. As for ``_Round``"""
+    def _run_round(self, squarings: int, tables: Ints, ranks: int) -> bool:
+        """Make many changes at once; returns whether there were some. As for ``_Round``"""
         this = _Round(self.state, self.room, self.used, squarings, tables, ranks)
         order = np.lexsort((-round_off(this.size @ this.price), this.place, -this.full[this.place]))
-        begins = np.flatnonzero(np.diff(this.place[order], prepend=-1))
+        begins = np.sort(np.unique(this.place[order], return_index=True)[1])
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
         leave = order[of_place < _OF_PLACE][: self.full]
         back = order[order.size // 4 :]
-        if back.size > self.full:
-            back = np.sort(self.random.choice(back, self.full, replace=False))
+        back = np.sort(self.random.choice(back, min(back.size, self.full), replace=False))
         empty = np.argsort(this.full, kind="stable")[:_EMPTY]
         moves = this.find_gains(leave, empty, None)
         swaps = this.find_gains(leave, this.place[back], back)
@@ -103,7 +101,7 @@ class _Round:
         held[held <= 0] = 1.0
         held = held[used]
         self.price = self._price_loads(used, held)
-        self.load = (state.held[:, used] / held).reshape(-1, ranks, used.size)
+        self.load = (state.held[:, used] / held).reshape(state.options.gpus // ranks, ranks, used.size)
         self.full = round_off(round_off(self._raise_power(self.load) @ self.price).sum(axis=1))
         places = [np.unique(state.ranks[t] // ranks) if ranks > 1 else state.ranks[t] for t in tables]
         self.table = np.repeat(tables, [few.size for few in places])
@@ -149,15 +147,14 @@ class _Round:
         gain = self.full[source][:, np.newaxis] + self.full[to] - after
         memory = self.state.memory.reshape(self.load.shape[:2]).max(axis=1)
         fits = (memory[to] + heavier <= self.room) & (memory[source][:, np.newaxis] - heavier <= self.room)
-        good = fits & (gain > _LESS * self.full.max()) & (source[:, np.newaxis] != to)
+        good = fits & (gain > _LEAST * self.full.max()) & (source[:, np.newaxis] != to)
         i, j = np.nonzero(good)
         comes = np.full(i.size, -1) if back is None else back[j]
         return np.stack([gain[i, j], leave[i], to[j], comes])
 
-    def apply(self, changes: Array) -> int:
-        """Make the changes with the largest gains (``find_gains``), at most one a place; returns how many."""
+    def apply(self, changes: Array) -> bool:
+        """Make the changes with the largest gains (``find_gains``), at most one a place; whether any."""
         touched: set[int] = set()
-        count = 0
         order = np.argsort(-changes[0], kind="stable")[:_CHANGES]
         for thing, to, back in changes[1:, order].T.astype(np.int64).tolist():
             source, table = int(self.place[thing]), int(self.table[thing])
@@ -174,5 +171,4 @@ class _Round:
                 for rank in range(self.ranks):
                     self.state.move(t, start * self.ranks + rank, target * self.ranks + rank)
             touched |= {source, to}
-            count += 1
-        return count
+        return bool(touched)

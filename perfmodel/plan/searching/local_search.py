@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.placement import Placement
-from perfmodel.plan.searching.packing import Packing, Scale, compute_balance, place
+from perfmodel.plan.searching.packing import Packing, Scale, compute_balance, is_faster, place
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LESS = 1e-9
 _TRIED = 3  # schemes of one table that are really placed
 _COMPARED = 6  # schemes of one table of which the next best is chosen
 
@@ -38,7 +37,7 @@ def recut(state: Packing, until: Callable[[], bool]) -> bool:
         assert ranks is not None
         now = option
         for time_s, tried, places in _try_options(state, table, best_s, _TRIED):
-            if time_s < best_s * (1 - _LESS):
+            if is_faster(time_s, best_s):
                 best_s, option, ranks = time_s, tried, places
         state.put_back(table, option, ranks)
         changed |= option != now
@@ -69,7 +68,7 @@ def _try_options(state: Packing, table: int, below_s: float, count: int) -> Iter
     o, option, span = state.options, int(state.option[table]), state.options.find_range(table)
     state.clear(table)
     mean = state.held.mean(axis=0)
-    spread = np.where(o.parts[span] > 0, o.parts[span] / o.gpus, 0)[:, np.newaxis] * o.shard[span]
+    spread = (o.parts[span] / o.gpus)[:, np.newaxis] * o.shard[span]
     least = np.maximum(np.maximum(state.held.max(axis=0), o.shard[span]), mean + spread)
     time = state.evaluator.estimate_times(state.base + o.everywhere[span] + least)
     room = o.average_memory[span] + state.memory.mean()

@@ -20,12 +20,18 @@ Ints = NDArray[np.int64]
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
 _DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
+_LESS = 1e-9  # of a time: another plan must be faster by this
+
+
+def is_faster(time_s: float, than_s: float) -> bool:
+    """Whether a time is less by more than sums of floats are off."""
+    return time_s < than_s * (1 - _LESS)
 
 
 class Packing:
     """A plan during the search; some tables may have no ranks yet. T tables, K resources, G ranks.
 
-    option  [T] index of each table's option, -1: none yet
+    option  [T] index of each table's option, if it has ranks
     ranks   of each table, as in ``Placement.ranks``; None: not yet
     base    [K] loads that every rank has [bytes];  held  [G, K] other loads, of each rank's shards
     memory  [G] rows and optimizer state [bytes]
@@ -34,7 +40,7 @@ class Packing:
     def __init__(self, evaluator: Evaluator, options: Options, limit_bytes: float) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
         tables, resources = options.kind_of.size, options.shard.shape[1]
-        self.option: Ints = np.full(tables, -1, dtype=np.int64)
+        self.option: Ints = np.zeros(tables, dtype=np.int64)
         self.ranks: list[Ints | None] = [None] * tables
         self.base = np.zeros(resources)
         self.held = np.zeros((options.gpus, resources))
@@ -46,7 +52,7 @@ class Packing:
         self.option[tables] = option
         self.base = self.base + o.everywhere[option].sum(axis=0)
         fixed = o.everywhere_held[option]
-        self.base += o.shard[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
+        self.base += o.shard[option[fixed]].sum(axis=0)
         self.memory += o.everywhere_memory[option].sum() + o.shard_memory[option[fixed]].sum()
         everywhere = {int(index): list_all_ranks(o, int(index)) for index in np.unique(option[fixed])}
         for table, index in zip(np.asarray(tables).tolist(), option.tolist(), strict=True):
@@ -71,14 +77,14 @@ class Packing:
         self.base -= o.everywhere[option]
         self.memory -= o.everywhere_memory[option]
         if o.everywhere_held[option]:
-            self.base -= o.shard[option] * (o.parts[option] > 0)
+            self.base -= o.shard[option]
             self.memory -= o.shard_memory[option]
         elif ranks is not None:
             self.held[ranks] -= o.shard[option]
             self.memory[ranks] -= o.shard_memory[option]
             self.held[ranks] *= self.held[ranks] > _DUST_BYTES
         self.base *= self.base > _DUST_BYTES
-        self.option[table], self.ranks[table] = -1, None
+        self.ranks[table] = None
 
     def move(self, table: int, source: int, target: int) -> None:
         """Move a shard of a table from a rank to a rank that holds none of it."""
@@ -223,7 +229,7 @@ def _sort_emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     needs = state.memory + o.shard_memory[option] + state.evaluator.times.count_buffers(loads.T)
     score[needs > state.limit_bytes] = np.inf
     if o.by_domain[option]:
-        score = score.reshape(-1, o.domain).sum(axis=1)
+        score = score.reshape(o.gpus // o.domain, o.domain).sum(axis=1)
     order = np.argsort(score, kind="stable")
     return np.asarray(order[: int(np.isfinite(score).sum())])
 
@@ -243,5 +249,5 @@ def list_ranks(o: Options, option: int, places: Ints) -> Ints:
     if not o.by_domain[option]:
         return places
     columns = int(o.c[option])
-    ranks = places.reshape(columns, -1)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
-    return np.asarray(ranks.reshape(columns, -1).T.ravel())
+    ranks = np.repeat(places, o.domain) * o.domain + np.tile(np.arange(o.domain), places.size)
+    return np.asarray(ranks.reshape(columns, ranks.size // columns).T.ravel())

@@ -17,7 +17,7 @@ from perfmodel.plan.choices.options import Options, check_kinds, list_options
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
-from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.packing import Packing, is_faster
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.searching.uniform import collect_schemes, find_uniform_plans, pack_as
 
@@ -28,7 +28,6 @@ _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is im
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
 _VALLEYS = 4  # of such plans are changed at random besides the best plan
 _ALIKE = 1.002  # of the best plan's time: quick times differ from exact times by less
-_LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
 _QUICK, _STARTING = 0.3, 0.6  # of the work, at most: for quick plans, for all starting plans
 _STARTING_S, _STARTING_LEAST = 1.5, 0.3  # with more effort: so many seconds, at least this part of the share
 _EVENING = 0.25  # of that work in addition, until which they are rebalanced
@@ -67,7 +66,7 @@ class SearchResult:
     @property
     def gap(self) -> float:
         """Gap between the plan's time and the bound, as a share of the plan's time."""
-        return max(1 - self.bound_s / self.costed.time_s, 0.0)
+        return 1 - self.bound_s / self.costed.time_s
 
 
 class Search:
@@ -119,7 +118,7 @@ class Search:
                 loads = curves.convert(self.evaluator.loads(self.best.build_plan()).most)
                 self.bound_s = compute_lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
                 if self._is_open:
-                    self._anneal(curves)
+                    self._anneal(self.best.copy(), curves)
             stopped = stopped if self._is_open else "bound"
         except KeyboardInterrupt:
             if self.best is None:
@@ -167,18 +166,18 @@ class Search:
         starts.run_quick(partial(over, _QUICK))
         starts.run()
 
-    def _anneal(self, curves: StepCurves) -> None:
+    def _anneal(self, best: Packing, curves: StepCurves) -> None:
         """Change the best plan, and the best with few kinds of exchange, at random: other local optima.
 
         In turn, until none has improved for long: every other turn the fastest, else another. The slowdown
         that annealing allows alternates between small and large from turn to turn of a plan.
         """
-        states = [] if self.best is None else [self.best.copy()]
+        states = [best]
         if self.small:
             near = self.starts.list_best_states()
             states += [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s][:_VALLEYS]
         turns, idle, turn = [0] * len(states), 0, 0
-        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
+        while idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
             place = min(range(len(states)), key=lambda index: states[index].time_s)
             if turn % 2 and len(states) > 1:
                 place = 1 + turn // 2 % (len(states) - 1)
@@ -196,7 +195,7 @@ class Search:
         """
         o = state.options
         by_domain = o.by_domain[state.option[~o.everywhere_held[state.option]]]
-        ways = [False] * (not by_domain.size or not by_domain.all()) + [True] * bool(by_domain.any())
+        ways = np.unique(by_domain).tolist() or [False]
         again = turn // len(ways)
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
         heats = _HEATS_LOG10 if self.small else (_COOL_LOG10,)
@@ -223,6 +222,6 @@ class Search:
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s
-        if time_s < self.best_s * (1 - _LESS):
+        if is_faster(time_s, self.best_s):
             self.best, self.best_s = state.copy(), time_s
             self.watch(time_s)
