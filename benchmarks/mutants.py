@@ -32,8 +32,8 @@ FLIPS = {
     "1": "2", "0": "1",
 }  # fmt: skip
 SECONDS = 1800  # of a run that waits for nothing; what computes for too long fails by its processor time
-SHOWN = ("tests/golden/test_layout.py",)
-"""Test files that are run for every mutant, last: they print most commands."""
+SHOWN = ("tests/test_quality.py", "tests/golden/test_layout.py")
+"""Test files that are run for every mutant, last: they read all code, or print most commands."""
 TESTED_IN = {"cli": "commands", "question": "answer", "cuda": "kernels"}
 
 

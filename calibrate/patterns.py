@@ -184,7 +184,7 @@ def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
 
         values = torch.from_numpy(values).to(block.device)
     covered = piece.count // PERIOD * PERIOD
-    tiles = [(block[:covered].reshape(-1, PERIOD), values)] if covered else []
+    tiles = [(block[:covered].reshape(covered // PERIOD, PERIOD), values)] if covered else []
     left = piece.count - covered
     return [*tiles, (block[covered:], values[:left])] if left else tiles
 

@@ -102,7 +102,7 @@ def _judge_clock(
         return f"dropped: a call of {spans.min():.3g} s: the clock jumped back or stood still"
     if point.clock is Clock.EAGER and (starts[:, 1:] < ends[:, :-1]).any():
         return "dropped: a call began before the one before it ended: the clock jumped back"
-    most_s = _SLACK * max(elapsed_s, 0.0) + _SLACK_S
+    most_s = _SLACK * elapsed_s + _SLACK_S
     longest = float(spans.sum(axis=1).max())
     if longest > most_s:
         return f"dropped: calls of {longest:.3g} s in a visit of {elapsed_s:.3g} s: the clock jumped ahead"

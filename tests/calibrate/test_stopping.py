@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,8 +33,10 @@ def test_the_interval_is_students_on_logs() -> None:
     assert summary.relative_halfwidth == pytest.approx(summary.high_s - 1)
     assert summary.visits == 3
     assert estimate_median([]) is estimate_median([1.0, 1.0]) is None  # fewer say nothing
-    with pytest.raises(BadInputError, match="above 0"):
-        estimate_median([1.0, 0.0, 1.0])
+    for wrong in (0.0, math.inf):
+        with pytest.raises(BadInputError, match="above 0"):
+            estimate_median([1.0, wrong, 1.0])
+    assert 0 < summarise([1e-300, 1e-50, 1e300]).high_s < math.inf
 
 
 def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None:
@@ -42,6 +45,11 @@ def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None
     assert seven.relative_halfwidth > 0.2
     assert eight.relative_halfwidth < 0.02
     assert eight.median_s == pytest.approx(1.0, abs=0.01)
+    logs = [0.01 * k for k in (0, 0, 1, 2, 3, 4, 5, 5)]  # of -9, 0 … 5, 9, one trimmed at each end
+    squares = sum((log - 0.025) ** 2 for log in logs)
+    trimmed = summarise([math.exp(0.01 * k) for k in (9, *range(6), -9)])
+    assert math.log(trimmed.median_s) == pytest.approx(0.025)
+    assert math.log(trimmed.high_s) == pytest.approx(0.025 + 2.570582 * math.sqrt(squares / 30), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,9 @@ def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None
     [
         (1e-6, 200),  # 15 ms would be 15 000 calls
         (1e-3, 15),
+        (0.0151, 10),
+        (0.025, 10),
+        (0.026, 9),
         (10e-3, 10),  # 15 ms would be 2 calls
         (100e-3, 2),  # 10 calls would be 1 s: only what fits 0.25 s
         (10.0, 1),
@@ -57,6 +68,7 @@ def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None
 )
 def test_a_visit_lasts_about_fifteen_milliseconds(call_s: float, calls: int) -> None:
     assert choose_calls(Target(0.02), call_s) == calls
+    assert choose_calls(Target(0.02, batch_s=1.0), 0.05) == 20, "a visit may be as long as it is meant to be"
 
 
 @pytest.mark.parametrize(
@@ -107,9 +119,12 @@ def combine(seen: list[RankTimes], elapsed_s: float = 10.0, point: Point = POINT
 
 def test_the_slowest_rank_counts_in_each_call() -> None:
     first = times([0.0, 2.0, 4.0], [1.0, 3.0, 5.0], steps_s={"a": [1.0, 2.0, 3.0]})
-    second = times([0.5, 2.5, 4.5], [2.5, 3.0, 7.5], steps_s={"a": [4.0, 5.0, 6.0]})
+    second = times([0.5, 2.5, 4.5], [2.5, 3.0, 7.5], steps_s={"a": [4.0, 5.0, -6.0], "b": [1.0] * 3})
     visit = combine([first, second])
-    assert visit.times_s == [2.0, 1.0, 3.0] and visit.steps_s == {"a": [4.0, 2.0, 6.0]}
+    assert visit.times_s == [2.0, 1.0, 3.0] and visit.steps_s == {"a": [4.0, 2.0, 0.0]}
+    fewer = replace(second, steps_s={"a": [4.0]})
+    assert combine([first, fewer]).steps_s == {}
+    assert combine([replace(first, calls_each=2)] * 2).times_s == [0.5, 0.5, 0.5]
     assert compute_median_s(visit) == 2.0
     assert (visit.bytes_sent, visit.checked, visit.wrong, visit.note) == (512, 512, 0, "")
 
@@ -121,6 +136,7 @@ def test_the_slowest_rank_counts_in_each_call() -> None:
         ([1.0, 2.0], [1.5, 2.0], 10.0, "jumped back or stood still"),
         ([5.0, 2.0], [5.5, 2.5], 10.0, "began before the one before it ended"),
         ([1.0, 2.0], [1.5, 3602.0], 10.0, "jumped ahead"),
+        ([1.0, 2.0], [1.5, 12.02], 10.0, "jumped ahead"),
         ([1.0, 2.0], [1.5, 2.5], -3.0, "jumped ahead"),
         ([1.0, 2.0], [1.5, math.nan], 10.0, "not a number"),
         ([1.0, 2.0], [1.5, math.inf], 10.0, "not a number"),
@@ -135,6 +151,7 @@ def test_a_clock_that_cannot_be_believed_gives_no_times(
     visit = combine(seen, elapsed_s)
     assert visit.times_s == [] and why in visit.note
     assert compute_median_s(visit) is None
+    assert combine([times([1.0, 2.0], [2.0, 11.5])] * 2).note == ""  # 5 % and 10 ms longer may be
 
 
 @pytest.mark.parametrize(
@@ -145,6 +162,7 @@ def test_a_clock_that_cannot_be_believed_gives_no_times(
         [times([0.0], [1.0]), times([0.0], [1.0], calls_each=2)],
         [times([], [])] * 2,
         [times([0.0], [])] * 2,
+        [times([0.0], [1.0], calls_each=0)] * 2,
     ],
 )
 def test_ranks_that_did_different_things_fail_the_point(seen: list[RankTimes]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded import assert_recorded
 
 from perfmodel.chip.options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnChip
 from perfmodel.chip.plan import place_tables
@@ -76,6 +77,27 @@ def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None
         used = way if ways[number] == way else GM
         time_s += float(cut(asked, used, 132, kept=asked.rows * (used == L1)).piece_ps[0]) * 1e-12
     assert time_s == pytest.approx(run["time_s"], rel=0.25)
+
+
+SHAPES: tuple[dict[str, Any], ...] = (
+    {"rows": 1, "pooling": 1.0, "batch": 7},
+    {"rows": 3000, "dim": 33, "pooling": 2.5},
+    {"rows": 20_000, "pooling": 30.0, "batch": 100},
+    {"rows": 2_000_000, "dim": 128, "batch": 5000},
+)
+
+
+@pytest.mark.parametrize("ids", ["uniform", "zipf:1.05", "one-row"])
+@pytest.mark.parametrize("chip", ["ascend-910", "h100-sxm"])
+def test_options_are_those_that_were_listed_before(chip: str, ids: str) -> None:
+    """Whole picoseconds and bytes, each column weighted by the place in it."""
+    for number, shape in enumerate(SHAPES):
+        asked, said = table(chip, ids, **shape), []
+        for o in (asked.options, asked.symmetric):
+            columns = [values.reshape(o.way.size, -1).T for values in vars(o).values()]
+            finite = np.nan_to_num(np.vstack([*columns, o.alone_ps]), posinf=7)
+            said += (finite @ np.arange(1, o.way.size + 1)).tolist()
+        assert_recorded(f"options {chip} {ids} {number}", *said)
 
 
 def test_more_slices_never_make_a_piece_longer_and_more_rows_kept_never_either() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from recorded import assert_recorded
 
 from perfmodel.chip.plan import ChipPlan, place_tables, plan_chip
 from perfmodel.engine.tables import PlanTables
@@ -29,7 +30,11 @@ def plans() -> dict[str, ChipPlan]:
 
 
 def test_a_plan_is_between_the_bound_and_symmetric_mappings(plans: dict[str, ChipPlan]) -> None:
-    for plan in plans.values():
+    for ids, plan in plans.items():
+        spread = [[p.table, p.way, *p.cores[:1], len(p.cores), p.kept_rows] for p in plan.placements]
+        assert_recorded(
+            f"chip plan {ids}", plan.time_s, plan.bound_s, plan.symmetric_s, plan.baseline_s, spread
+        )
         assert plan.bound_s <= plan.time_s <= plan.symmetric_s <= plan.baseline_s
         assert plan.time_s == pytest.approx(max(plan.busy_s.values()))
         assert plan.busiest in plan.busy_s
