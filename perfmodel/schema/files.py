@@ -124,9 +124,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
     names = sorted(known)
     nearest = _find_nearest(name.strip().casefold(), sorted(names, key=lambda known: known != usual))
     step = f"did you mean {' or '.join(nearest)}? " if nearest else ""
-    step += (
-        f"known: {', '.join(names) or 'none'}." if len(names) <= _MOST_NAMES else f"{len(names)} are known."
-    )
+    listing = f"{len(names)} are known: see perfmodel show machines, models, chips, or calibrations."
+    step += f"known: {', '.join(names) or 'none'}." if len(names) <= _MOST_NAMES else listing
     where = "" if kind.startswith("--") else kind
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
