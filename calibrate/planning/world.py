@@ -14,7 +14,7 @@ _PER_NODE = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class World:
-    """The ranks that measure, as their team describes them. Every node has ``ranks_per_node`` of them.
+    """The ranks that measure, as their team describes them: as many on every node.
 
     device          kind of the ranks: cpu or cuda
     providers       by name: whether each library, kernel set or pass can run here
@@ -26,7 +26,6 @@ class World:
 
     ranks: int
     nodes: int = 1
-    ranks_per_node: int = 0
     device: str = "cpu"
     providers: Mapping[str, Availability] = field(default_factory=dict)
     memory_bytes: float = 2.0**30
@@ -35,13 +34,16 @@ class World:
     hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.ranks_per_node == 0:
-            object.__setattr__(self, "ranks_per_node", self.ranks // max(self.nodes, 1))
-        if self.ranks < 1 or self.nodes < 1 or self.nodes * self.ranks_per_node != self.ranks:
+        if self.ranks % self.nodes:
             raise BadInputError(
                 f"{self.ranks} ranks on {self.nodes} nodes: not the same number on each node.",
                 "start as many ranks on every node.",
             )
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks on each node."""
+        return self.ranks // self.nodes
 
     def runs(self, name: str) -> bool:
         """Whether a provider of this name is here and can run."""

@@ -67,7 +67,7 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     taken = read_fact(root / "proc/self/statm").split()[:1]
     used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
     allowed = max(address_space_bytes() - used_bytes, 0.0)
-    return min(min(free) / max(local_ranks, 1), allowed) * _MEMORY_SHARE
+    return min(min(free) / local_ranks, allowed) * _MEMORY_SHARE
 
 
 def count_held_bytes() -> float:

@@ -93,6 +93,12 @@ def test_groups_of_the_presets(
     assert list_shapes(world, preset, ranks) == shapes
 
 
+def test_every_node_has_as_many_ranks() -> None:
+    assert World(6, 3).ranks_per_node == 2
+    with pytest.raises(BadInputError, match="not the same number on each node"):
+        World(6, 4)
+
+
 @pytest.mark.parametrize(
     ("shape", "ranks"),
     [

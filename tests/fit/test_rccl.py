@@ -163,7 +163,7 @@ def test_a_torch_for_rocm_calls_rccl_and_not_nccl(monkeypatch: pytest.MonkeyPatc
     amd, nvidia = providers.describe("rccl"), providers.describe("nccl")
     assert amd.usable and amd.version == "torch 2.8.0+rocm6.4" and "all_to_all" in amd.operations
     assert not nvidia.usable and nvidia.why_not == "torch 2.8.0+rocm6.4 is built for ROCm: use rccl"
-    world = World(device="cuda", ranks=8, ranks_per_node=8, memory_bytes=2**38,
+    world = World(device="cuda", ranks=8, memory_bytes=2**38,
                   providers={"rccl": amd, "nccl": nvidia})  # fmt: skip
     plan = make_plan(Request(preset="quick"), world)
     assert {point.backend for point in plan.points} == {"rccl"}

@@ -12,12 +12,13 @@ torch = pytest.importorskip("torch")
 
 from oracles.kernels.exchange import Lookup, embed, measure_errors  # noqa: E402
 from oracles.thread_world import ThreadWorld, make_worlds, run_threads  # noqa: E402
+from recorded import assert_recorded  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import row_wise_exchange  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import ELEMENT_BYTES  # noqa: E402
-from calibrate.cuda.exchange_memory import METHODS, Sizes  # noqa: E402
+from calibrate.cuda.exchange_memory import METHODS, ExchangeArguments, Sizes  # noqa: E402
 from calibrate.cuda.gather_layout import choose_width  # noqa: E402
 from calibrate.cuda.row_wise_exchange import RowWiseExchange, choose_access  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -94,6 +95,21 @@ def test_blocks_that_run_side_by_side(stage_all: bool, seed: int) -> None:
         return max(errors)
 
     assert all(error < 1e-4 for error in run_threads(2, work, CPU))
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_memory_is_as_large_as_calls_need(method: str, staged: bool) -> None:
+    def work(world: ThreadWorld) -> list[int]:
+        exchange = Lookup((40, 31), 12, 21, 9).make_exchange(world, method, stage_all=staged, blocks=4)
+        memory = exchange._memory
+        base, kept = memory.region.memory.data_ptr(), list(memory._kept.values())[1:]
+        values = {name: int(getattr(memory.exchange, name)) for name, _ in ExchangeArguments._fields_}
+        places = [value - base for name, value in values.items() if name.startswith(("landed", "staged"))]
+        tensors = memory.region.memory, memory.offsets, *kept
+        return [*places, *list(values.values())[15:], *(tensor.numel() for tensor in tensors)]
+
+    assert_recorded(f"memory of an exchange {method} {staged}", *run_threads(3, work, CPU)[1])
 
 
 @pytest.mark.parametrize("method", ["fused", "three"])

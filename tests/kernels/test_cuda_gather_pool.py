@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from oracles.kernels.gather_pool import check_bags, draw_tables  # noqa: E402
+from recorded import assert_recorded  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import make_tables  # noqa: E402
-from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose  # noqa: E402
+from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose, choose_width, divide_row  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -155,3 +157,16 @@ H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
 )
 def test_the_plan(bags: int, pooling: float, row_bytes: int, want: GatherLayout) -> None:
     assert choose(bags, pooling, row_bytes, RowAccess(8, 1, 16), **H200) == want
+
+
+@pytest.mark.parametrize("row_bytes", [4, 36, 128, 520, 2048, 5000])
+def test_layouts_are_those_that_an_h200_was_measured_with(row_bytes: int) -> None:
+    """Another one may be as right, and slower."""
+    for element in (2, 4):
+        shape, pieces = divide_row(row_bytes, choose_width(row_bytes), element)
+        said = [pieces, shape.lanes, shape.chunks, shape.depth, shape.blocks]
+        said += [shape.count_block_bytes(threads, element, long=threads > 99) for threads in (64, 128, 256)]
+        for bags, pooling in product((0, 1, 40, 3000, 131_072), (0.5, 3, 64, 5000)):
+            layout = choose(bags, pooling, row_bytes, shape, **H200)
+            said += [10**6 * layout.long + layout.threads, layout.run, layout.blocks]
+        assert_recorded(f"layouts {row_bytes} {element}", *said)
