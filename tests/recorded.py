@@ -1,7 +1,8 @@
 """What a heuristic did, choice by choice, as it is recorded: plans as good may come another way.
 
-A search that takes another turn counts other work, or improves at other times. After a change that is meant
-write the records again: ``RECORD=1 pytest -n 0`` of the tests that fail.
+A search that takes another turn counts other work, or improves at other times. After a change that is meant,
+and after constants of the model were fitted anew, write the records again: ``RECORD=1 pytest -n 0`` of the
+tests that fail.
 """
 
 from __future__ import annotations
@@ -22,4 +23,4 @@ def assert_recorded(name: str, *values: Any) -> None:
         records = dict(sorted((records | {name: said}).items()))
         lines = (f"{json.dumps(key)}: {json.dumps(record)}" for key, record in records.items())
         _PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    assert records.get(name) == said
+    assert records.get(name) == said, "RECORD=1 writes it again"
