@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 from pathlib import Path
@@ -164,6 +165,22 @@ def test_the_second_writer_is_told_who_is_first(tmp_path: Path) -> None:
             Journal.open(tmp_path, header())
         journal.add(visit())  # the first goes on undisturbed
     Journal.open(tmp_path, header()).close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EIO])
+def test_a_folder_that_has_no_locks_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, "")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    if code == errno.ENOLCK:
+        with Journal.open(tmp_path, header()) as journal:
+            assert "has no locks" in journal.notes[0]
+        return
+    with pytest.raises(BadInputError, match=LOCK):
+        Journal.open(tmp_path, header())
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])

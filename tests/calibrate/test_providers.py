@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked_ranks
@@ -140,6 +141,14 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
     assert small[0][0].data_ptr() == other[0][0].data_ptr() != large[0][0].data_ptr()
     assert small[1].data_ptr() == other[1].data_ptr() != small[0][0].data_ptr()
     assert [recv.numel() for _, recv in (small, other, large)] == [1024, 2048, 2056]
+
+
+def test_buffers_of_an_arena_are_a_part_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = SimpleNamespace(total_memory=0)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: gpu)
+    for gpu.total_memory, each in ((80 * 2**30, 5 * 2**30), (141 * 10**9, 2**33), (16 * 4096 + 16, 4096)):
+        assert buffers.compute_arena_bytes() == each
 
 
 @pytest.mark.parametrize(("version", "shares"), [((2, 29, 7), False), ((2, 30, 1), True)])

@@ -101,6 +101,10 @@ def test_faults_of_several_calls_add_up() -> None:
     for _ in range(2):
         pool(torch.tensor([0, 5, -1]), offsets, pool.make_out(), faults)
     assert faults.tolist() == [4, 1, 0, -1]
+    assert gp.GatherPool(tables, 0).make_out().shape == (0, 32)
+    for batch in (-1, 2**31 - 1):
+        with pytest.raises(BadInputError, match="too much, or less than nothing"):
+            gp.GatherPool(tables, batch)
 
 
 @pytest.mark.parametrize(
@@ -141,16 +145,11 @@ H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
     [
         # 16 896 groups of 8 lanes run at once. As many bags: one each.
         (16896, 64, 128, GatherLayout(False, 256, 1, 528)),
-        # 131 072 bags of 1 id: 8 each is as even as it gets, and 7.76 turns become 8.
-        (131072, 1, 128, GatherLayout(False, 256, 8, 512)),
         # 128 ids are two bags of 64; 131 072 bags of 64 take four turns of 2 bags each.
         (131072, 64, 128, GatherLayout(False, 256, 2, 528)),
         # 32 bags of 64 ids and 128-byte rows: 32 KiB x 132 are 33 792 rows, 1056 a bag; it has 64,
         # 16 groups of 4 rows each: 128 lanes.
         (32, 64, 128, GatherLayout(True, 128, 1, 32)),
-        (1, 10**6, 128, GatherLayout(True, 256, 1, 1)),
-        # short bags, however few: a group has all of a bag's rows on their way
-        (32, 4, 128, GatherLayout(False, 32, 1, 8)),
         # 1024 groups are 62 lanes for each multiprocessor: blocks of 32
         (1024, 1, 128, GatherLayout(False, 32, 1, 256)),
     ],

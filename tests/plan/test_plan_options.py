@@ -8,6 +8,8 @@ import pytest
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.choices.listing import Listing, list_columns, list_possible_schemes
+from perfmodel.plan.choices.options import HOT_SHARES, count_hot_rows
+from perfmodel.schema.workload import UNIFORM, zipf
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])
 DIM = np.array([16.0, 64, 16, 48, 64])
@@ -55,3 +57,11 @@ def test_column_parts_are_whole_vectors_of_four(dim: int) -> None:
     """FBGEMM refuses other widths."""
     schemes = [scheme for scheme in list_possible_schemes(10**6, dim, 128, 8) if scheme.col_parts > 1]
     assert all(dim % (4 * scheme.col_parts) == 0 for scheme in schemes) and (dim % 8 > 0 or schemes)
+
+
+@pytest.mark.parametrize("skew", [0.9, 1.2, 2.0])
+def test_hot_rows_are_the_fewest_that_get_their_share(skew: float) -> None:
+    shares = np.cumsum(np.arange(1, 61) ** -skew) / np.sum(np.arange(1, 61) ** -skew)
+    fewest = {int(np.searchsorted(shares, share)) + 1 for share in HOT_SHARES}
+    assert count_hot_rows(zipf(skew), 60) == tuple(sorted(rows for rows in fewest if rows <= 30))
+    assert count_hot_rows(UNIFORM, 60) == ()
