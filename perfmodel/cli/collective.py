@@ -96,12 +96,13 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least_bytes * split["gpus"]]
     if len(short):
-        size, ranks, largest = short["payload_bytes"].min(), short["gpus"].max(), split["gpus"].max()
+        size, ranks = short[["payload_bytes", "gpus"]].iloc[0]
+        least = least_bytes * split["gpus"].max()
         limit = f"{library.upper()}'s {least_bytes} B alignment" if ring else "one byte"
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",
-            f"the smallest size here is {least_bytes * largest} B. A number without a unit is bytes.",
+            f"the smallest size here is {least} B. A number without a unit is bytes.",
         )
 
 

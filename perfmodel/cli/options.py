@@ -56,7 +56,7 @@ def check_name(option: str, name: str, names: Sequence[str]) -> str:
 def split_values(texts: Sequence[str], option: str) -> list[str]:
     """The values in an option's texts, each of which may be a list with commas."""
     values = [value.strip() for text in texts for value in text.split(",")]
-    if not all(values) or not values:
+    if not all(values):
         raise BadInputError(f"{option} {','.join(texts)}: an empty value.", "leave no comma at an end.")
     return values
 

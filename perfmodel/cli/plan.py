@@ -27,7 +27,7 @@ from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.torchrec import check_names_and_types, write_for_torchrec
 from perfmodel.question.groups import RESERVE, QuestionOptions
-from perfmodel.question.plans import FORMATS, PlanOptions
+from perfmodel.question.plans import FORMATS, PLAN, TORCHREC, PlanOptions
 from perfmodel.report.page.assemble import write_page
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_text
@@ -52,9 +52,9 @@ def plan(context: typer.Context, options: PlanOptions) -> CommandReply:
     apart("--explain", options.explain, EXPLAINED, out=options.out)
     check_name("--format", options.file_format, FORMATS)
     if options.out is not None:
-        endings = (".json", ".html") if options.file_format == FORMATS[0] else (".json",)
+        endings = (".json", ".html") if options.file_format == PLAN else (".json",)
         check_target(options.out, *endings, what="a plan")
-    elif options.file_format != FORMATS[0]:
+    elif options.file_format != PLAN:
         step = f"give --out, e.g. --out {_FILE}"
         raise BadInputError(f"--format {options.file_format} needs a file.", step)
     typed = TypedLine.of(context)
@@ -142,7 +142,7 @@ def read_question(
         for count in counts:
             share_equally(question.total, count)
         made_for = made_for | {"batch": str(question.batch)}
-    for_torchrec = values["file_format"] == FORMATS[1]
+    for_torchrec = values["file_format"] == TORCHREC
     planned = PlanQuestion.build(
         question,
         only=values["only"] or [],
@@ -187,7 +187,7 @@ def _answer(
 ) -> CommandReply:
     """Answer with one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
     layers = None if dense is None else parse_dense(dense, question.question.machine.name)
-    out, torchrec = options.out, options.file_format == FORMATS[1]
+    out, torchrec = options.out, options.file_format == TORCHREC
     page = out is not None and out.suffix == ".html"
     saved = (None if page else out) or options.plan_file
     place = shlex.quote(str(saved or _FILE))

@@ -108,9 +108,10 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
     accepted = [key for key in values.pop(_ACCEPTED, "").split(",") if key]
     changed = machine.with_overrides(dict(values))
     doubted = {key: text for key, text in changed.doubts().items() if key in values}
-    for key in values:
-        before, after = machine.value(key) if machine.knows(key) else 0, changed.value(key)
-        if before and after and not 1 / _FAR <= after / before <= _FAR and KEYS[key].unit == "byte/s":
+    rates = [key for key in values if key in machine.values and KEYS[key].unit == "byte/s"]
+    for key in rates:
+        before, after = machine.value(key), changed.value(key)
+        if before and after and not 1 / _FAR <= after / before <= _FAR:
             ratio = f"{after / before:.3g} times the {machine.quantity(key)} of {machine.name}."
             doubted.setdefault(key, ratio)
     if refused := {key: text for key, text in doubted.items() if key not in accepted}:

@@ -25,7 +25,7 @@ class TypedLine:
         for option in context.command.params:
             name = str(option.name)
             source, value = context.get_parameter_source(name), context.params.get(name)
-            if source is None or source.name != "COMMANDLINE":
+            if getattr(source, "name", "") != "COMMANDLINE":
                 continue
             if isinstance(value, bool):
                 words = [(option.opts if value else option.secondary_opts)[0]]

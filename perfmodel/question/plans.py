@@ -15,7 +15,7 @@ from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.units import parse_bytes
 
 CHIP_EXAMPLE = "row_latency_s=400ns"
-FORMATS = ("plan", "torchrec")
+FORMATS = PLAN, TORCHREC = "plan", "torchrec"
 RULES = (
     *(name for name in SHARDINGS if name != TABLE_COLUMN_WISE),
     *(kind.facts.word for kind in EXCHANGED),
@@ -90,7 +90,7 @@ class PlanOptions(PassOptions):
     file_format: Annotated[
         str,
         Opt("Of --out: plan, or torchrec, with only the shardings that TorchRec has.", "NAME", "--format"),
-    ] = FORMATS[0]
+    ] = PLAN
     explain: groups.Explain = None
     max_hbm: Annotated[
         str | None,

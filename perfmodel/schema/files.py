@@ -114,7 +114,7 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
         elif kind not in _REASONS:
             words, field = f"{words} (found {shown(problem['input'])})", field or "the whole file"
         line = f"{field}: {words}" if field else words
-        lines.append(line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…")
+        lines.append(line[:_LONGEST_PROBLEM])
     left = error.error_count() - len(lines)
     return "; ".join([*lines, f"and {left} more"] if left > 0 else lines)
 

@@ -33,7 +33,6 @@ KEYS, CHIP_KEYS = limits_of("machine"), limits_of("chip")
 """Values of a machine and of a chip, what each is and its range; a file gives all that are required."""
 
 _SUFFIX = ".toml"
-_SAME = 1e-9
 _LATENCIES = ("core_cache_latency_s", "cache_latency_s", "row_latency_s")  # from near to far
 
 
@@ -88,10 +87,6 @@ class Machine(Hardware):
         values = {key: item.value for key, item in self.values.items() if key not in self.accepted}
         doubts = {key: KEYS[key].doubt(value) for key, value in values.items() if value}
         return {key: text for key, text in doubts.items() if text}
-
-    def knows(self, *keys: str) -> bool:
-        """Whether the machine has all of these values."""
-        return all(key in self.values for key in keys)
 
     def original(self, key: str) -> float:
         """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
@@ -263,13 +258,10 @@ def _check_kernel_rates(machine: Machine, where: str) -> None:
     like = _load_shipped(machine.links.like) if machine.links.like else None
     if like is None and memory.evidence is not Evidence.DATASHEET:
         return
-    copied = like is not None and memory.value != like.value("hbm_bytes_per_s")
-    wrong = [
-        key
-        for key in FOLLOW_MEMORY
-        if machine.value(key) > memory.value * (1 + _SAME)
-        or (copied and like and machine.quantity(key) == like.quantity(key))
-    ]
+    copied = list[str]()
+    if like is not None and memory.value != like.value("hbm_bytes_per_s"):
+        copied = [key for key in FOLLOW_MEMORY if machine.quantity(key) == like.quantity(key)]
+    wrong = [key for key in FOLLOW_MEMORY if key in copied or machine.value(key) > memory.value]
     if wrong:
         step = "correct hbm_bytes_per_s, or write what the kernels reach of this memory."
         if like:

@@ -7,7 +7,6 @@ import sys
 import unicodedata
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,59 +73,6 @@ def test_warnings_of_libraries_are_for_those_who_ask(monkeypatch: pytest.MonkeyP
 
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.json"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("project", "--table-size", "10TB"),
-        ("project", "--model", "criteo-kaggle", "--sharding", "row-wise"),
-        ("plan", "--model", "criteo-kaggle", "--plan", str(EXAMPLE)),
-        ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--effort", "quick"),
-        ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--effort", "quick"),
-    ],
-)
-def test_sixty_columns_are_enough(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line is longer, but for a word that is: a path to paste."""
-    monkeypatch.setenv("COLUMNS", "60")
-    done = called(*words)
-    assert done.code == 0, done.err
-    long = [line for line in done.out.splitlines() if len(line) > 60]
-    assert all(len(line.removesuffix(" \\").split()) == 1 for line in long), long
-    assert " time " in done.out
-
-
-def refused(*words: str) -> dict[str, Any]:
-    """The error of a command with ``--json``: the text that it has without, in parts."""
-    plain, found = called(*words), called(*words, "--json")
-    assert found.out == "" and found.code == plain.code
-    error: dict[str, Any] = json.loads(found.err.splitlines()[-1])["error"]
-    assert list(error) == ["what", "where", "allowed", "next", "exit"] and error["exit"] == found.code
-    assert plain.err.split() == ["error:", *error["what"].split(), *(error["next"] or "").split()]
-    return error
-
-
-@pytest.mark.parametrize(
-    ("words", "where", "allowed"),
-    [
-        ("project --table-size 10Tb", "--table-size", None),
-        ("project --table-size 10TB --batch 0", "--batch", "more than 0"),
-        ("project --table-size 10TB --batch 1e12", "--batch", "at most 1073741824"),
-        ("collective --op gossip --size 1MiB --gpus 8", "--op", ["all_gather", "all_to_all"]),
-        ("chip plan --model criteo-kaggle --chip ascend", "chip", ["ascend-910", "h100-sxm"]),
-        ("project --table-size 1TB --explain nothing", "step", ["gather-pool"]),
-        ("plan --model nowhere.csv --gpus 8", "table file nowhere.csv", None),
-    ],
-)
-def test_an_error_says_where_it_is_and_what_is_allowed(
-    words: str, where: str | None, allowed: object
-) -> None:
-    error = refused(*words.split())
-    assert error["exit"] == 2 and error["where"] == where
-    if isinstance(allowed, list):
-        assert set(allowed) <= set(error["allowed"])
-    else:
-        assert error["allowed"] == allowed
 
 
 PLAN = json.loads(EXAMPLE.read_text(encoding="utf-8"))

@@ -129,7 +129,8 @@ def test_memory_that_ran_out_names_the_limit(
 ) -> None:
     """As after ``ulimit -v 4194304``, and without a limit."""
     limits = {resource.RLIMIT_AS: gib * 2**30 or resource.RLIM_INFINITY}
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, resource.RLIM_INFINITY),) * 2)
+    most = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limits.get(kind, most), most))
     refused = out_of_memory(error)
     assert refused is not None and refused.exit_code == 4 and " ".join(str(error).split()) in refused.message
     assert ("limited to 4 GiB of addresses (ulimit -v)." in refused.message) == bool(gib)

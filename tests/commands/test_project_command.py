@@ -42,15 +42,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     assert "forward pass, the state of adam in memory" in state
 
 
-def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
-    row_wise = ("project", "--sharding", "row-wise", "--explain")
-    measured = cli(*row_wise, "reduce-scatter", "--gpus", "8").out
-    assert "measured by aic_h100_nccl2.29.2" in measured and "t_i" in measured
-    best = cli(*row_wise, "all-to-all-ids", "--gpus", "16", "--machine", "h200-sxm-ib", "--backend", "best")
-    assert best.code == 0, best.err
-    is_an_error(cli(*row_wise, "teleport", "--gpus", "16"), 2, "teleport", "gather-pool")
-
-
 SHIPPED = "h200-sxm-ib/nccl-2.29.2-stream"
 
 

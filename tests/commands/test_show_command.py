@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cli_calls import WIDTH, is_an_error
 
 from perfmodel.cli import validate as cli_validate
 from perfmodel.errors import BadInputError
+from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import load_machine
@@ -77,7 +79,13 @@ def test_validate_prints_verdicts_and_exits_6_outside_a_band(
         assert json.loads(document.err)["error"]["what"] == "1 band left: size."
         assert "! size: fails" in plain.out
     else:
-        assert plain.out.startswith("1 band: 1 holds, 0 fail,") and "size: holds" in plain.out
+        assert plain.out == (
+            "1 band: 1 holds, 0 fail, 0 cannot say\n\nsize: holds\n   a claim\n"
+            "   expected  2\n   band      1.00 to 2.00\n   got       3\n   why       because\n"
+        )
+        same = verdicts_text([replace(made, expected="1 to 2", verdict=Outcome.COMPARED)] * 2, "claims")
+        assert same.startswith("0 claims: 0 hold, 0 fail, 0 cannot say; 2 comparisons, not judged")
+        assert "expected" not in same
 
 
 def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:

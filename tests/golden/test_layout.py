@@ -24,18 +24,17 @@ import pytest
 
 from perfmodel.answer import Question
 from perfmodel.cli import run
+from perfmodel.explore.answers import show_answer
+from perfmodel.explore.controls import list_controls
+from perfmodel.explore.texts import QuestionTexts
 from perfmodel.plan.question import plan_quickly
 from perfmodel.report.figures.chart import TEMPLATE, Block
 from perfmodel.report.figures.subject import Subject, find_subject
-from perfmodel.report.page.question_page import FIGURES, draw_figure
-from perfmodel.schema.evidence import Evidence
+from perfmodel.report.page.assemble import render_block, render_head, render_rest, write_sources
+from perfmodel.report.page.question_page import FIGURES, build_card, draw_figure
 
 HERE = Path(__file__).resolve().parent
-_EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])\d(?:[\d .]*\d)?")
-_EXPERIMENT = re.compile(
-    r"^(?:\S+ % of the time rests on|\d+ numbers? not measured) .*?(?=^$|^Machine )", re.DOTALL | re.MULTILINE
-)
 _SHOWN = 3  # elements of a list
 
 
@@ -58,25 +57,21 @@ def call(line: str) -> tuple[str, str, str]:
 
 
 def screen(line: str) -> str:
-    """What a command prints, digits masked and gaps closed; of a document its outline."""
+    """What a command prints, digits masked; of a document its outline."""
     out, err, end = call(line)
-    shown = "\n".join(outline(json.loads(out))) + "\n" if "--json" in line else mask(out)
-    return f"{shown}{mask(err)}{end}"
+    width = int(line[8:10]) if line.startswith("COLUMNS") else 100
+    long = [text for text in out.splitlines() if len(text) > width and " " in text.strip(" \\")]
+    assert not long or "--json" in line  # words longer than a line are paths to paste
+    shown = "\n".join(outline(json.loads(out))) + "\n" if "--json" in line else hide_digits(out)
+    return f"{shown}{hide_digits(err)}{end}"
 
 
 def refusal(line: str) -> str:
     return "".join(call(line))
 
 
-def mask(text: str) -> str:
-    """``393 µs`` becomes ``### µs``, what follows an evidence class is dropped, runs of spaces become one."""
-    lines = []
-    for line in _EXPERIMENT.sub("EXPERIMENT\n", text).splitlines():
-        lines.append(re.sub(r"(?<=\S) +", " ", hide_digits(_EVIDENCE.sub("EVIDENCE", line))))
-    return "\n".join(lines) + "\n" * text.endswith("\n")
-
-
 def hide_digits(line: str) -> str:
+    """``393 µs`` becomes ``### µs``."""
     return _NUMBER.sub(lambda match: re.sub(r"\d", "#", match[0]), line)
 
 
@@ -113,7 +108,33 @@ def figure(name: str) -> str:
     return "\n".join(f"{line} ×{len([*more])}".removesuffix(" ×1") for line, more in groupby(lines))
 
 
-WRITERS = {"screens.txt": screen, "refusals.txt": refusal, "figures.txt": figure}
+def page(name: str) -> str:
+    """What a page says beside its figures: headline, findings, how a figure stands there, sources."""
+    on_top = default_subject()
+    card, block = build_card(on_top), draw_figure(name, on_top)
+    parts = (
+        render_head(card),
+        render_rest(card),
+        render_block(block),
+        write_sources(on_top.answer, "perfmodel"),
+    )
+    words = re.sub(r"(perfmodel|plotly) \d[\w.]*", r"\1 VERSION", "".join(parts))
+    return hide_digits(words.replace("><", ">\n<"))
+
+
+def live(search: str) -> str:
+    """What the live page says of a question beside its figures; of an empty one its controls."""
+    known = list_controls(None, None)
+    if search == "controls":
+        return "\n".join(" | ".join(map(str, vars(control).values())) for control in known.values())
+    shown = show_answer(QuestionTexts.from_search(search, known))
+    return "\n".join([*outline({**shown, "blocks": len(shown["blocks"])})])
+
+
+WRITERS = {
+    **{"screens.txt": screen, "refusals.txt": refusal, "figures.txt": figure, "pages.txt": page},
+    **{"explore.txt": live},
+}
 CASES = [(file, line) for file in WRITERS for line in read_blocks(file)]
 
 
@@ -126,9 +147,9 @@ def test_every_figure_has_its_layout() -> None:
     assert [*read_blocks("figures.txt")] == [*FIGURES]
 
 
-def test_the_mask_hides_digits_and_nothing_else() -> None:
-    assert mask("a   393 µs  81.7 %  62.8×  measured  x\n") == "a ### µs ##.# % ##.#× EVIDENCE\n"
-    assert mask("reduce-scatter (bags) of h100\n") == "reduce-scatter (bags) of h100\n"
+def test_digits_are_hidden_and_nothing_else() -> None:
+    assert hide_digits("a   393 µs  81.7 %  62.8×  measured\n") == "a   ### µs  ##.# %  ##.#×  measured\n"
+    assert hide_digits("reduce-scatter (bags) of h100\n") == "reduce-scatter (bags) of h100\n"
     lines = ["a.b: 1", "a.c[]: e-2", "a.c[]: e0", "a.c: of 4", "d: None"]
     assert [*outline({"a": {"b": 1, "c": [0.02, 2, 3, 4.5]}, "d": None})] == lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -183,3 +184,19 @@ def test_ranks_and_cores_are_said_in_few_words() -> None:
     assert ranks_text(np.arange(16), 16) == "all" and ranks_text(np.arange(15), 16) == "0–14"
     cores = {"3": "3", "8 9": "8-9", "8 9 10": "8-10", "0 3 9": "0 3 9", "0 3 9 12": "0 3 9 … (4)"}
     assert {text: cores_text([*map(int, text.split())]) for text in cores} == cores
+
+
+def test_what_limits_a_plan_is_said_beyond_its_bounds() -> None:
+    """More than 1.05 times the mean bytes; collectives within 1.5 of their floor for over a fifth."""
+
+    def limits(imbalance: float, near_s: float, time_s: float = 5.0, collective: str = "all_to_all") -> str:
+        steps = [SimpleNamespace(collective=collective, time_s=near_s, floor_s=1.0)]
+        steps.append(SimpleNamespace(collective="all_reduce", time_s=1.5, floor_s=1.0))
+        longest = SimpleNamespace(label="gather", share=0.5, imbalance=imbalance, rank=3)
+        cost = SimpleNamespace(limiting=longest, rows=steps, time_s=time_s)
+        return limit_words(SimpleNamespace(costed=SimpleNamespace(cost=cost)))  # type: ignore[arg-type]
+
+    least = "the longest step is gather, 50.0 % of the time"
+    assert limits(1.05, 1.0) == limits(1.0, 1.25, 4.0, "") == f"{least}."
+    assert limits(1.25, 1.0) == f"{least}, as rank 3 has 1.25× the bytes of the mean rank."
+    assert limits(1.0, 1.25) == f"{least}; collectives near their latency floor take 25.0 %."

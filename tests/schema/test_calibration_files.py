@@ -41,15 +41,10 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
         ("curves__0__gpus", "16", "must be a valid integer"),
         ("curves__0__gpus", 16.5, "must be a valid integer"),
         ("curves__0__collective", "gather", "must match pattern '^(all_to_all|"),
-        ("curves__0__alpha_s", dict.fromkeys(("value", "low", "high"), 1e20), "value: must be less than"),
         ("curves__0__beta_bytes_per_s", {"value": 1e25, "low": 1, "high": 1e26}, "value: must be less than"),
         ("curves__0__beta_bytes_per_s__high", 1e200, "high: must be less than"),
         ("curves__0__beta_bytes_per_s__low", 1e29, "does not hold its value"),
-        (
-            "curves__0__alpha_s",
-            dict.fromkeys(("value", "low", "high"), 1e6),
-            "alpha_s must be at most 100000",
-        ),
+        ("laws__0__log_sd", [], "differ in length"),
         ("curves__0__anchor_log_sd", 1e5, "must be less than or equal to 30"),
         ("laws__0__log_sd__0", 1e6, "log_sd.0: must be less than or equal to 30"),
         ("laws__0__values__0", 1e20, "at most"),
@@ -64,6 +59,31 @@ def test_a_calibration_holds_numbers_that_can_be(tmp_path: Path, field: str, val
     with pytest.raises(BadInputError) as refused:
         read_calibration(calibration_with(tmp_path, **{field: value}))
     assert said in refused.value.message, refused.value.message
+
+
+def same(value: float) -> dict[str, float]:
+    """An exact interval."""
+    return dict.fromkeys(("value", "low", "high"), value)
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "over"),
+    [
+        ("curves__0__alpha_s", same(1e5), same(1.01e5)),
+        ("curves__0__p", same(100), same(101)),
+        ("curves__0__anchor_bytes__1", 513, 512),
+        ("curves__0__anchor_times_s__0", 5.38441e-06, 5.38442e-06),
+        ("curves__0__left_out_log_sd", [], [0.1]),
+        ("laws__0__values__0", 10.0, 10.1),  # launch_s
+        ("laws__0__values__6", 1e15, 1.1e15),  # link_bytes_per_s
+        ("laws__0__log_sd__0", 30, 31),
+        ("laws__0__names__0", "floor_s", ["floor_s"]),
+    ],
+)
+def test_what_is_just_inside_a_range_is_read(tmp_path: Path, field: str, most: Any, over: Any) -> None:
+    assert read_calibration(calibration_with(tmp_path, **{field: most})).curves
+    with pytest.raises(BadInputError):
+        read_calibration(calibration_with(tmp_path, **{field: over}))
 
 
 @pytest.mark.parametrize(

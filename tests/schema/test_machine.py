@@ -77,7 +77,8 @@ def test_a_domain_that_is_one_node_follows_the_node() -> None:
     assert fewer.nvlink_domain_gpus == 4 and fewer.domain_gpus_of(1) == 1
     assert fewer.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
     assert load_machine("gb200-nvl72").with_overrides({"gpus_per_node": 2}).domain_gpus_of(1) == 36
-    assert load_machine("l40s-pcie").with_overrides({"gpus_per_node": 4}).nvlink_domain_gpus == 1
+    single = load_machine("l40s-pcie").with_overrides({"gpus_per_node": 1})
+    assert single.with_overrides({"gpus_per_node": 4}).nvlink_domain_gpus == 1
 
 
 @pytest.mark.parametrize(

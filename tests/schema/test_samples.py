@@ -6,11 +6,13 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
+from perfmodel.schema.fields import find_doubts
 from perfmodel.schema.files import cell
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples, parse_samples, write_samples
@@ -173,3 +175,22 @@ def test_a_csv_of_other_columns_says_what_it_has(
     (tmp_path / name).write_text(text, encoding="utf-8")
     refused = cli("import", str(tmp_path / name), "--machine", "h200-sxm-ib")
     assert refused.code == 2 and f"{name}: {said}" in " ".join(refused.err.split())
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "time_s", "gpus", "doubted"),
+    [
+        ([1024, 1024], [50e-9, 6000], [2, 2_000_000], []),  # a tenth of the least, ten times the most
+        ([1024, 1024], [1e-3, 49e-9], [2, 2], ["time_s"]),
+        ([1024, 1024], [1e-3, 6001], [2, 2_000_001], ["gpus", "time_s"]),
+        ([2**20, 2**20], [1e-3, 11], [2, 2], ["rate_bytes_per_s"]),
+        ([2**20, 2**20], [1e-3, 5e-8], [2, 2], ["rate_bytes_per_s"]),
+        ([2**20 - 1, 1], [5e-8, 11], [2, 2], []),  # too small to tell a rate
+        ([1024, 321e12], [1e-3, 600], [2, 2], ["payload_bytes"]),
+    ],
+)
+def test_samples_beyond_ten_times_every_product_are_doubted(
+    payload_bytes: list[float], time_s: list[float], gpus: list[float], doubted: list[str]
+) -> None:
+    arrays = (np.array(values, dtype=float) for values in (payload_bytes, time_s, gpus))
+    assert sorted(find_doubts(*arrays)) == doubted
