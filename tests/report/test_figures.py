@@ -387,15 +387,6 @@ def test_lines_are_the_local_times_of_a_projection() -> None:
     assert {row["line"] for row in most.data} == {"batch 1 073 741 824"}
 
 
-def test_ceilings_are_the_machines_values() -> None:
-    block, machine = draw("roofline", alone()), load_machine("h100-sxm-ib")
-    *ceilings, cache = block.figure.layout.shapes
-    keys = ("hbm_bytes_per_s", "gather_bytes_per_s", "l2_bytes_per_s")
-    assert [rule.y0 for rule in ceilings] == [machine.value(key) for key in keys]
-    assert [rule.label.text.split()[0] for rule in ceilings] == ["memory", "gather", "L2"]
-    assert cache.x0 == machine.value("l2_bytes") and "hbm_bytes_per_s 3.35 TB/s (datasheet)" in block.source
-
-
 # Predicted against measured
 
 
