@@ -170,7 +170,7 @@ def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
     assert all(row["time_s"] == answers[row["sharding"]].time_s for row in block.data)  # type: ignore[union-attr]
     assert block.title == (
         f"On 144 GPUs row-wise takes {format_time(on_top.answer.time_s)}; the fastest is "
-        f"{block.data[0]['sharding']}, which TorchRec does not run: {format_time(times[0])}."
+        f"row-wise-sparse, which nobody runs: {format_time(times[0])}."
     )
     assert "Not possible or too large here: data-parallel, " in block.how_to_read
 

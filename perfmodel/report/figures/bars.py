@@ -9,7 +9,7 @@ from perfmodel.answer import Answer
 from perfmodel.answer.ranking import answer_question, answer_shardings
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.engine.schemes import TORCHREC, WAYS
+from perfmodel.engine.schemes import WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.chart import (
     EVIDENCE_COLOURS,
@@ -159,9 +159,9 @@ def draw_shardings(subject: Subject) -> Block:
 
 
 def _name_owner(sharding: str) -> str:
-    """The sharding; with a note if TorchRec does not run it. Other labels stay as they are."""
+    """The sharding; with who runs it if TorchRec does not. Other labels stay as they are."""
     way = WAYS.get(sharding)
-    return sharding if way is None or way.torchrec else f"{sharding}, which {TORCHREC} does not run"
+    return sharding if way is None or way.torchrec else f"{sharding}, which {way.runs or 'nobody'} runs"
 
 
 def _draw_bars(rows: Sequence[Row], name: str) -> dict[str, Any]:
