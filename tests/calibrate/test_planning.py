@@ -13,7 +13,7 @@ from calibrate.operations import Availability
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.kernel_cells import GRIDS, count_bytes, count_lookups
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
-from calibrate.planning.pass_cells import list_model_passes, list_paper_points, list_paper_works
+from calibrate.planning.pass_cells import list_paper_points, list_paper_works
 from calibrate.planning.world import World, describe_turns, group_ranks, list_shapes
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
@@ -222,15 +222,6 @@ def test_bytes_of_a_kernel_are_counted_as_the_model_counts_them() -> None:
     assert count_bytes("gather_pool", work, "fp32") == 30 * (8 * 4 + 8) + 12 * (4 * 8 + 8)
     assert count_bytes("gather_pool", work, "fp16") == 30 * (8 * 2 + 8) + 12 * (4 * 8 + 8)
     assert count_bytes("copy", work, "fp32") == 2 * 8
-
-
-@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
-def test_half_of_the_model_passes_is_held_out_over_every_library(device: str, backend: str) -> None:
-    points = list_model_passes(everything(device=device), "standard")
-    assert {(p.backend, p.implementation) for p in points} == {(backend, "exchange"), (backend, "torchrec")}
-    assert sum(p.held_out for p in points) * 2 == len(points)
-    assert len({p.key for p in points}) == len(points)
-    assert {p.dtype for p in points if p.held_out} == {p.dtype for p in points} == {"fp32", "fp16"}
 
 
 @pytest.mark.parametrize("memory_bytes", [2.0**27, 8e9])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from oracles import environment
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
+from recorded import assert_recorded
 from waiting import PATIENCE_S
 
 from calibrate.planning.measurement_plan import Request
@@ -81,6 +82,19 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     assert sorted(samples.payload_bytes) == sorted(3 * SIZES) and set(samples.flag) == {"ok"}
     run(tmp_path, again := team(), request=AIM)  # an interval of nothing is precise enough for any aim
     assert again.visits == []
+
+
+@pytest.mark.parametrize("limit_s", [None, 2.0])
+def test_a_noisy_run_makes_the_visits_that_it_made(tmp_path: Path, limit_s: float | None) -> None:
+    """With faults of all kinds; how far it is and what is left are told after each visit."""
+    faults = {9: "wrong", 14: "ahead", 30: "refused"} | dict.fromkeys(range(60, 75), "throttled")
+    ranks, recorder = team(visit_noise=0.06, call_noise=0.02, kernels=True, faults=faults), Recorder()
+    request = Request("quick", only=["gloo", "composed"], sizes=SIZES)
+    outcome = run(tmp_path, ranks, recorder, request=request, time_limit_s=limit_s)
+    told = [sum(done for done, *_ in recorder.seen), sum(left_s for *_, left_s in recorder.seen)]
+    ends = sorted(f"{f.status} {f.visits} {f.calls} {f.reason}".strip() for _, f in outcome.finishes)
+    calls = sum(calls for _, calls in ranks.visits)
+    assert_recorded(f"session {limit_s}", len(ranks.visits), calls, *told, ends, recorder.warnings)
 
 
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
@@ -256,6 +270,7 @@ from calibrate.running.interfaces import RunOptions
 from calibrate.running import stack
 from calibrate.running.session import calibrate
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
+from recorded import assert_recorded
 
 class Loud(Recorder):
     def progress(self, *words):

@@ -137,14 +137,11 @@ def test_small_chunks_cost_as_much_as_their_bytes(octave: int) -> None:
 def test_more_bytes_never_take_nvls_less_time() -> None:
     found = candidates("all_reduce", Group.of(8, 8))["NVLS"]
     assert (np.diff(found.time_s(np.geomspace(1, 1e12, 2000))) > 0).all()
-    assert c.compute_chunk_cost(0.0, 1.0) == 1
-    assert c.compute_chunk_cost(1e30, 1.0) == pytest.approx(0, abs=1e-12)
 
 
 def test_nvls_bandwidth() -> None:
     assert c.compute_nvls_bandwidth(300e9, 1e15, 2, 6) == pytest.approx(200e9)
     assert c.compute_nvls_bandwidth(300e9, 1e15, 10**9, 6) == pytest.approx(600e9)
-    assert c.compute_nvls_bandwidth(1e15, 700e9, 8, 6) == pytest.approx(700e9)
     assert c.compute_nvls_bandwidth(1e15, 700e9, 64, 6) == pytest.approx(700e9)
     assert c.compute_nvls_bandwidth(300e9, 1e15, 1, 6) == c.compute_nvls_bandwidth(300e9, 1e15, 2, 6)
 
