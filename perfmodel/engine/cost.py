@@ -388,3 +388,11 @@ class CostedPlan:
     def fullest_bytes(self) -> float:
         """Memory of the fullest rank [bytes]."""
         return float(self.memory.total_bytes.max())
+
+    @cached_property
+    def copied_shares(self) -> dict[str, float]:
+        """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
+        steps, tables = self.evaluator.steps_by_name, np.arange(len(self.plan.tables))
+        copied = self.evaluator.count_shards(tables, *self.plan.schemes).everywhere.sum(axis=0)
+        dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
+        return {name: float(copied[x]) / max(float(self.loads.most[x]), 1.0) for name, x in dram.items()}

@@ -114,7 +114,7 @@ def sum_parts(costed: CostedPlan, dense: Dense, fabric: str = "time_s", kernels:
                      optimizers: low_s or high_s
     Limits: an evaluator without training -> no backward, update or reduction
     """
-    times, copied = _sum_steps(costed, fabric, kernels), _share_copies(costed)
+    times, copied = _sum_steps(costed, fabric, kernels), costed.copied_shares
     sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
     for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
         sums[f"dp_{key}"] = times.get(step, 0.0) * copied.get(step, 0.0)
@@ -137,17 +137,6 @@ def _sum_steps(costed: CostedPlan, fabric: str, kernels: str) -> dict[str, float
         fused = evaluator.times.time_splits(len(splits)) / sum(row.time_s for row in splits)
         times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
     return times
-
-
-def _share_copies(costed: CostedPlan) -> dict[str, float]:
-    """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
-    plan, steps = costed.plan, costed.evaluator.steps_by_name
-    copied = costed.evaluator.count_shards(np.arange(len(plan.tables)), *plan.schemes).everywhere.sum(axis=0)
-    dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
-    return {
-        name: float(copied[resource]) / max(float(costed.loads.most[resource]), 1.0)
-        for name, resource in dram.items()
-    }
 
 
 def _time_weights(evaluator: Evaluator, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
@@ -192,10 +181,11 @@ class WholeStep:
     @staticmethod
     def compute(costed: CostedPlan, dense: Dense) -> WholeStep:
         """The whole step of a plan; exchanges, kernels and dense layers err independently."""
-        every, training = collect_ends(costed, dense), costed.evaluator.training
-        time, *ends = (compute_step_time(parts, training=training) for parts in every)
-        down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
-        return WholeStep(dense, every[0], time - float(down), time + float(up), training)
+        ends, training = collect_ends(costed, dense), costed.evaluator.training
+        times_s = np.array([compute_step_time(parts, training=training) for parts in ends])
+        sides = np.square(times_s[1:] - times_s[0]).reshape(-1, 2)  # low and high end of each cause
+        low_s, high_s = times_s[0] + np.sqrt(sides.sum(axis=0)) * (-1, 1)
+        return WholeStep(dense, ends[0], float(low_s), float(high_s), training)
 
     @property
     def step_s(self) -> float:
