@@ -143,14 +143,14 @@ class Ranking:
     best     answers with one sharding for all tables that fit; empty if none fits; slower ones only if they
              may be the fastest
     unknown  shardings that are not compared, because no calibration has their exchanges
-    enough   if nothing fits the given GPUs: how many would be enough, in words
+    enough   if nothing fits the given GPUs: the ranking on as many as are enough (``rank_enough``)
     planned  the answer of a plan that is faster than ``best``
     """
 
     base: Answer
     best: tuple[Answer, ...]
     unknown: tuple[str, ...] = ()
-    enough: str = ""
+    enough: Ranking | None = None
     planned: Answer | None = None
 
     @property
@@ -218,7 +218,6 @@ def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer
     fitting = [name for name in names if name in RUN] if len(names) > 1 else names
     return find_enough(
         base,
-        list(answer_shardings(base, names)),
         lambda more: list(answer_shardings(more, names)),
         lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
         fitting,
@@ -255,34 +254,54 @@ def rank_on_fewest(base: Answer) -> Ranking:
 
     Of a table set a plan on these GPUs leads, if it is faster.
     """
-    ranking, planner = rank_shardings(base), base.question.planner
     if base.table_count > MOST_COMPARED:
-        return ranking
-    ranking = find_enough(base, ranking, rank_shardings, lambda ranking: bool(ranking.best))[1]
-    if planner is None or base.question.table_set is None or ranking.base.gpus == 1:
+        return rank_shardings(base)
+    return _lead_by_plan(find_enough(base, rank_shardings, lambda ranking: ranking.fits)[1])
+
+
+def rank_enough(question: Question) -> Ranking | None:
+    """The ranking on the fewest GPUs that fit, beyond those of a question: of whole nodes on whole nodes.
+
+    Limits: no calibration covers so many GPUs -> None;  no number fits -> on as many as row-wise needs
+    """
+    try:
+        base = answer_row_wise(replace(question, gpus=None, sharding=None))
+    except NoCalibrationError:
+        return None
+    above = question.gpus or 0
+    return find_enough(base, _rank_with_plan, lambda ranking: ranking.fits, above=above)[1]
+
+
+def _rank_with_plan(base: Answer) -> Ranking:
+    return _lead_by_plan(rank_shardings(base))
+
+
+def _lead_by_plan(ranking: Ranking) -> Ranking:
+    """The ranking, led by a plan of a table set on these GPUs, if it is faster."""
+    base, planner = ranking.base, ranking.base.question.planner
+    if planner is None or base.question.table_set is None or base.gpus == 1:
         return ranking
     return replace(ranking, planned=planner(ranking))
 
 
 def find_enough(
     base: Answer,
-    result: T,
     make: Callable[[Answer], T],
     fits: Callable[[T], bool],
     shardings: Sequence[str] = RUN,
+    *,
+    above: int = 0,
 ) -> tuple[Answer, T]:
     """(row-wise answer, result) on the fewest GPUs where the result fits: within a node any number, else
     whole nodes.
 
     base  row-wise, on as many GPUs as it needs: other shardings have smaller buffers and may fit fewer
-    result  of ``base``;  make  makes the result of a row-wise answer
-    fits  returns whether a result fits the memory
+    make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
     shardings  that the result may have; numbers of GPUs that ``UniformPlans.has_room`` excludes are skipped
+    above  GPUs that do not fit: only more are tried; if they are no whole nodes, any number
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
     """
-    if base.work.given_gpus or base.gpus == 1:
-        return base, result
 
     def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
         try:
@@ -295,30 +314,18 @@ def find_enough(
             return None
         return (larger, other) if fits(other) else None
 
-    count = base.gpu_count
-    node, tried, enough = count.gpus_per_node, base.gpus, (base, result) if fits(result) else None
+    count, tried, first = base.gpu_count, base.gpus, (base, make(base))
+    if base.work.given_gpus or base.gpus == 1:
+        return first
+    enough = first if fits(first[1]) else None
+    node = 1 if above % count.gpus_per_node else count.gpus_per_node
     while enough is None and tried < AT_MOST * base.gpus:
         tried = node * math.ceil(max(tried * _MORE, tried + node) / node)
         enough = try_gpus(tried, base)
     if enough is None:
-        return base, result
-    fewer = capacity.list_allowed_gpus(count.for_rows, tried - 1, node)
+        return first
+    fewer = capacity.list_allowed_gpus(max(count.for_rows, above + 1), tried - 1, node)
     return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
-
-
-def find_fewest(question: Question, best: Answer) -> Answer:
-    """What leads on the fewest GPUs that fit, which are found by halves. best  an answer that fits"""
-    few, node = question.gpus or best.gpus, best.gpu_count.gpus_per_node
-    step = 1 if few % node else node
-    while best.gpus - few > step:
-        gpus = few + (best.gpus - few) // step // 2 * step
-        try:
-            ranking = rank(replace(question, gpus=gpus, sharding=None).share_total())
-        except (BadInputError, NoCalibrationError):
-            few = gpus
-            continue
-        best, few = (ranking.answer, few) if ranking.fits else (best, gpus)
-    return best
 
 
 def _explain_fewest(answer: Answer) -> Answer:

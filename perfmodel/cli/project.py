@@ -22,6 +22,7 @@ from perfmodel.answer.ranking import (
     find_ties,
     place_row_wise,
     rank,
+    rank_enough,
 )
 from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
@@ -63,7 +64,7 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
         changes = list_helping(answer, answer_question)
     except TooFewGpusError as error:
         where = f"{error.message} Rows are in host memory." if question.rows else error.message
-        raise BadInputError(where, name_enough(question) or error.next_step) from None
+        raise BadInputError(where, name_enough(rank_enough(question)) or error.next_step) from None
     file = calibration_file(question.calibration)
     return CommandReply(
         lambda: _build_record(ranking, answer, file) | {"changes": [vars(change) for change in changes]},
@@ -123,7 +124,8 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
         if ranking.fits:
             return ranking
         filled = question.table_bytes is None and question.tables is None
-        ranking = replace(ranking, enough="" if filled or question.gpus is None else name_enough(question))
+        enough = None if filled or question.gpus is None else rank_enough(question)
+        ranking = replace(ranking, enough=enough)
         next_step = beside_words(ranking) or "use more GPUs (--gpus), a smaller --batch or --set reserve."
         raise BadInputError(headline(ranking), next_step)
     try:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from perfmodel.answer import Answer
 from perfmodel.answer.inputs import GIVEN
-from perfmodel.answer.question import Question
-from perfmodel.answer.ranking import AT_MOST, Ranking, find_fewest, is_slower, rank
+from perfmodel.answer.ranking import AT_MOST, Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, Sensitivity, find_next_experiment
 from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
-from perfmodel.errors import NoCalibrationError
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
     MOST_STEPS,
@@ -178,7 +175,7 @@ def beside_words(ranking: Ranking) -> str:
         limit = format_count(MOST_COMPARED)
         return f"other shardings of more than {limit} tables are compared by --sharding all alone"
     if not ranking.fits:
-        return ranking.enough
+        return name_enough(ranking.enough)
     parts, uniform = [f"{name_sharding(answer)}, as {TORCHREC} runs it"], ranking.uniform
     if uniform is not None:
         parts.append(f"{uniform.sharding} for all: {format_time(uniform.time_s)}")
@@ -282,22 +279,19 @@ def setting_words(base: Answer) -> str:
     return ", ".join([base.setting.machine.name, *changed_values(base), base.setting.backend])
 
 
-def name_enough(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest GPUs that fit, or a note that none fit.
+def name_enough(ranking: Ranking | None) -> str:
+    """``--gpus 152 fits, sharded table-wise``: the GPUs of ``rank_enough``, or a note that none fit.
 
-    Limits: no calibration covers so many GPUs -> "";  whole nodes are typed -> whole nodes
+    Limits: no ranking -> ""
     """
-    try:
-        ranking = rank(replace(question, gpus=None, sharding=None, planner=None))
-    except NoCalibrationError:
+    if ranking is None:
         return ""
-    if ranking.best:
-        best = find_fewest(question, ranking.answer)
+    base, best = ranking.base, ranking.answer
+    if ranking.fits:
         nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
-        where = f" ({nodes})" if question.rows else ""
+        where = f" ({nodes})" if base.question.rows else ""
         how = "table by table" if best.sharding == PLANNED else best.sharding
         return f"--gpus {best.gpus}{where} fits, sharded {how}."
-    base = ranking.base
     return (
         f"no uniform sharding that {TORCHREC} runs fits up to {format_count(AT_MOST * base.gpus)} GPUs: on "
         f"{base.gpus} {too_large(base)}. Use a smaller --batch."
