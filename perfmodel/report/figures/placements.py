@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import Planned
-from perfmodel.report.figures.chart import PALETTE, Axis, Block, Row, draw_rule, new_figure, write_hover
+from perfmodel.report.figures.chart import (
+    PALETTE,
+    Axis,
+    Block,
+    Row,
+    Trace,
+    draw_rule,
+    new_figure,
+    write_hover,
+)
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 HOT, BUFFERS = "hot rows", "exchange buffers"
@@ -28,8 +37,7 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
     Source: the curves of the steps (``PassTimes.time_step``); the hand-over is the same on every GPU
     Limits: equal GPUs -> the time of the step on all
     """
-    e, times = planned.evaluator, {}
-    loads = e.loads(planned.plan)
+    e, loads, times = planned.evaluator, planned.costed.loads, {}
     for row in planned.costed.cost.rows:
         step, times[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
         if step is not None:
@@ -61,7 +69,7 @@ def draw_placements(planned: Planned) -> Block:
 
     Limits: more GPUs than ``MOST_COLUMNS`` -> some of them, evenly from the busiest to the least busy
     """
-    e, result, own_s = planned.evaluator, planned.result, list_own_times(planned)
+    e, own_s, time_s = planned.evaluator, list_own_times(planned), planned.costed.time_s
     busy_s, ranks = np.sum([*own_s.values()], axis=0), np.arange(e.gpus)
     if e.gpus > MOST_COLUMNS:
         order = np.argsort(-busy_s, kind="stable")
@@ -74,60 +82,52 @@ def draw_placements(planned: Planned) -> Block:
             listed += [f"{len(tables) - _NAMES} more"] if len(tables) > _NAMES else []
             row = {"rank": rank, "of": name, "held_bytes": size, "tables": ", ".join(listed)}
             memories += [row] if size > 0 else []
-    colours = COLOURS | {step: PALETTE[place % len(PALETTE)] for place, step in enumerate(own_s)}
-    traces = []
-    for pane, axis, rows in (("y", _WORK, works), ("y2", _MEMORY, memories)):
-        for name in dict.fromkeys(row["of"] for row in rows):
-            chosen = [row for row in rows if row["of"] == name]
-            texts = [(f"{name} on rank {x['rank']}", axis.describe(x), x.get("tables", "")) for x in chosen]
-            traces.append(
-                {
-                    "type": "bar", "name": name, "yaxis": pane, "legend": pane.replace("y", "legend"),
-                    "x": [str(x["rank"]) for x in chosen], "y": [x[axis.column] for x in chosen],
-                    "hovertext": [write_hover({}, *text) for text in texts], "hoverinfo": "text",
-                    "marker": {"color": colours[name]},
-                }
-            )  # fmt: skip
-    step, linear = (
-        "training step" if planned.training else "batch",
-        {"tickformat": "~s", "rangemode": "tozero"},
-    )
+    step = f"the {'training step' if planned.training else 'batch'}: {format_time(time_s)}"
+    linear = {"tickformat": "~s", "rangemode": "tozero"}
     figure = new_figure(
-        traces,
+        [*draw_columns("y", _WORK, works), *draw_columns("y2", _MEMORY, memories)],
         height=700,
         barmode="stack",
         bargap=0.1,
-        shapes=[
-            draw_rule("y", result.costed.cost.time_s, f"the {step}: {format_time(result.costed.cost.time_s)}")
-        ],
+        shapes=[draw_rule("y", time_s, step)],
         meta={"min_width": min(1100, max(520, 17 * len(ranks)))},
         grid={"rows": 2, "columns": 1, "pattern": "coupled", "ygap": 0.25},
         legend2={"y": 0.44, "yanchor": "bottom", "x": 0, "orientation": "h"},
         xaxis={"title": {"text": "rank"}, "type": "category", "range": [-0.5, max(len(ranks), 4) - 0.5]},
-        yaxis={
-            "title": {"text": _WORK.title},
-            **linear,
-            "ticksuffix": "s",
-            "range": [0, 1.1 * result.costed.cost.time_s],
-        },
+        yaxis={"title": {"text": _WORK.title}, **linear, "ticksuffix": "s", "range": [0, 1.1 * time_s]},
         yaxis2={"title": {"text": _MEMORY.title}, **linear, "ticksuffix": "B"},
     )
-    drawn = (
-        f" {len(ranks)} of {format_count(e.gpus)}, the busiest on the left." if len(ranks) < e.gpus else ""
-    )
-    sizes = result.costed.fullest_bytes, result.limit_bytes
+    how, source = write_words(planned, len(ranks))
+    return Block("placements", write_title(planned, busy_s), how, figure, source, [*works, *memories])
+
+
+def draw_columns(pane: str, axis: Axis, rows: Sequence[Row]) -> Iterator[Trace]:
+    """Plotly's bars of a pane, ``y`` or ``y2``: a trace for each step, or for each sharding."""
+    for place, name in enumerate(dict.fromkeys(row["of"] for row in rows)):
+        chosen = [row for row in rows if row["of"] == name]
+        texts = [(f"{name} on rank {x['rank']}", axis.describe(x), x.get("tables", "")) for x in chosen]
+        colour = COLOURS[name] if axis is _MEMORY else PALETTE[place % len(PALETTE)]
+        yield {
+            "type": "bar", "name": name, "yaxis": pane, "legend": pane.replace("y", "legend"),
+            "x": [str(x["rank"]) for x in chosen], "y": [x[axis.column] for x in chosen],
+            "hovertext": [write_hover({}, *text) for text in texts], "hoverinfo": "text",
+            "marker": {"color": colour},
+        }  # fmt: skip
+
+
+def write_words(planned: Planned, columns: int) -> tuple[str, str]:
+    """(what so many columns are, and the memory of the fullest GPU; the source of the times)."""
+    e, sizes = planned.evaluator, (planned.costed.fullest_bytes, planned.result.limit_bytes)
+    drawn = f" {columns} of {format_count(e.gpus)}, the busiest on the left." if columns < e.gpus else ""
     fullest, room = (format_bytes(size, binary=False) for size in sizes)
-    how = (
-        f"Each column is a GPU.{drawn} Above, its own time in each step, which waits for the busiest GPU. "
-        f"Below, what it holds: {fullest} on the fullest, of the {room} that may be used."
-    )
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
     ids = ", ".join(dict.fromkeys(law.name for law in e.tables.ids))
-    source = (
+    return (
+        f"Each column is a GPU.{drawn} Above, its own time in each step, which waits for the busiest GPU. "
+        f"Below, what it holds: {fullest} on the fullest, of the {room} that may be used.",
         f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
-        f"{format_count(e.batch)} samples per GPU; weakest evidence: {result.costed.cost.evidence}."
+        f"{format_count(e.batch)} samples per GPU; weakest evidence: {planned.costed.cost.evidence}.",
     )
-    return Block("placements", write_title(planned, busy_s), how, figure, source, [*works, *memories])
 
 
 def write_title(planned: Planned, busy_s: Sequence[float] | NDArray[np.float64]) -> str:
@@ -138,6 +138,6 @@ def write_title(planned: Planned, busy_s: Sequence[float] | NDArray[np.float64])
         hot += len(group.tables) * (group.scheme.hot_rows > 0)
     parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     parts += f", {hot} of them with hottest rows on every GPU" if hot else ""
-    mean = format_fraction(float(np.mean(busy_s)) / planned.costed.cost.time_s)
+    mean = format_fraction(float(np.mean(busy_s)) / planned.costed.time_s)
     where = f"{counted(len(planned.evaluator.tables), 'table')} on {counted(planned.evaluator.gpus, 'GPU')}"
     return f"{where}: {parts}; the mean GPU is busy for {mean} of the time."
