@@ -95,30 +95,20 @@ class Impossible:
 
 
 @dataclass(frozen=True, eq=False)
-class _Spread:
-    """One scheme for all tables, as if its shards were spread evenly over the ranks: no packing onto ranks
-    takes less time or memory.
-
-    time_s  each load is the mean over ranks, or the largest shard's if that is more; times rise with loads
-    held_bytes  rows and optimizer state of the mean rank, or of the largest shard if they are more
-    shards  loads of one shard of each kind of table: [Q, K], Q kinds of equal tables, K resources
-    """
-
-    time_s: float
-    held_bytes: float
-    shards: ShardLoads
-
-
-@dataclass(frozen=True, eq=False)
 class UniformPlans:
     """The uniform plans of an evaluator's tables that fit ``usable_bytes`` on each rank.
 
-    Rows, optimizer state and exchange buffers count as memory, as in a projection.
+    Rows, optimizer state and exchange buffers count as memory, as in a projection. Of each scheme are kept,
+    as if its shards were spread evenly over the ranks, for no packing takes less: rows and optimizer state of
+    the mean rank, or of the largest shard if they are more [bytes]; the time of a pass, whose loads are the
+    mean over ranks, or the largest shard's if that is more [s]; the loads of a shard of each kind of table.
     """
 
     evaluator: Evaluator
     usable_bytes: float
-    _spread: dict[Scheme, _Spread] = field(default_factory=dict, repr=False)
+    _held: dict[Scheme, float] = field(default_factory=dict, repr=False)
+    _times: dict[Scheme, float] = field(default_factory=dict, repr=False)
+    _shards: dict[Scheme, ShardLoads] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(basis: PassBasis, work: Configs, usable_bytes: float, model: str = "the tables") -> UniformPlans:
@@ -141,23 +131,24 @@ class UniformPlans:
         return UniformPlans(evaluator, usable_bytes)
 
     def bound_times(self, shardings: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-        """(for each sharding a lower bound on the time of its plans [s], shardings without calibration).
+        """(for each sharding a lower bound on its plans' times [s], those that fit but have no calibration).
 
         Limits: a sharding whose rows fit in no packing, or that has no scheme here -> no bound
         """
         allowed = {sharding: self._list_allowed(sharding) for sharding in shardings}
-        schemes = [scheme for of_sharding in allowed.values() for scheme in of_sharding]
-        if len(schemes) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
+        self._split_by_room([scheme for schemes in allowed.values() for scheme in schemes])  # at once
+        fitting = {sharding: self._split_by_room(schemes)[0] for sharding, schemes in allowed.items()}
+        together = [scheme for schemes in fitting.values() for scheme in schemes]
+        if len(together) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
             with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
-                self.price(schemes)
+                self.price(together)
         bounds, unknown = dict[str, float](), list[str]()
-        for sharding in shardings:
+        for sharding, schemes in fitting.items():
             try:
-                spread = self.price(allowed[sharding])
+                times = self.price(schemes)
             except NoCalibrationError:
                 unknown.append(sharding)
                 continue
-            times = [even.time_s for even in spread if even.held_bytes <= self.usable_bytes * _ROOM]
             bounds |= {sharding: min(times)} if times else {}
         return bounds, unknown
 
@@ -175,25 +166,22 @@ class UniformPlans:
             return Impossible(sharding, f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}")
         if evaluator.basis.rows and WAYS[sharding].exchange == COPY.kind:
             return Impossible(sharding, "copies on every GPU are in its HBM")
-        schemes = self._list_allowed(sharding)
+        schemes, too_large = self._split_by_room(self._list_allowed(sharding))
         try:
-            if len(schemes) > _TRIED or all(scheme in self._spread for scheme in schemes):
+            if len(schemes) > _TRIED or all(scheme in self._times for scheme in schemes):
                 self.price(schemes)
-                schemes.sort(key=lambda scheme: self._spread[scheme].time_s)
+                schemes.sort(key=lambda scheme: self._times[scheme])
         except NoCalibrationError as error:
             return Impossible(sharding, error.message.rstrip("."))
-        priced = [(scheme, self._spread.get(scheme)) for scheme in schemes]
-        room = self.usable_bytes * _ROOM
-        hopeless = [x for x in priced if x[1] and x[1].held_bytes > room]  # tried only to say why
         best: UniformPlan | None = None
         whys: list[tuple[float, str]] = []
         fitting = 0
-        for scheme, spread in [x for x in priced if x not in hopeless] + hopeless:
-            slower = best and spread and spread.time_s >= best.costed.time_s
-            if fitting == _TRIED or slower or (best and (scheme, spread) in hopeless):
+        for scheme in [*schemes, *too_large]:  # these are tried only to say why
+            slower = best and (scheme in too_large or self._times.get(scheme, 0.0) >= best.costed.time_s)
+            if fitting == _TRIED or slower:
                 break
             try:
-                packed = list(self._pack(sharding, scheme, spread.shards if spread else None))
+                packed = list(self._pack(sharding, scheme, self._shards.get(scheme)))
             except PerfmodelError as error:
                 whys.append((np.inf, error.message.rstrip(".")))
                 continue
@@ -215,11 +203,16 @@ class UniformPlans:
         Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
         Limits: False -> no plan of these shardings fits;  equal tables -> exact
         """
-        schemes = [scheme for sharding in shardings for scheme in self._list_allowed(sharding)]
-        for even in _spread_evenly(self.evaluator, schemes):
-            ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
-            times = self.evaluator.times
-            needed = [held + times.count_buffers((own + even.everywhere).T) for own, held in ranks]
+        e, schemes = self.evaluator, [x for sharding in shardings for x in self._list_allowed(sharding)]
+        for even in _spread_evenly(e, schemes):
+            shard, everywhere, mean = even.count_loads(e)
+            placed, shards = even.parts > 0, np.ceil(even.parts.sum(axis=1) / e.gpus)
+            least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
+            least = np.where(placed[..., np.newaxis], shard.own, np.inf).min(axis=1)
+            most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
+            most = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, least, 0)
+            ranks = (mean, even.mean_bytes), (most, most_bytes)
+            needed = [held + e.times.count_buffers((own + everywhere).T) for own, held in ranks]
             if np.any(np.max(needed, axis=0) <= self.usable_bytes * _ROOM):
                 return True
         return False
@@ -232,21 +225,30 @@ class UniformPlans:
         dim, library = int(evaluator.tables.dim.max()), evaluator.setting.backend
         return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, library)
 
-    def price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
-        """The loads and times of schemes, evenly spread, which are kept.
+    def _split_by_room(self, schemes: Sequence[Scheme]) -> tuple[list[Scheme], list[Scheme]]:
+        """(the schemes whose rows and optimizer state fit, evenly spread; those that fit in no packing)."""
+        missing = [scheme for scheme in schemes if scheme not in self._held]
+        for even in _spread_evenly(self.evaluator, missing):
+            held = np.maximum(even.mean_bytes, even.largest_bytes).tolist()
+            self._held.update(zip(even.schemes, held, strict=True))
+        room = self.usable_bytes * _ROOM
+        fitting = [scheme for scheme in schemes if self._held[scheme] <= room]
+        return fitting, [scheme for scheme in schemes if self._held[scheme] > room]
+
+    def price(self, schemes: Sequence[Scheme]) -> list[float]:
+        """The times of schemes, evenly spread [s], which are kept with their loads.
 
         Limits: one of their collectives was never measured -> NoCalibrationError
         """
-        missing = [scheme for scheme in schemes if scheme not in self._spread]
+        missing = [scheme for scheme in schemes if scheme not in self._times]
         for even in _spread_evenly(self.evaluator, missing):
-            shard = even.shard
-            fullest = np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere
+            shard, everywhere, mean = even.count_loads(self.evaluator)
+            fullest = np.maximum(mean, shard.own.max(axis=1)) + everywhere
             times = self.evaluator.time_passes(fullest)
             for place, scheme in enumerate(even.schemes):
-                loads = ShardLoads(shard.own[place], shard.everywhere[place])
-                held_bytes = max(float(even.held_bytes[place]), float(even.largest_bytes[place]))
-                self._spread[scheme] = _Spread(float(times[place]), held_bytes, loads)
-        return [self._spread[scheme] for scheme in schemes]
+                self._times[scheme] = float(times[place])
+                self._shards[scheme] = ShardLoads(shard.own[place], shard.everywhere[place])
+        return [self._times[scheme] for scheme in schemes]
 
     def _pack(
         self, sharding: str, scheme: Scheme, shards: ShardLoads | None
@@ -306,23 +308,28 @@ class UniformPlans:
 
 @dataclass(frozen=True, eq=False)
 class _Evenly:
-    """Loads and memory of S schemes with shards spread evenly: Q kinds of equal tables, K resources.
+    """S schemes with shards spread evenly over the ranks; arrays for Q kinds of equal tables.
 
-    shard       loads of a shard of each kind of table [S, Q, K];  everywhere  loads of replicas [S, K]
-    mean        loads of the mean rank, without replicas [S, K]
-    most        least loads of a rank that has as many shards as the fullest rank must have [S, K]
-    held_bytes, most_bytes  rows and optimizer state of these two ranks, with replicas [S]
-    largest_bytes  the same of the rank that has the largest shard, at least [S]
+    cut  exchange, row parts, column parts of each kind [3, S, Q];  count  tables of each kind [Q]
+    parts  shards of all tables of each kind; 0 if they are replicated [S, Q]
+    shard_bytes  rows and optimizer state of a shard [S, Q];  copies_bytes  those of all replicas [S]
+    mean_bytes  those of the mean rank;  largest_bytes  of the rank with the largest shard, at least [S]
     """
 
     schemes: Sequence[Scheme]
-    shard: ShardLoads
-    everywhere: Array
-    mean: Array
-    most: Array
-    held_bytes: Array
-    most_bytes: Array
+    cut: Ints
+    count: Ints
+    parts: Ints
+    shard_bytes: Array
+    copies_bytes: Array
+    mean_bytes: Array
     largest_bytes: Array
+
+    def count_loads(self, evaluator: Evaluator) -> tuple[ShardLoads, Array, Array]:
+        """(loads of a shard of each kind [S, Q, K], of replicas [S, K], of the mean rank without them)."""
+        shard = evaluator.count_shards(evaluator.tables.kinds[0], *self.cut)
+        everywhere = np.einsum("sqk,q->sk", shard.everywhere, self.count)
+        return shard, everywhere, np.einsum("sqk,sq->sk", shard.own, self.parts) / evaluator.gpus
 
 
 def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
@@ -331,23 +338,14 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
     together = max(_PRICED_TOGETHER // sample.size, 1)
     for start in range(0, len(schemes), together):
         chunk = schemes[start : start + together]
-        cuts = [_cut_kinds(evaluator.tables, scheme) for scheme in chunk]
-        kinds, r, c = (np.stack(column) for column in zip(*cuts, strict=True))
-        shard = evaluator.count_shards(sample, kinds, r, c)
-        replicated = kinds == COPY.kind
-        parts = np.where(replicated, 0, r * c * count)
-        everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
-        shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
+        cut = np.stack([_cut_kinds(evaluator.tables, scheme) for scheme in chunk], axis=1)
+        replicated, shards = cut[0] == COPY.kind, cut[1] * cut[2] * count
+        shard_bytes = np.sum(evaluator.memories.count_shard(sample, cut[1], cut[2]), axis=0)
         copies = (np.where(replicated, count, 0) * shard_bytes).sum(axis=1)
-        mean = np.einsum("sqk,sq->sk", shard.own, parts) / evaluator.gpus
-        held = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
-        shards = np.ceil(parts.sum(axis=1) / evaluator.gpus)
-        smallest_load = np.where(replicated[..., np.newaxis], np.inf, shard.own).min(axis=1)
-        smallest_load = np.where(shards[:, np.newaxis] > 0, smallest_load, 0)
-        smallest = np.where(shards > 0, np.where(replicated, np.inf, shard_bytes).min(axis=1), 0)
-        fullest, most_held = shards[:, np.newaxis] * smallest_load, copies + shards * smallest
+        parts = np.where(replicated, 0, shards)
+        mean = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
         largest = copies + np.where(replicated, 0, shard_bytes).max(axis=1)
-        yield _Evenly(chunk, shard, everywhere, mean, fullest, held, most_held, largest)
+        yield _Evenly(chunk, cut, count, parts, shard_bytes, copies, mean, largest)
 
 
 def _cut_kinds(tables: PlanTables, scheme: Scheme) -> tuple[Ints, Ints, Ints]:
