@@ -202,14 +202,6 @@ class Ranking:
         return list_helping(self.answer, answer_question)
 
 
-def rank(question: Question) -> Ranking:
-    """The shardings for a question that names none, on its GPUs, else on the fewest that one fits.
-
-    Limits: one GPU -> row-wise alone
-    """
-    return rank_on_fewest(answer_row_wise(question))
-
-
 def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer | Impossible]]:
     """(row-wise answer, the answers with these shardings) on the fewest GPUs that one of them fits.
 
@@ -231,7 +223,7 @@ def answer_question(question: Question) -> Answer:
     """
     name = question.sharding
     if name is None:
-        return rank_on_fewest(answer_row_wise(question)).answer
+        return rank(answer_row_wise(question)).answer
     if name == ROW_WISE:
         return answer_row_wise(question)
     (named,) = answer_each(answer_row_wise(question), [name])[1]
@@ -249,10 +241,12 @@ def place_row_wise(answer: Answer) -> Answer:
     return placed
 
 
-def rank_on_fewest(base: Answer) -> Ranking:
+def rank(base: Answer) -> Ranking:
     """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
 
+    base  the row-wise answer of a question that names no sharding
     Of a table set a plan on these GPUs leads, if it is faster.
+    Limits: one GPU -> row-wise alone
     """
     if base.table_count > MOST_COMPARED:
         return rank_shardings(base)

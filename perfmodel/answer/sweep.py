@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from perfmodel.answer.answer import Answer, answer_at
 from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, Room, find_sizes
 from perfmodel.answer.question import Question, read_keywords
-from perfmodel.answer.ranking import answer_each, rank_on_fewest
+from perfmodel.answer.ranking import answer_each, rank
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, cost_grid, project_grid
 from perfmodel.engine.schemes import ALL, PLANNED, ROW_WISE, WAYS
@@ -145,7 +145,7 @@ def _answer_base(base: Answer) -> list[Answer]:
     """The answers with the question's shardings, on the fewest GPUs where any of them fits."""
     sharding = base.question.sharding
     if sharding is None:
-        return [rank_on_fewest(base).answer if base.gpus > 1 else base]
+        return [rank(base).answer if base.gpus > 1 else base]
     names = tuple(WAYS) if sharding == ALL else (sharding,)
     return [answer for answer in answer_each(base, names)[1] if isinstance(answer, Answer)]
 

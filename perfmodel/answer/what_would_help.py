@@ -98,7 +98,8 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     uniform = _ask_uniform(answer, ask)
     effects = list[Sensitivity]()
     for change in _list_changes(answer):
-        if uniform is None or any(map(_helps, _ask_again(uniform, _drop_planner(change), ask))):
+        searched = replace(change, question=replace(change.question, planner=None))
+        if uniform is None or any(map(_helps, _ask_again(uniform, searched, ask))):
             effects += _ask_again(answer, change, ask)
     counts = None if uniform is None else [effect.gpus for effect in _ask_more_gpus(uniform, ask)]
     helping = [effect for effect in effects if _helps(effect)]
@@ -117,10 +118,6 @@ def _ask_uniform(answer: Answer, ask: Ask) -> Answer | None:
         return None
     uniform = ask(question)
     return replace(uniform, question=question) if uniform.fits and uniform.gpus == answer.gpus else None
-
-
-def _drop_planner(change: Change) -> Change:
-    return replace(change, question=replace(change.question, planner=None))
 
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:

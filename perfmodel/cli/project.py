@@ -120,7 +120,7 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
     Limits: no sharding fits, or it is not possible -> BadInputError that says what would be
     """
     if question.sharding is None:
-        ranking = rank(question)
+        ranking = rank(answer_row_wise(question))
         if ranking.fits:
             return ranking
         filled = question.table_bytes is None and question.tables is None

@@ -21,7 +21,7 @@ from perfmodel.answer.ranking import (
     find_enough,
     find_fastest,
     plan_shardings,
-    rank_on_fewest,
+    rank,
 )
 from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.answer.what_would_help import list_helping
@@ -154,10 +154,10 @@ def brute_force(asked: dict[str, Any], base: Answer, ways: tuple[str, ...] = RUN
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
-    found = rank_on_fewest(base).base
+    found = rank(base).base
     assert found.gpus == brute_force(asked, base)
     assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
-    given = rank_on_fewest(project_one(**asked, gpus=found.gpus))
+    given = rank(project_one(**asked, gpus=found.gpus))
     assert given.best and given.answer.gpu_count.needed <= found.gpus
 
 

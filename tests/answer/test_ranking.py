@@ -16,7 +16,7 @@ from perfmodel.answer.ranking import (
     Ranking,
     answer_shardings,
     find_fastest,
-    rank_on_fewest,
+    rank,
     rank_shardings,
 )
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS
@@ -135,7 +135,7 @@ def test_a_plan_is_searched_for_every_set_on_several_gpus(tables: int, gpus: int
     rankings: list[Ranking] = []
     of = TableSet("some", tuple(Table(f"t{n}", 1000 * (n + 1), 16, 2.0) for n in range(tables)))
     base = project_one(tables=of, gpus=gpus)
-    rank_on_fewest(replace(base, question=replace(base.question, planner=rankings.append)))
+    rank(replace(base, question=replace(base.question, planner=rankings.append)))
     assert len(rankings) == is_searched
 
 

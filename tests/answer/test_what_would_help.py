@@ -11,7 +11,7 @@ from oracles.alpha_beta import AlphaBeta, one
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_experiment, list_helping
-from perfmodel.report.experiment_text import experiment_text, run_line
+from perfmodel.report.ranking_text import experiment_text, run_line
 from perfmodel.schema.calibration import load_calibration, save_calibration
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import SAMPLES_NAME

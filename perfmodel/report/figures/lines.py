@@ -133,7 +133,10 @@ def _list_lines(subject: Subject) -> Iterator[list[Row]]:
     fixed = subject.fix_setting()
     yield list_points(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, fixed.ask)
     if subject.lead:
-        yield list_points("with unique rows (EMBark)", lambda **c: rank(fixed.change(**c)).beside.unique_rows)
+        yield list_points(
+            "with unique rows (EMBark)",
+            lambda **c: rank(answer_row_wise(fixed.change(**c))).beside.unique_rows,
+        )
     elif subject.answer.sharding != ROW_WISE:
         yield list_points(ROW_WISE, lambda **c: answer_row_wise(fixed.change(sharding=None, **c)))
     if machine.nvlink_domain_gpus > 1:

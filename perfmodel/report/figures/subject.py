@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.answer import Answer, Question, answer_on
+from perfmodel.answer import Answer, Question, answer_on, answer_row_wise
 from perfmodel.answer.answer import note_idle
 from perfmodel.answer.ranking import Ranking, answer_question, rank
 from perfmodel.engine.basis import PassBasis
@@ -72,7 +72,7 @@ def find_subject(question: Question) -> Subject:
     Limits: nothing fits, or the sharding of the question does not -> BadInputError
     """
     if question.sharding is None:
-        lead = rank(question)
+        lead = rank(answer_row_wise(question))
         if not lead.fits:
             raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
         answer = note_idle(lead.answer, answer_question)
