@@ -124,9 +124,8 @@ class PassBasis:
         if self.payload is not None:
             sent = float(element_bytes(self.payload, "payload"))  # raises if unknown
         room = self.rows.room_bytes(machine) if self.rows else numbers["hbm_bytes"]
-        per_element, per_row = (
-            numbers["optimizer_state_bytes"] * count for count in OPTIMIZERS[self.optimizer]
-        )
+        per_element, per_row = OPTIMIZERS[self.optimizer]
+        size = numbers["optimizer_state_bytes"]
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         facts: dict[str, Any] = {
             "numbers": numbers,
@@ -140,7 +139,7 @@ class PassBasis:
             "sent_element_bytes": sent,
             "room_bytes": room,
             "buffer_weight": room / numbers["hbm_bytes"],
-            "state": (per_element, per_row),
+            "state": (size * per_element, size * per_row),
         }
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)
@@ -174,22 +173,23 @@ class PassBasis:
         not determine count too
         """
         names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
-        floor_s, rate, *l2_rate = (self.numbers[name] for name in names)
+        constants = [self.numbers[name] for name in names]
+        floor_s, rate = constants[:2]
         floor: Array | float = floor_s * launches
         cached: NDArray[np.bool_] | np.bool_ = np.bool_(False)
         if l2 is None:
             time = kernels.stream_kernel_time(moved, floor_s, rate, launches)
         else:
-            time = kernels.gather_pool_time(moved, l2, floor_s, rate, l2_rate[0], launches)
-            cached = moved / rate < l2 / l2_rate[0]
+            time = kernels.gather_pool_time(moved, l2, floor_s, rate, constants[2], launches)
+            cached = moved / rate < l2 / constants[2]
         k: Array | float = self.get_kernel_factor(kernel)
         keys = names if l2 is None else (*names, "row_access_bytes")
         ranks = [quantity[key].evidence.rank for key in keys]
         rank: Codes = constant(max(ranks), time.shape)
         if fit is None:
-            floor_sd, rate_sd, *l2_sd = (quantity[name].log_sd or 0.0 for name in names)
-            share, sd = floor / time, np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
-            spread = np.hypot(share * floor_sd, (1 - share) * sd)
+            sds = [quantity[name].log_sd or 0.0 for name in names]
+            share, sd = floor / time, np.where(cached, sds[-1], sds[1])
+            spread = np.hypot(share * sds[0], (1 - share) * sd)
             k = kernels.widen_factor(k, spread, self.numbers["normal_quantile_95"])
         else:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)

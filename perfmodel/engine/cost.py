@@ -318,10 +318,9 @@ class Evaluator:
         """
         cost = cost_passes(self.times, loads.most[np.newaxis])
         rows = cost.build_rows(0, lambda step: self._find_busiest(step, loads))
-        low, _, high = (float(end[0]) for end in bands.sum_band(*cost.causes.values()))
-        return StepCost(
-            rows, float(cost.time_s[0]), low, high, Evidence.weakest(row.evidence for row in rows)
-        )
+        low, _, high = bands.sum_band(*cost.causes.values())
+        weakest = Evidence.weakest(row.evidence for row in rows)
+        return StepCost(rows, float(cost.time_s[0]), float(low[0]), float(high[0]), weakest)
 
     def time_passes(self, most: Array) -> Array:
         """Times [...] of many passes, each computed as precisely as in ``step``.

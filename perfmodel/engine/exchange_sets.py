@@ -99,7 +99,7 @@ class ExchangeSets:
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
 
 
-_WHOLE, _COPIED = (SHARDINGS[name].torchrec for name in (TABLE_WISE, DATA_PARALLEL))
+_WHOLE, _COPIED = SHARDINGS[TABLE_WISE].torchrec, SHARDINGS[DATA_PARALLEL].torchrec
 
 
 @dataclass(frozen=True, eq=False)

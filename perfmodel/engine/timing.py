@@ -82,7 +82,7 @@ class PassTimes:
 
         Limits: ranks that do not fill domains -> 1 across domains (no scheme uses such a collective)
         """
-        gpus, domain = (np.asarray(count, dtype=np.float64) for count in (self.gpus, self.domain))
+        gpus, domain = np.asarray(self.gpus, np.float64), np.asarray(self.domain, np.float64)
         if step.ranks == ACROSS:
             return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
         return domain if step.ranks == INSIDE else gpus, self.basis.gpus_per_node
