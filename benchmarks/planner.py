@@ -42,7 +42,6 @@ from planner_baselines import plan_embark, plan_per_byte, search_at_random
 from calibrate.providers import describe
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.loads import Loads
 from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
@@ -189,7 +188,7 @@ def time_torchrec(evaluator: Evaluator, limit_bytes: float, training: bool, seco
     plan = Loose(tables, placements, gpus, domain)
     model = evaluator.exchange_by(ExchangeSets(tuple(entry["type"] for entry in chosen)))
     rows = np.maximum(tables.rows, plan.schemes[1])  # 3 rows in 8 parts count as 8
-    loads: Loads = replace(model.model, tables=replace(tables, rows=rows)).sum_shards(plan)
+    loads = replace(model.model, tables=replace(tables, rows=rows)).sum_shards(plan)
     return model.step(loads).time_s * 1e3
 
 

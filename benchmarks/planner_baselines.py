@@ -231,7 +231,7 @@ def search_at_random(evaluator: Evaluator, limit_bytes: float, seconds: float, s
         plan, _, _ = deal(evaluator, schemes, work, dict.fromkeys(schemes, 0.0), np.inf)
         assert plan is not None
         loads = evaluator.loads(plan)
-        time_s = float(evaluator.estimate_times(loads.most))
+        time_s = float(evaluator.estimate_times(loads.max(axis=1)))
         if time_s < best_s and evaluator.cost(plan).memory.total_bytes.max() <= limit_bytes:
             best, best_s = plan, time_s
         if process_time() >= until:

@@ -20,7 +20,7 @@ from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.loads import LoadModel, Loads, ShardLoads
+from perfmodel.engine.loads import LoadModel, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
@@ -282,8 +282,8 @@ class Evaluator:
         self.work.add(effort.LISTED, shards.own.size / shards.own.shape[-1])
         return shards
 
-    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
-        """Bytes of every resource on every rank.
+    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Array:
+        """Bytes of K resources on each of G ranks [K, G].
 
         shards  loads of one shard of each table, if computed before
         Limits: a plan for other GPUs or tables -> BadInputError
@@ -307,16 +307,16 @@ class Evaluator:
     def cost(self, plan: Plan, shards: ShardLoads | None = None) -> CostedPlan:
         """A plan with its loads, its cost and its memory. shards, limits  as of ``loads``"""
         loads = self.loads(plan, shards)
-        buffers = self.times.count_buffers(loads.values)
+        buffers = self.times.count_buffers(loads)
         memory = GpuMemory(*self.memories.count_held(plan), buffers)
         return CostedPlan(self, plan, loads, self.step(loads), memory)
 
-    def step(self, loads: Loads) -> StepCost:
+    def step(self, loads: Array) -> StepCost:
         """The time of every step that runs, as in a projection, and their sum with its band.
 
-        loads  bytes of every resource on every rank
+        loads  bytes of every resource on every rank [K, G]
         """
-        cost = cost_passes(self.times, loads.most[np.newaxis])
+        cost = cost_passes(self.times, loads.max(axis=1)[np.newaxis])
         rows = cost.build_rows(0, lambda step: self._find_busiest(step, loads))
         low, _, high = bands.sum_band(*cost.causes.values())
         weakest = Evidence.weakest(row.evidence for row in rows)
@@ -330,16 +330,16 @@ class Evaluator:
         self.work.add(effort.EXACT)
         return cost_passes(self.times, most).time_s
 
-    def _find_busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
+    def _find_busiest(self, step: Step, loads: Array) -> tuple[float, float, int]:
         """(bytes of the busiest rank, mean bytes of a rank, the busiest rank) of a step; of a gather the rank
         with the longest time is the busiest.
         """
         if step.gathers:
             rates = [self.basis.numbers[name] for name in ("gather_bytes_per_s", "l2_bytes_per_s")]
-            seconds = [loads.values[x] / rate for x, rate in zip(step.resources, rates, strict=True)]
-            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads.values[step.resources[0]]
+            seconds = [loads[x] / rate for x, rate in zip(step.resources, rates, strict=True)]
+            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads[step.resources[0]]
         else:
-            size = loads.values[list(step.resources)].max(axis=0)
+            size = loads[list(step.resources)].max(axis=0)
             rank = int(np.argmax(size))
         if step.splits:
             size = np.full(self.gpus, self.times.splits_bytes)
@@ -374,7 +374,7 @@ class CostedPlan:
 
     evaluator: Evaluator
     plan: Plan
-    loads: Loads
+    loads: Array
     cost: StepCost
     memory: GpuMemory
 
@@ -394,4 +394,4 @@ class CostedPlan:
         steps, tables = self.evaluator.steps_by_name, np.arange(len(self.plan.tables))
         copied = self.evaluator.count_shards(tables, *self.plan.schemes).everywhere.sum(axis=0)
         dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
-        return {name: float(copied[x]) / max(float(self.loads.most[x]), 1.0) for name, x in dram.items()}
+        return {name: float(copied[x]) / max(float(self.loads[x].max()), 1.0) for name, x in dram.items()}

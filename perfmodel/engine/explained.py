@@ -104,7 +104,7 @@ class ExplainedPass:
     @staticmethod
     def from_plan(costed: CostedPlan) -> ExplainedPass:
         """The pass of a plan."""
-        evaluator, plan, busiest = costed.evaluator, costed.plan, costed.loads.most
+        evaluator, plan, busiest = costed.evaluator, costed.plan, costed.loads.max(axis=1)
         tables, times, rows = evaluator.tables, evaluator.times, costed.cost.rows
         every, timing = np.arange(len(tables)), lambda step: times.time_step(step, busiest)
         loads, (shard_tables, shard_ranks) = evaluator.count_shards(every, *plan.schemes), plan.shards

@@ -42,22 +42,6 @@ class ShardLoads:
 
 
 @dataclass(frozen=True, eq=False)
-class Loads:
-    """Bytes of every resource on every rank of a plan: ``values`` is [K, G] for K resources, G ranks."""
-
-    values: Array
-
-    @property
-    def most(self) -> Array:
-        """Largest load over ranks, shape [K], the argument of ``Evaluator.estimate_times``."""
-        return np.asarray(self.values.max(axis=1))
-
-    def of(self, resource: int) -> Array:
-        """Load of one resource on every rank, shape [G]."""
-        return np.asarray(self.values[resource])
-
-
-@dataclass(frozen=True, eq=False)
 class LoadModel(LoadInputs):
     """Computes the loads of tables on G ranks: bytes of every resource."""
 
@@ -104,8 +88,8 @@ class LoadModel(LoadInputs):
         rows, dim = int(self.tables.rows[table]), int(self.tables.dim[table])
         check_scheme(self.tables.names[table], rows, dim, scheme, self.gpus, self.domain)
 
-    def sum_shards(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
-        """Loads of all ranks: each rank's shards, and what every rank has for its own samples.
+    def sum_shards(self, plan: Plan, shards: ShardLoads | None = None) -> Array:
+        """Loads of all G ranks, [K, G] of K resources: each rank's shards, and all ranks' own samples.
 
         shards  loads of one shard of each table [T, K], if computed before
         """
@@ -116,7 +100,7 @@ class LoadModel(LoadInputs):
         for resource in np.flatnonzero(shards.own.any(axis=0)):
             weights = shards.own[tables, resource]
             values[resource] += np.bincount(ranks, weights=weights, minlength=plan.gpus)
-        return Loads(values)
+        return np.asarray(values)
 
 
 def _fill_array(side: Bytes, shape: tuple[int, ...]) -> Array:

@@ -165,8 +165,8 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
     plan = uniform_plan(evaluator.tables, way, 16, evaluator.domain)
     loads = evaluator.loads(plan)
     waits = 0.0 if way == "data-parallel" else 3e-6
-    assert evaluator.times.estimate_steps(loads.most)[BETWEEN] == waits
-    assert float(evaluator.times.estimate(loads.most)) == pytest.approx(
+    assert evaluator.times.estimate_steps(loads.max(axis=1))[BETWEEN] == waits
+    assert float(evaluator.times.estimate(loads.max(axis=1))) == pytest.approx(
         evaluator.step(loads).time_s, rel=1e-3
     )
 

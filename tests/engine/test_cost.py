@@ -86,7 +86,7 @@ def test_two_tables_on_two_gpus_by_hand() -> None:
         Resource.BUCKETIZE: [160 + 400] * 2,
     }
     for resource, wanted in by_hand.items():
-        assert loads.of(resource).tolist() == wanted, resource
+        assert loads[resource].tolist() == wanted, resource
     cost = evaluator.step(loads)
     rows = {row.name: row for row in cost.rows}
     assert (rows["all_to_all_ids"].payload_bytes, rows["all_to_all_ids"].mean_bytes) == (
@@ -111,15 +111,15 @@ def test_unique_rows_by_hand() -> None:
     evaluator = Evaluator.on(MACHINE, tables, 10, 2)
     plan = Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2)
     loads = evaluator.loads(plan)
-    assert loads.of(Resource.REQUESTS_SENT).tolist() == [8 + 4, 8 + 4]  # an id, and the id of its feature
-    assert loads.of(Resource.REQUESTS_RECEIVED).tolist() == [0, 24]
-    assert loads.of(Resource.DEDUPLICATE_REQUESTS).tolist() == [0, 2 * 200]  # at the holder, of both ranks
-    assert loads.of(Resource.ROWS_SENT).tolist() == [0, 2 * 16]
-    assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
-    assert loads.of(Resource.DEDUPLICATE).tolist() == [50 * 200] * 2
-    assert not loads.of(Resource.IDS_SENT).any() and not loads.of(Resource.LENGTHS_SENT).any()
+    assert loads[Resource.REQUESTS_SENT].tolist() == [8 + 4, 8 + 4]  # an id, and the id of its feature
+    assert loads[Resource.REQUESTS_RECEIVED].tolist() == [0, 24]
+    assert loads[Resource.DEDUPLICATE_REQUESTS].tolist() == [0, 2 * 200]  # at the holder, of both ranks
+    assert loads[Resource.ROWS_SENT].tolist() == [0, 2 * 16]
+    assert loads[Resource.ROWS_RECEIVED].tolist() == [16, 16]
+    assert loads[Resource.DEDUPLICATE].tolist() == [50 * 200] * 2
+    assert not loads[Resource.IDS_SENT].any() and not loads[Resource.LENGTHS_SENT].any()
     short = evaluator.setting.machine.value("row_access_bytes")  # a row of 16 bytes takes 128
-    assert loads.of(Resource.GATHER_L2).tolist() == [0, pytest.approx(2 * (short + 8) + 2 * 1.2 * 16)]
+    assert loads[Resource.GATHER_L2].tolist() == [0, pytest.approx(2 * (short + 8) + 2 * 1.2 * 16)]
     names = [row.name for row in evaluator.step(loads).rows]
     assert names == [
         "deduplicate",
@@ -139,10 +139,10 @@ def test_two_level_in_some_domains_sums_what_comes_from_each() -> None:
     evaluator = Evaluator.on(MACHINE, tables, B, 24)
     plan = Plan(tables, (Placement.of(Scheme(Exchange.TWO_LEVEL, 16), range(16)),), 24, 8)
     loads = evaluator.loads(plan)
-    assert loads.of(Resource.REDUCE_INSIDE).tolist() == [24 * B * D * 4] * 16 + [0] * 8
-    assert loads.of(Resource.ACROSS_SENT).tolist() == [3 * B * D * 4] * 16 + [0] * 8
-    assert loads.of(Resource.ACROSS_RECEIVED).tolist() == [2 * B * D * 4] * 24
-    assert loads.of(Resource.LOCAL_SUM).tolist() == [3 * B * D * 4] * 24
+    assert loads[Resource.REDUCE_INSIDE].tolist() == [24 * B * D * 4] * 16 + [0] * 8
+    assert loads[Resource.ACROSS_SENT].tolist() == [3 * B * D * 4] * 16 + [0] * 8
+    assert loads[Resource.ACROSS_RECEIVED].tolist() == [2 * B * D * 4] * 24
+    assert loads[Resource.LOCAL_SUM].tolist() == [3 * B * D * 4] * 24
 
 
 KINDS = [
@@ -178,7 +178,7 @@ MIXED = tables_of(*[(10_000 + i, 32 * (1 + i % 3), 1.0 + i) for i in range(len(K
 def test_loads_add_over_tables_and_shards() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, payload="fp16", training=True)
     plan = mixed_plan(MIXED, np.random.default_rng(1))
-    whole = evaluator.loads(plan).values
+    whole = evaluator.loads(plan)
     total = np.zeros_like(whole)
     for at, placement in enumerate(plan.placements):
         scheme = placement.scheme
@@ -191,7 +191,7 @@ def test_loads_add_over_tables_and_shards() -> None:
 
 def test_what_is_sent_is_received() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, training=True)
-    values = evaluator.loads(mixed_plan(MIXED, np.random.default_rng(2))).values.sum(axis=1)
+    values = evaluator.loads(mixed_plan(MIXED, np.random.default_rng(2))).sum(axis=1)
     for name in ("LENGTHS", "IDS", "REQUESTS", "ROWS", "BAGS", "SPARSE", "ACROSS", "ROW_GRADIENTS"):
         sent, received = (values[Resource[f"{name}_{side}"]] for side in ("SENT", "RECEIVED"))
         assert sent > 0 and received == pytest.approx(sent, rel=1e-12), name
@@ -200,7 +200,7 @@ def test_what_is_sent_is_received() -> None:
 def test_more_bytes_never_take_less_time() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
     rng = np.random.default_rng(6)
-    low = evaluator.loads(mixed_plan(MIXED, rng)).most * rng.uniform(0, 30, (2000, 1))
+    low = evaluator.loads(mixed_plan(MIXED, rng)).max(axis=1) * rng.uniform(0, 30, (2000, 1))
     high = low * (1 + rng.uniform(0, 1, low.shape) * (rng.uniform(size=low.shape) < 0.3))
     for name, time in evaluator.times.estimate_steps(low).items():
         assert np.all(evaluator.times.estimate_steps(high)[name] >= time * (1 - 1e-12)), name
@@ -291,12 +291,12 @@ def test_backward_pass_by_hand() -> None:
     plan = Plan(tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [1])), 2, 2)
     evaluator = Evaluator.on(MACHINE, tables, 10, 2, optimizer="rowwise-adagrad", training=True)
     loads = evaluator.loads(plan)
-    assert loads.of(Resource.COPIED_GRADIENTS).tolist() == [256, 256]
-    assert loads.of(Resource.SORT).tolist() == [20 * 32, (20 + 60) * 32]  # one digit
+    assert loads[Resource.COPIED_GRADIENTS].tolist() == [256, 256]
+    assert loads[Resource.SORT].tolist() == [20 * 32, (20 + 60) * 32]  # one digit
     # gradients read for every look-up with its id, one row and its state read and written
     copy = 20 * (256 + 8) + 2 * (256 + 4) + 2 * 256
     shard = 60 * (512 + 8) + 2 * (512 + 4)
-    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([copy, copy + shard])
+    assert loads[Resource.UPDATE_L2].tolist() == pytest.approx([copy, copy + shard])
     names = [row.name for row in evaluator.step(loads).rows]
     assert names[-4:] == ["all_to_all_gradients", "sort_lookups", "all_reduce_copies", "update_rows"]
 
@@ -305,10 +305,10 @@ def test_gradients_of_unique_rows_by_hand() -> None:
     tables = tables_of((1, 128, 5.0), dtype="fp16")
     evaluator = Evaluator.on(MACHINE, tables, 10, 2, training=True)
     loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2))
-    assert loads.of(Resource.ACCUMULATE_L2).tolist() == [50 * (512 + 8) + 512] * 2
-    assert loads.of(Resource.ROW_GRADIENTS_SENT).tolist() == [512, 512]  # fp32, though rows are fp16
-    assert loads.of(Resource.ROW_GRADIENTS_RECEIVED).tolist() == [0, 1024]
-    assert loads.of(Resource.UPDATE_L2).tolist() == [0, 2 * (512 + 8) + 2 * 256]
+    assert loads[Resource.ACCUMULATE_L2].tolist() == [50 * (512 + 8) + 512] * 2
+    assert loads[Resource.ROW_GRADIENTS_SENT].tolist() == [512, 512]  # fp32, though rows are fp16
+    assert loads[Resource.ROW_GRADIENTS_RECEIVED].tolist() == [0, 1024]
+    assert loads[Resource.UPDATE_L2].tolist() == [0, 2 * (512 + 8) + 2 * 256]
 
 
 def test_rows_that_two_ranks_touch_are_updated_once() -> None:
@@ -318,12 +318,12 @@ def test_rows_that_two_ranks_touch_are_updated_once() -> None:
     loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.RB, 2), [0, 1]),), 2, 2))
     one_row, lookups = 2 * 512, 2 * 100 * 100 / 2
     wanted = lookups * (512 + 8) + 5 * one_row
-    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([wanted] * 2)
+    assert loads[Resource.UPDATE_L2].tolist() == pytest.approx([wanted] * 2)
     found = tables_of((1000, 128, 1.0))
     evaluator = Evaluator.on(MACHINE, found, 100, 4, training=True)
     loads = evaluator.loads(Plan(found, (Placement.of(Scheme(Exchange.RB), [0]),), 4, 4))
     rows = 1000 * (1 - (1 - 1 / 1000) ** 400)  # of all four ranks' look-ups
-    assert loads.of(Resource.UPDATE_L2)[0] == pytest.approx(400 * (512 + 8) + rows * one_row)
+    assert loads[Resource.UPDATE_L2][0] == pytest.approx(400 * (512 + 8) + rows * one_row)
 
 
 TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))
@@ -341,10 +341,10 @@ def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
     assert wide.own[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
     assert wide.everywhere[Resource.BAGS_RECEIVED] == B * 128 * v  # whole bags arrive
     plans = [uniform_plan(TABLES, "column-wise", G, 8, col_parts=c) for c in (1, 2, 4)]
-    sums = {float(evaluator.loads(plan).of(Resource.BAGS_SENT).sum()) for plan in plans}
+    sums = {float(evaluator.loads(plan)[Resource.BAGS_SENT].sum()) for plan in plans}
     assert sums == {G * B * (128 + 8) * v}  # equal parts: exact whatever they are
     plan = uniform_plan(TABLES, "column-wise", G, 8, col_parts=3)
-    assert evaluator.loads(plan).of(Resource.BAGS_SENT).sum() == G * B * (129 + 9) * v
+    assert evaluator.loads(plan)[Resource.BAGS_SENT].sum() == G * B * (129 + 9) * v
     assert evaluator.cost(plan).memory.rows_bytes.sum() == 1000 * 129 * v + 3 * 9 * v
 
 

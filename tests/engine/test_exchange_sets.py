@@ -59,7 +59,7 @@ def test_sets_hold_what_all_tables_have_together(types: tuple[str, ...] | None, 
     random = np.random.default_rng(1)
     for _ in range(50):
         plan = Plan(tables, tuple(PLACED[i] for i in random.integers(len(PLACED), size=4)), 4, 2)
-        one, many = together.loads(plan).values, apart.loads(plan).values
+        one, many = together.loads(plan), apart.loads(plan)
         summed = many[:TOGETHER].copy()
         for numbers in BY_TYPE.values():
             for whole, number in numbers.items():
@@ -94,7 +94,7 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
                 if name != "update_rows":  # copies have another state in TorchRec
                     more = (len(groups) - 1) * floor
                     assert rows[name].time_s == pytest.approx(alone[name].time_s + more)
-        most = apart.loads(plan).most[np.newaxis]
+        most = apart.loads(plan).max(axis=1)[np.newaxis]
         assert apart.estimate_times(most) == pytest.approx(apart.time_passes(most), rel=1e-3)
 
 
@@ -120,7 +120,7 @@ def test_no_plan_for_torchrec_is_below_the_bound() -> None:
     tables = tables_of(*SHAPES[1:])
     evaluator = evaluator_of(tables, ExchangeSets(), training=False)
     loads = [
-        evaluator.loads(Plan(tables, tuple(PLACED[i] for i in placed), 4, 2)).most
+        evaluator.loads(Plan(tables, tuple(PLACED[i] for i in placed), 4, 2)).max(axis=1)
         for placed in product(range(len(PLACED)), repeat=3)
     ]
     best = float(evaluator.time_passes(np.array(loads)).min())
@@ -144,14 +144,13 @@ def test_copies_are_one_dense_parameter() -> None:
     assert [float(part[0]) for part in inside.memories.count_copies([0], [60])] == [rows, 2 * rows]
     assert [float(part[0]) for part in own.memories.count_copies([0], [60])] == [rows, 60 * 4]
     plan = Plan(tables, copied, 4, 2)
-    updated = [e.loads(plan).of(Resource.UPDATE_L2)[0] for e in (inside, own)]
+    updated = [e.loads(plan)[Resource.UPDATE_L2][0] for e in (inside, own)]
     assert updated[0] - updated[1] == pytest.approx(2 * (rows - 60 * 4))
     halves = PlanTables.of(TableSet("mine", (Table("t0", 60, 16, 1.0, "fp16"), Table("t1", 4000, 16, 4.0))))
     reduced = [
-        Evaluator.on("h100-sxm-ib", halves, 512, 4, sets=sets, **how)
-        .loads(Plan(halves, copied, 4, 2))
-        .of(Resource.COPIED_GRADIENTS)[0]
+        on_halves.loads(Plan(halves, copied, 4, 2))[Resource.COPIED_GRADIENTS][0]
         for sets in (ExchangeSets(), None)
+        for on_halves in [Evaluator.on("h100-sxm-ib", halves, 512, 4, sets=sets, **how)]
     ]
     assert reduced == [60 * 16 * 2, 60 * 16 * 4]  # a parameter's gradient is of its own type
 
@@ -182,7 +181,7 @@ def test_a_collection_is_weighted_as_a_whole(weighted: tuple[bool, ...]) -> None
         named = [Table(f"t{i}", 4000, 16, 4.0, weighted=each) for i, each in enumerate(which)]
         tables = PlanTables.of(TableSet("mine", tuple(named)))
         plan = Plan(tables, tuple(PLACED[1:4]), 4, 2)
-        return float(evaluator_of(tables, sets, training=True).loads(plan).of(Resource.WEIGHTS_SENT)[0])
+        return float(evaluator_of(tables, sets, training=True).loads(plan)[Resource.WEIGHTS_SENT][0])
 
     every = 512 * 4 * 4.0 * 3  # samples, look-ups and bytes of a weight, of three tables
     assert sent(weighted, ExchangeSets()) == (every if any(weighted) else 0)

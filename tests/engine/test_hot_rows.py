@@ -30,7 +30,7 @@ def evaluator(ids: Distribution, rows: int = 100, pooling: float = L, **options:
 def loads(e: Evaluator, scheme: Scheme) -> dict[Resource, list[float]]:
     plan = Plan(e.tables, (Placement.of(scheme, range(scheme.parts)),), G, e.domain)
     found = e.loads(plan)
-    return {resource: found.of(resource).tolist() for resource in list(Resource)[: len(found.values)]}
+    return dict(zip(Resource, found.tolist(), strict=False))
 
 
 def test_half_of_the_ids_stay_where_they_are() -> None:

@@ -153,7 +153,7 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
         floor, rate = evaluator.basis.list_sorts(4, alone=alone)[1]
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
     assert evaluator.basis.list_sorts(4, alone=True)[1][0] == pytest.approx(14.9e-6 + 4 * 11.2e-6)
-    loads = evaluator.loads(plan).most
+    loads = evaluator.loads(plan).max(axis=1)
     assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
 
 

@@ -114,7 +114,7 @@ def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
     rows = [[row.name, row.time_s, row.low_s, row.high_s, row.evidence] for row in cost.rows]
-    return [cost.time_s, cost.low_s, cost.high_s, rows, costed.loads.most, costed.memory.total_bytes]
+    return [cost.time_s, cost.low_s, cost.high_s, rows, costed.loads.max(axis=1), costed.memory.total_bytes]
 
 
 def _ask_plan(case: int) -> Any:

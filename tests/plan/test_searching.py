@@ -45,7 +45,7 @@ def assert_books_are_right(state: Packing) -> None:
     """Loads and memory that are kept up to date are those of the plan, rounded as a search has them."""
     plan = state.build_plan()
     loads = state.evaluator.loads(plan)
-    np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-9, atol=1)
+    np.testing.assert_allclose((state.base + state.held).T, loads, rtol=1e-9, atol=1)
     needs = state.evaluator.cost(plan).memory.total_bytes
     np.testing.assert_allclose(state.needs, needs, rtol=1e-9)
 

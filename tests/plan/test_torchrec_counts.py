@@ -85,10 +85,10 @@ def expected(evaluator: Evaluator, plan: Plan, rank: int) -> Counter[tuple[Any, 
     loads, times = evaluator.loads(plan), evaluator.times
     found: Counter[tuple[Any, ...]] = Counter()
     for step in evaluator.steps:
-        if not step.collective or times.time_step(step, loads.most).time_s[0] == 0:
+        if not step.collective or times.time_step(step, loads.max(axis=1)).time_s[0] == 0:
             continue
         ranks = int(times.group(step)[0])
-        sides = [float(loads.of(resource)[rank]) for resource in step.resources]
+        sides = [float(loads[resource][rank]) for resource in step.resources]
         if step.splits:
             sides = [times.splits_bytes] * 2
         elif step.collective == "reduce_scatter":
@@ -163,7 +163,7 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
     updated in place, as the plan is costed at; without TorchRec's limits one."""
     tables, plan = planned(64, *names, halves=halves)
     evaluator = evaluator_of(tables, 64, ExchangeSets())
-    assert (evaluator.loads(plan).most[list(evaluator.times.groups)] > 0).sum() == groups
+    assert (evaluator.loads(plan).max(axis=1)[list(evaluator.times.groups)] > 0).sum() == groups
     assert not evaluator.exchange_by(None).times.groups
     seen = counted(_file(evaluator, plan), [rank], "--launched")[0]
     forward = [name for phase, name in seen if phase == "forward"]

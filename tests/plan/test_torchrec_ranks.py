@@ -60,7 +60,7 @@ def test_shards_of_buckets_are_those_that_torchrec_would_make(rows: int, buckets
     check_shards(file, buckets)
     fullest = max(size for size, _ in file.tables[0].shard_sizes)
     assert evaluator.cost(plan).memory.rows_bytes.max() == fullest * 16 * 4
-    ids = evaluator.loads(plan).of(Resource.IDS_RECEIVED).max()
+    ids = evaluator.loads(plan)[Resource.IDS_RECEIVED].max()
     assert ids == pytest.approx(gpus * 8 * 4 * fullest / rows * 8)
 
 

@@ -115,7 +115,7 @@ class Search:
             self._start()
             if self.best is not None:
                 curves = StepCurves.build(self.evaluator)
-                loads = curves.convert(self.evaluator.loads(self.best.build_plan()).most)
+                loads = curves.convert(self.evaluator.loads(self.best.build_plan()).max(axis=1))
                 self.bound_s = compute_lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
                 if self._is_open:
                     self._anneal(self.best.copy(), curves)

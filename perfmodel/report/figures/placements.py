@@ -41,8 +41,8 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
     for row in planned.costed.cost.rows:
         step, times[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
         if step is not None:
-            moves = np.any([loads.of(resource) > 0 for resource in step.resources], axis=0)
-            alone_s = e.times.time_step(step, loads.values.T).time_s
+            moves = np.any([loads[resource] > 0 for resource in step.resources], axis=0)
+            alone_s = e.times.time_step(step, loads.T).time_s
             times[row.label] = np.minimum(np.where(moves | step.always, alone_s, 0.0), row.time_s)
     return times
 
