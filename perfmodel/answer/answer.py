@@ -195,7 +195,6 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
     cost, memory = plan.costed.cost, plan.costed.memory
     fullest = int(np.argmax(memory.total_bytes))
     causes = sum_causes((STEPS[row.name].cause, row.low_s, row.time_s, row.high_s) for row in cost.rows)
-    floor = sum(row.floor_s for row in cost.rows)
     count = replace(
         base.gpu_count,
         needed=min(base.gpu_count.needed, base.gpus),
@@ -207,7 +206,7 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
     copies, notes = sum(placement.scheme.copied for placement in plan.costed.plan.placements), list[str]()
     if copies and plan.scheme is not None and not plan.scheme.copied:
         notes = [_note_copies(copies, f"{plan.scheme.row_parts} row parts")]
-    compared = compare_with_local(causes, base.local, floor, base.gpus)
+    compared = compare_with_local(causes, base.local, sum(row.floor_s for row in cost.rows), base.gpus)
     totals = {
         **{name: float(value) for name, value in compared.items()},
         "time_s": cost.time_s,  # to the last digit that of the plan

@@ -286,15 +286,13 @@ def find_enough(
     *,
     above: int = 0,
 ) -> tuple[Answer, T]:
-    """(row-wise answer, result) on the fewest GPUs where the result fits: within a node any number, else
-    whole nodes.
+    """(row-wise answer, result) on the fewest GPUs where it fits: any number in a node, else whole nodes.
 
     base  row-wise, on as many GPUs as it needs: other shardings have smaller buffers and may fit fewer
     make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
-    shardings  that the result may have; numbers of GPUs that ``UniformPlans.has_room`` excludes are skipped
+    shardings  that the result may have; GPUs are skipped that have no room for them (``has_room``)
     above  GPUs that do not fit: only more are tried; if they are no whole nodes, any number
-    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
-    of GPUs without measurements, or that are refused -> skipped
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``
     """
 
     def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
@@ -304,7 +302,7 @@ def find_enough(
                 return None
             larger = _explain_fewest(answer_on(base.question, gpus))
             other = make(larger)
-        except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or an indivisible batch
+        except (BadInputError, NoCalibrationError):  # not measured, fewer rows than GPUs, indivisible batch
             return None
         return (larger, other) if fits(other) else None
 

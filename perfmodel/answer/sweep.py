@@ -260,47 +260,55 @@ def sweep_within(question: Question, columns: Columns, done: Done, limit_s: floa
     """
     import pandas as pd
 
-    uniform = replace(question, planner=None)
-
-    def answer(values: Columns, batch: int, asked: Question = uniform) -> pd.DataFrame:
-        row = sweep_columns(asked, {**values, "batch": np.array([batch])})
-        return row[row["fits"]] if len(row) else row
-
-    def find_batch(point: Columns) -> pd.DataFrame:
-        @cache
-        def end_s(batch: int) -> float:
-            row = answer(values, batch)
-            return float(row["high_s"].iloc[0]) if len(row) else np.inf
-
-        start = answer(point, int(DEFAULTS["batch"]), question)
-        if start.empty:
-            return start
-        values = {**point, "gpus": start["gpus"].to_numpy()}
-        powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
-        larger = range(2**powers // 2 + 1, min(2**powers, MOST_BATCH + 1))
-        batch = larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s)
-        if question.planner is None:
-            return answer(values, batch) if batch else start.head(0)
-        return grow_batch(values, max(batch, 1))
-
-    def grow_batch(values: Columns, batch: int) -> pd.DataFrame:
-        best, meets, fails = pd.DataFrame(), 0, MOST_BATCH + 1
-        while _LARGER * meets < batch < fails:
-            row = answer(values, batch, question)
-            if len(row) and row["high_s"].iloc[0] <= limit_s:
-                best, meets = row, batch
-                batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
-            else:  # memory is short, or a step is as slow for fewer samples
-                fails = batch
-            batch = batch if batch < fails else int((meets * fails) ** 0.5)
-        return best
-
     rows = []
     for place in range(len(next(iter(columns.values())))):
-        row = find_batch({name: column[place : place + 1] for name, column in columns.items()})
+        point = {name: column[place : place + 1] for name, column in columns.items()}
+        row = _answer_batch(question, point, int(DEFAULTS["batch"]))
+        if len(row):
+            row = _find_batch(question, {**point, "gpus": row["gpus"].to_numpy()}, limit_s)
         rows.append(row.set_axis([place] * len(row)))
         done(1)
     return pd.concat(rows)
+
+
+def _answer_batch(question: Question, values: Columns, batch: int) -> pd.DataFrame:
+    """The rows of one configuration with this batch that fit."""
+    row = sweep_columns(question, {**values, "batch": np.array([batch])})
+    return row[row["fits"]] if len(row) else row
+
+
+def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataFrame:
+    """The rows of one configuration with its largest batch."""
+    uniform = replace(question, planner=None)
+
+    @cache
+    def end_s(batch: int) -> float:
+        row = _answer_batch(uniform, values, batch)
+        return float(row["high_s"].iloc[0]) if len(row) else np.inf
+
+    powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
+    larger = range(2**powers // 2 + 1, min(2**powers, MOST_BATCH + 1))
+    batch = larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s)
+    if question.planner is None:
+        row = _answer_batch(question, values, max(batch, 1))
+        return row if batch else row.head(0)
+    return _grow_batch(question, values, max(batch, 1), limit_s)
+
+
+def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float) -> pd.DataFrame:
+    """The rows of a planner with its largest batch. batch  that it surely can have, or the smallest"""
+    import pandas as pd
+
+    best, meets, fails = pd.DataFrame(), 0, MOST_BATCH + 1
+    while _LARGER * meets < batch < fails:
+        row = _answer_batch(question, values, batch)
+        if len(row) and row["high_s"].iloc[0] <= limit_s:
+            best, meets = row, batch
+            batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
+        else:  # memory is short, or a step is as slow for fewer samples
+            fails = batch
+        batch = batch if batch < fails else int((meets * fails) ** 0.5)
+    return best
 
 
 def combine_axes(**axes: Iterable[float]) -> dict[str, NDArray[Any]]:

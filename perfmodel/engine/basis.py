@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.collectives.timings import Array, Codes, Timing, constant
 from perfmodel.engine.schemes import Exchange, list_exchanges
@@ -169,19 +168,17 @@ class PassBasis:
         launches  number of kernels, each with its own launch floor
         Source of the band: the fit of the kernel; without one, published errors and the spread of the
         sources of its constants. No low end is faster than the datasheet's rate of the memory.
-        Evidence: above the bytes that were timed, constants are extrapolated, and those that the samples do
-        not determine count too
+        Evidence: beyond the timed bytes constants are extrapolated, and those count that no sample tells
         """
         names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
         constants = [self.numbers[name] for name in names]
         floor_s, rate = constants[:2]
         floor: Array | float = floor_s * launches
-        cached: NDArray[np.bool_] | np.bool_ = np.bool_(False)
         if l2 is None:
             time = kernels.stream_kernel_time(moved, floor_s, rate, launches)
         else:
             time = kernels.gather_pool_time(moved, l2, floor_s, rate, constants[2], launches)
-            cached = moved / rate < l2 / constants[2]
+        cached = np.zeros(time.shape, bool) if l2 is None else moved / rate < l2 / constants[2]
         k: Array | float = self.get_kernel_factor(kernel)
         keys = names if l2 is None else (*names, "row_access_bytes")
         ranks = [quantity[key].evidence.rank for key in keys]
@@ -198,9 +195,9 @@ class PassBasis:
             rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
-        library = constant(0, time.shape), (KERNEL_LIBRARY,)
         low = np.maximum(time / k, np.minimum(time, moved / self.numbers["hbm_bytes_per_s"]))
-        return Timing(time, low, time * k, floors, rank, limit, names, *library)
+        library = constant(0, time.shape)
+        return Timing(time, low, time * k, floors, rank, limit, names, library, (KERNEL_LIBRARY,))
 
     def time_cache(self, indices: Array) -> Timing:
         """Time to look up rows in the cache of rows in host memory. indices  their bytes

@@ -177,17 +177,7 @@ class TableCut:
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         # Whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows.
         self.plain = all(law.uniform for law in tables.laws) and not (hot > 0).any()
-        self.hot_L, self.U, distinct = np.zeros(t.shape), np.zeros(t.shape), pooling
-        if self.ub.any():  # U: only ub needs it
-            self.U = np.array(model.unique[t])
-        if not self.plain and ((hot > 0).any() or (self.ub | self.sparse).any()):
-            distinct = np.array(pooling)
-            for where, look_ups, rows in self.groups:
-                self.hot_L[where] = look_ups.hot_share(rows) * look_ups.pooling
-                if self.ub[where].any():
-                    self.U[where] = look_ups.unique(rows)
-                if self.sparse[where].any():
-                    distinct[where] = look_ups.distinct_in_bag(rows)
+        self.hot_L, self.U, distinct = self._count_rows(pooling)
         self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
         self.n = n = model.basis.numbers
         self.v, self.pooled = model.basis.sent_element_bytes, n["pooled_element_bytes"]
@@ -207,6 +197,21 @@ class TableCut:
             self.requested = np.asanyarray(ex.requested_rows(self.G, self.U, self.even))
         # shards that share the L2 of their holder
         self.shards = np.maximum(self.beside * np.where(self.dp, self.G, r * c) / self.G, 1)
+
+    def _count_rows(self, pooling: Array) -> tuple[Array, Array, Array]:
+        """(look-ups of a bag for hot rows; U, for exchange ub alone; distinct rows of a bag)."""
+        hot_L, U, distinct = np.zeros(self.t.shape), np.zeros(self.t.shape), np.array(pooling)
+        if self.ub.any():
+            U = np.array(self.model.unique[self.t])
+        if self.plain or not ((self.hot > 0) | self.ub | self.sparse).any():
+            return hot_L, U, distinct
+        for where, look_ups, rows in self.groups:
+            hot_L[where] = look_ups.hot_share(rows) * look_ups.pooling
+            if self.ub[where].any():
+                U[where] = look_ups.unique(rows)
+            if self.sparse[where].any():
+                distinct[where] = look_ups.distinct_in_bag(rows)
+        return hot_L, U, distinct
 
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:

@@ -258,9 +258,8 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         taken = taken if work.given_gpus else capacity.round_to_nodes(taken, np.float64(node))
         memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
-        t, cut = unfinished.tables, np.zeros(taken.size)
-        for some in _list_stacks(unfinished):
-            cut += (t.count[some] * (t.rows[some] >= taken)).sum(axis=0)
+        t, stacks = unfinished.tables, _list_stacks(unfinished)
+        cut = np.sum([(t.count[some] * (t.rows[some] >= taken)).sum(axis=0) for some in stacks], axis=0)
         places, taken, cut = places[unfit], taken[unfit], cut[unfit]
         room = work.usable_bytes - memory.buffer_bytes[unfit]
         over = memory.total_bytes[unfit] - work.usable_bytes

@@ -128,8 +128,7 @@ def load_setting(
 ) -> Setting:
     """The setting of a machine, with the libraries that the user chose.
 
-    machine  with the user's what-ifs
-    kernels  one of ``IMPLEMENTATIONS``; None: the calibration's first, else the machine file's
+    machine  with what-ifs;  kernels  of ``IMPLEMENTATIONS``; None: the calibration's first, else the file's
     Limits: unknown backend -> BadInputError; no curves for the library -> NoCalibrationError
     """
     if backend not in BACKENDS:
@@ -137,26 +136,21 @@ def load_setting(
     if kernels is not None and kernels not in IMPLEMENTATIONS:
         raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
     notes: tuple[str, ...] = ()
-    rate = card_rate(machine)  # a what-if of ``nics_per_node`` changes each GPU's share of the cards
-    if rate != machine.value("nic_bytes_per_s"):
+    if (rate := card_rate(machine)) != machine.value("nic_bytes_per_s"):  # by ``nics_per_node``
         machine = machine.with_overrides({"nic_bytes_per_s": rate})
-    constants, source = load_kernel_constants(), None
+    source: Calibration | None = None
     if backend == BEST:
         links, notes = _compare_libraries(machine, clock, calibration)
     else:
         times = CollectiveModel.load(machine, backend, clock, calibration)
         links = Libraries({backend: times})
         source = None if times.borrowed else times.calibration  # that of this very machine
-    fitted = None if source is None else _choose_kernels(source, kernels)
-    if source is not None and fitted is not None:
-        machine = _apply_kernels(machine, source.calibration_id, fitted)
-    else:
-        machine = _apply_published(machine, kernels, constants)
+    machine, fitted = _apply_kernels(machine, source, kernels)
     machine, following = _scale_memory_rates(machine)
     return Setting(
         machine=machine,
         links=links,
-        constants=constants,
+        constants=load_kernel_constants(),
         backend=backend,
         clock=clock,
         calibration=calibration,
@@ -189,7 +183,7 @@ def is_published(machine: Machine) -> bool:
     return gather.evidence is Evidence.TRANSFERRED and "gather_bytes_per_s" not in machine.overrides
 
 
-def _apply_published(machine: Machine, implementation: str | None, constants: Constants) -> Machine:
+def _apply_published(machine: Machine, implementation: str | None) -> Machine:
     """The machine with published rates of the requested kernels in place of the machine file's FBGEMM rates.
 
     Limits: no rates of these kernels are published -> NoCalibrationError
@@ -201,7 +195,8 @@ def _apply_published(machine: Machine, implementation: str | None, constants: Co
             f"there are no times of {implementation} kernels on {machine.name}.",
             "time them there: perfmodel calibrate --only kernels; or --set kernels=fbgemm.",
         )
-    fraction, rate = constants["torch_gather_fraction"], machine.quantity("gather_bytes_per_s")
+    fraction = load_kernel_constants()["torch_gather_fraction"]
+    rate = machine.quantity("gather_bytes_per_s")
     value = fraction.value * machine.original("hbm_bytes_per_s")
     why = f"{fraction.why}; log_sd is that of all sources"
     rate = rate.model_copy(update={"value": value, "source": fraction.source, "why": why})
@@ -214,9 +209,17 @@ def _replace_values(machine: Machine, values: Mapping[str, Quantity]) -> Machine
     return machine.model_copy(update=update)
 
 
-def _apply_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants) -> Machine:
-    """The machine with the kernel constants that a calibration measured, except the user's own what-ifs."""
-    source = f"calibration {calibration_id}"
+def _apply_kernels(
+    machine: Machine, calibration: Calibration | None, implementation: str | None
+) -> tuple[Machine, KernelConstants | None]:
+    """(machine with the kernel constants that a calibration measured, but for the user's what-ifs; these).
+
+    Limits: nothing measured -> published rates of the requested kernels, None
+    """
+    fitted = None if calibration is None else _choose_kernels(calibration, implementation)
+    if calibration is None or fitted is None:
+        return _apply_published(machine, implementation), None
+    source = f"calibration {calibration.calibration_id}"
     why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
     values = {
         key: Quantity(
@@ -229,7 +232,7 @@ def _apply_kernels(machine: Machine, calibration_id: str, fitted: KernelConstant
         for key, interval in fitted.values.items()
         if key not in machine.overrides
     }
-    return _replace_values(machine, values)
+    return _replace_values(machine, values), fitted
 
 
 def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
