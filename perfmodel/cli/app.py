@@ -74,7 +74,8 @@ class Unloaded(TyperCommand):
     """A command that is not imported yet, for lists and suggestions. path  its words, ``chip plan``"""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path.split()[-1], short_help=COMMANDS[path][1], rich_markup_mode=None)
+        _, line = COMMANDS[path]
+        super().__init__(path.rpartition(" ")[2], short_help=line, rich_markup_mode=None)
         self.path = path
 
 
@@ -144,7 +145,7 @@ def build_command(path: str) -> TyperCommand:
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in options}
     program = typer.Typer(**_PLAIN)
-    program.command(path.split()[-1], cls=LoadedCommand, help=inspect.getdoc(question))(run)
+    program.command(path.rpartition(" ")[2], cls=LoadedCommand, help=inspect.getdoc(question))(run)
     loaded = typer.main.get_command(program)
     assert isinstance(loaded, LoadedCommand)
     loaded.asks = question

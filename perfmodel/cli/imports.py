@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandReply:
     """Fit a calibration to benchmark logs, and write it with its samples."""
     out = options.out
-    samples_path = None if out is None else out.with_name(out.name.removesuffix(".json") + SAMPLES_SUFFIX)
-    if out is not None and samples_path is not None:
+    if out is not None:
         check_target(out, ".json", what="a calibration", force=options.force)
-        check_target(samples_path, force=options.force)
+        check_target(place_samples(out), force=options.force)
     result = read_logs(options.logs, options)
     machine = find_machine(result) if options.machine is None else load_machine(options.machine)
     result.samples["machine"] = machine.name
@@ -44,9 +43,9 @@ def import_logs_of(context: typer.Context, options: ImportOptions) -> CommandRep
     doubts += _doubt_samples(result)
     calibration = _fit(result, machine, "own" if out is None else out.stem)
     warn_all(doubts)
-    if out is not None and samples_path is not None:
-        _write_both(result, calibration, out, samples_path)
-        note(f"wrote {out} and {samples_path}")
+    if out is not None:
+        _write_both(result, calibration, out)
+        note(f"wrote {out} and {place_samples(out)}")
         note(f"all constants:\n  perfmodel show {shlex.quote(str(out))}")
     fitted = {"fitted": calibration.sample_count, **_count_unfitted(result.samples)}
     fitted["of another variant or type"] = len(result.samples) - sum(fitted.values())
@@ -70,14 +69,19 @@ def read_logs(paths: list[Path], options: LogOptions, *, overruled: bool = False
     return import_logs(paths, **typed, overruled=overruled)
 
 
-def _write_both(result: ImportResult, calibration: Calibration, out: Path, samples_path: Path) -> None:
+def place_samples(out: Path) -> Path:
+    """The file of the samples beside a calibration's file: ``mine.samples.csv`` of ``mine.json``."""
+    return out.with_name(f"{out.name.removesuffix('.json')}{SAMPLES_SUFFIX}")
+
+
+def _write_both(result: ImportResult, calibration: Calibration, out: Path) -> None:
     """Write the calibration and its samples; if one cannot be written, neither replaces a file."""
 
     def write(draft: Path) -> None:
         write_samples(result.samples.drop_duplicates(), draft)
         save_calibration(calibration, out)
 
-    write_whole(samples_path, write, "samples")
+    write_whole(place_samples(out), write, "samples")
 
 
 def find_machine(result: ImportResult) -> Machine:

@@ -174,7 +174,7 @@ def _wrap_message(text: str, label: str) -> str:
     An indented line, or a line with pip install, is a command to paste: it is not wrapped.
     """
     shown: list[str] = []
-    for place, line in enumerate(text.strip("\n").rstrip().splitlines() or [""]):
+    for place, line in enumerate(text.strip("\n").rstrip().splitlines()):
         lead = " " * (len(label) + len(line) - len(line.lstrip()))
         if line.startswith("  ") or (place and "pip install" in line):
             shown.append(lead + line.strip())

@@ -169,7 +169,7 @@ def parse_dense(text: str, machine: str) -> DenseFile | GivenTime:
             below 1 ns or above 1 h -> BadInputError
     """
     text = text.strip()
-    if text.endswith(".toml") or not (text[:1].isdigit() or text[:1] in "+-."):
+    if text.endswith(".toml") or not text.lstrip("+-.")[:1].isdigit():
         layers = load_dense(text)
         load_rates().of(machine)
         return layers

@@ -60,13 +60,13 @@ def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
         check_name("--backend", backend, [*map(str, Backend), BEST])
     if calibration is not None:
         calibration = find_calibration(calibration, backend, typed.get("clock"))
-    names = typed.get("machine") or [None]
-    names = [names] if isinstance(names, str) else split_names(names, "--machine") if names[0] else names
+    machines = typed.get("machine") or []
+    names = [machines] if isinstance(machines, str) else split_names(machines, "--machine")
     loaded = load_calibration(calibration) if calibration else None
     if loaded is not None and not loaded.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")
     choices = []
-    for name in names:
+    for name in names or [None]:
         if name is None and loaded is not None:
             name = _find_machine(loaded, str(calibration))
         machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))
@@ -122,7 +122,7 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
 
 def calibration_file(calibration: str | None) -> str | None:
     """The file that ``--calibration`` named; None for a shipped calibration, or without the option."""
-    return None if calibration is None or calibration in list_calibrations() else calibration
+    return None if calibration in list_calibrations() else calibration
 
 
 def check_size(question: Question, table_bytes: float) -> None:

@@ -30,14 +30,15 @@ def run(words: list[str]) -> int:
     options = [word for word in words[:end] if word not in ("-v", "--verbose")]
     RUNNING.verbose, RUNNING.as_json = len(options) < end, "--json" in options
     arguments = options + words[end:]
-    silent = not options or options[0].startswith("-") or options[0] == "explore"
+    name = next(iter(options), "")
+    silent = name == "explore" or not name.isidentifier()  # no command, or an option
     with warnings.catch_warnings():
         if not RUNNING.verbose and not sys.warnoptions:
             warnings.simplefilter("ignore")  # of libraries, about numbers that our errors explain
         try:
             check_stdout()
-            plain = options[:1] == ["calibrate"]
-            with contextlib.nullcontext() if silent else WaitingLine(options[0], plain=plain):
+            plain = name == "calibrate"
+            with contextlib.nullcontext() if silent else WaitingLine(name, plain=plain):
                 result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
             if result == signals.STOPPED:  # typer's code of a KeyboardInterrupt
                 raise KeyboardInterrupt
@@ -76,7 +77,7 @@ def _report_usage(error: Exception, arguments: list[str]) -> int:
         return BadInputError.exit_code
     steps = []
     for option, number, unit in zip(arguments, arguments[1:], arguments[2:], strict=False):
-        if option.startswith("--") and number.replace(".", "").isdigit() and f"({unit})" in message:
+        if number.replace(".", "").isdigit() and f"({unit})" in message:
             steps.append(f"a value and its unit are one word: {option} {number}{unit}")
     command, flag = getattr(context, "command", None), getattr(error, "option_name", None)
     if isinstance(command, LoadedCommand):

@@ -89,7 +89,7 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
             lambda: {list_name: [record(entry) for entry in items]},
             lambda: write(items[0] if name else items),
         )
-    if list_name == LISTS[-1]:
+    if list_name in LISTS:  # calibrations
         if name is not None:
             load_machine(name)
         calibrations = [shipped_calibration(entry) for entry in list_calibrations(name)]

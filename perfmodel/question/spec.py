@@ -165,7 +165,7 @@ class CommandOptions:
         """All options, in the order of the help."""
         hints = get_type_hints(cls, include_extras=True)
         turns: dict[str, int] = {}
-        for base in cls.__mro__[:-1]:
+        for base in cls.__mro__:
             turns |= dict.fromkeys(get_annotations(base), vars(base).get("turn", 1))
         options = []
         for field in sorted(fields(cls), key=lambda field: turns[field.name]):
@@ -195,11 +195,9 @@ class CommandOptions:
             typed, equals, value = text.partition("=")
             name, value = typed.strip().replace("-", "_"), value.strip()
             if not equals or name not in settable:
-                nearest = difflib.get_close_matches(name, settable, n=1, cutoff=0.7)
+                nearest = next(iter(difflib.get_close_matches(name, settable, cutoff=0.7)), "")
                 if cls.of_logs or (nearest and name not in KEYS):
-                    step = (
-                        f"did you mean --set {nearest[0]}=…?" if nearest else f"known: {', '.join(settable)}."
-                    )
+                    step = f"did you mean --set {nearest}=…?" if nearest else f"known: {', '.join(settable)}."
                     raise BadInputError(f"--set {name} is not known.", step)
                 remaining.append(text)
             elif name in values:

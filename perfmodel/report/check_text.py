@@ -81,7 +81,7 @@ def record_series(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, 
 def _record_stretch(series: Series, run: Places) -> dict[str, Any]:
     """A stretch of sizes outside the band, with the median of measured over expected times."""
     ends = {"from_bytes": series.payload_bytes[run[0]], "to_bytes": series.payload_bytes[run[-1]]}
-    return {"slow": series.side[run[0]] > 0, **ends, "ratio": np.median(series.ratios[run])}
+    return {"slow": 1 in series.side[run], **ends, "ratio": np.median(series.ratios[run])}
 
 
 def name_outside(curves: Sequence[Series]) -> str:
@@ -96,7 +96,7 @@ def _describe_series(series: Series, reasons: Sequence[LikelyReason]) -> str:
     ranks = f"{series.gpus} GPUs of {counted(series.nodes, 'node')}"
     title = f"{series.log}: {series.collective.replace('_', '-')} of {series.datatype or 'data'} on {ranks}"
     rows = [
-        ("Slow" if series.side[run[0]] > 0 else "Fast", _describe_stretch(series, run))
+        ("Slow" if 1 in series.side[run] else "Fast", _describe_stretch(series, run))
         for run in series.stretches
     ]
     rows += [("Impossible", _IMPOSSIBLE)] if series.impossible else []

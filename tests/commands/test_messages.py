@@ -136,6 +136,10 @@ def test_lists_and_ranges() -> None:
     for bad in (["1MiB,"], ["2MiB..1MiB"], ["1Mb"], ["-1MiB"], ["0"]):
         with pytest.raises(BadInputError):
             size_values(bad)
+    many = [str(number) for number in range(1, 4098)]
+    assert len(count_values(many[1:], "--gpus")) == 4096
+    with pytest.raises(BadInputError, match="4097 values"):
+        count_values(many, "--gpus")
     with pytest.raises(BadInputError, match="all_gather"):
         read_collective("all_gatter")
 
@@ -147,3 +151,9 @@ def test_plain_values_for_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert said == {
         "schema_version": 4, "command": "x", "a": None, "b": [1, None], "d": [True, None, "x"], "e": 4
     }  # fmt: skip
+
+
+def test_a_unit_that_is_apart_is_said() -> None:
+    refused = called("project", "--gpus", "8", "--table-size", "10", "TB")
+    is_an_error(refused, 2, "a value and its unit are one word: --table-size 10TB")
+    assert "8--table" not in refused.err

@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import build_question
 from perfmodel.question.groups import LARGEST, QuestionOptions
 from perfmodel.question.plans import PlanOptions
-from perfmodel.question.spec import Opt, name_flag
+from perfmodel.question.spec import TURNS, Opt, name_flag
 
 
 def test_every_option_has_a_flag_of_its_own_and_words_and_all_are_128() -> None:
@@ -25,6 +25,9 @@ def test_every_option_has_a_flag_of_its_own_and_words_and_all_are_128() -> None:
         assert all(option.words.help.endswith(".") for option in options)
         counts.append(sum(not option.by_set for option in options))
     assert len(counts) == 12 and max(counts) <= 18 and sum(counts) <= 128
+    turns = {option.name: TURNS[option.turn] for option in load_options("project").declared()}
+    shown = {"table_size": "Tables", "max_latency": "Question", "machine": "Machine", "as_json": "Output"}
+    assert turns.items() >= shown.items()
 
 
 def test_plan_tables_has_the_defaults_of_the_command() -> None:

@@ -50,7 +50,9 @@ def test_a_name_a_file_and_a_time(tmp_path: Path) -> None:
     assert isinstance(mine, DenseFile) and (mine.name, mine.gradient_bytes) == ("mine", 4)
     assert parse_dense("3ms", H100) == GivenTime(0.003)
     assert parse_dense("3ms±10%", H100) == parse_dense("3ms +- 0.1", H100) == GivenTime(0.003, 0.1)
-    assert [parse_dense(text, H100) for text in ("1ns", "1h")] == [GivenTime(1e-9), GivenTime(3600)]
+    assert [parse_dense(text, H100) for text in ("1ns", ".5h", "+1h")] == [
+        *map(GivenTime, (1e-9, 1800, 3600))
+    ]
 
 
 def test_a_file_has_weights_to_reduce_and_a_time_has_none() -> None:

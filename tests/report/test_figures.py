@@ -18,7 +18,7 @@ from perfmodel.answer.ranking import answer_shardings, rank_shardings
 from perfmodel.answer.sweep import GRIDS
 from perfmodel.model.curves import hockney_time
 from perfmodel.plan.question import plan_quickly
-from perfmodel.report.figures import heat_maps
+from perfmodel.report.figures import bars, heat_maps
 from perfmodel.report.figures.chart import Block, Missing
 from perfmodel.report.figures.collectives import compare_points, load_measured
 from perfmodel.report.figures.subject import Subject, find_subject
@@ -124,6 +124,8 @@ def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     assert block.title.startswith(f"Slowdown at 10 TB: {format_ratio(on_top.answer.slowdown)}; with unique")
     named = draw("slowdown", subject(table_bytes=1e12, sharding="row-wise-ub"))
     assert list(dict.fromkeys(row["line"] for row in named.data))[:2] == ["row-wise-ub", "row-wise"]
+    cards = draw("slowdown", subject(table_bytes=300e9, machine="l40s-pcie"))  # no domain of their own
+    assert {row["line"] for row in cards.data} <= {*names[:2]} and len(cards.figure.layout.shapes) == 1
 
 
 @pytest.mark.parametrize(("machine", "gpus"), [("h100-sxm-ib", [8]), ("gb200-nvl72", [4, 72])])
@@ -175,6 +177,13 @@ def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
     assert "Not possible or too large here: data-parallel, " in block.how_to_read
 
 
+def test_as_many_tables_are_compared_as_a_ranking_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "MOST_COMPARED", 1)
+    assert draw("shardings", subject(**DEFAULT)).data
+    monkeypatch.setattr(bars, "MOST_COMPARED", 0)
+    assert isinstance(draw_figure("shardings", subject(**DEFAULT)), Missing)
+
+
 def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
     block = draw("over-gpus", subject(tables=MODEL, gpus=16))
     *uniform, planned = block.data
@@ -202,7 +211,9 @@ def test_a_plan_leads_the_figures_of_a_table_set() -> None:
     assert on_top.planned and on_top.answer.time_s < on_top.uniform.time_s
     steps = draw("breakdown", on_top)
     assert sum(row["time_s"] for row in steps.data) == pytest.approx(on_top.answer.time_s)
-    fastest = draw("shardings", on_top).data[0]
+    shardings = draw("shardings", on_top)
+    fastest = shardings.data[0]
+    assert " a sharding for each table is the fastest of all shardings: " in shardings.title
     assert (fastest["sharding"], fastest["time_s"]) == ("a sharding for each table", on_top.answer.time_s)
     now, *changes = draw("changes", on_top).data
     assert now["time_s"] == on_top.answer.time_s

@@ -121,29 +121,6 @@ def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> 
     assert page.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--rows", "host"), ("--rows",)),
-        (("--pooling", "none"), ("--pooling none has no page",)),
-        (
-            ("--gpus", "8", "--table-size", "400GB", "--tables", "300", "--dim", "128", "--batch", "640000"),
-            ("no uniform sharding that TorchRec runs fits", "use more GPUs (--gpus)"),
-        ),
-        (("--sharding", "grid", "--gpus", "8"), ("grid is not possible", "one scale-up domain")),
-        (("--table-size", "1TB,2TB"), ("--table-size",)),
-        (("--model", "criteo-kaggle", "--pooling", "8"), ("--model and --pooling",)),
-        (("--paper", "--table-size", "2TB"), ("--paper and --table-size cannot be combined",)),
-        (("--paper", "--set", "payload=fp16"), ("--paper and --payload cannot be combined",)),
-    ],
-)
-def test_what_no_page_can_be_of(
-    cli: Callable[..., Outcome], tmp_path: Path, words: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
-    is_an_error(cli("report", *words, "--out", str(tmp_path / "x.html")), 2, *parts)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     folder, out = own_run.write_run(tmp_path / "four-cores-01234567"), tmp_path / "own.html"
     words = ("--calibration", str(folder), "--batch", "128", "--dim", "32", "--pooling", "8")

@@ -81,6 +81,8 @@ def same(value: float) -> dict[str, float]:
     ],
 )
 def test_what_is_just_inside_a_range_is_read(tmp_path: Path, field: str, most: Any, over: Any) -> None:
+    shipped = data_path("calibrations", f"{NCCL}.json")
+    assert read_calibration(shipped).to_json() == shipped.read_text(encoding="utf-8")
     assert read_calibration(calibration_with(tmp_path, **{field: most})).curves
     with pytest.raises(BadInputError):
         read_calibration(calibration_with(tmp_path, **{field: over}))

@@ -45,11 +45,12 @@ def draw_breakdown(subject: Subject) -> Block:
         {"sharding": answer.sharding, "step": step.name, **{name: getattr(step, name) for name in _STEP}}
         for step in answer.steps
     ]
-    for place, (step, row) in enumerate(zip(answer.steps, rows, strict=True)):
+    for place, step in enumerate(answer.steps):
         share = format_fraction(step.share)
         names.append(f"{step.label}<br>{format_time(step.time_s)}, {share}")
         moved = f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock"
-        words = write_hover(row, step.label, _TIME.describe(row), f"{share} of the time", moved)
+        time_words = _TIME.describe(rows[place])
+        words = write_hover(rows[place], step.label, time_words, f"{share} of the time", moved)
         bars = {"y": [names[0], names[-1]], "x": [step.time_s] * 2, "base": [start_s] * 2, "hovertext": words}
         traces.append(_draw_bar(step.label, PALETTE[place % len(PALETTE)], **bars))
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))
@@ -133,7 +134,7 @@ def draw_shardings(subject: Subject) -> Block:
     base = subject.base
     if base.gpus == 1:
         raise BadInputError("nothing is sharded.")
-    if base.table_count > MOST_COMPARED or base.basis.unpooled:
+    if base.table_count > MOST_COMPARED:
         raise BadInputError("perfmodel project --sharding all compares these.")
     mine = PLANNED_WORDS if subject.planned else subject.answer.sharding
     answers = {entry.sharding: entry for entry in answer_shardings(base)}

@@ -207,12 +207,12 @@ def draw_series(
     name = str(rows[0]["line"])
 
     def draw(mode: str, points: Sequence[Row], **more: Any) -> Trace:
-        words = [(about(row) if about else x.describe(row), y.describe(row)) for row in points]
+        words = about or x.describe
         return {
             "type": "scatter", "mode": mode, "name": escape_text(name), "legendgroup": name,
             "x": [row[x.column] for row in points], "y": [row[y.column] for row in points],
             "xaxis": name_axis("x", pane[0]), "yaxis": name_axis("y", pane[1]), "hoverinfo": "text",
-            "hovertext": [write_hover(row, name, *text) for row, text in zip(points, words, strict=True)],
+            "hovertext": [write_hover(row, name, words(row), y.describe(row)) for row in points],
             "marker": {"color": colour, "symbol": _SYMBOLS[number % len(_SYMBOLS)], "size": 7},
             "line": {"color": colour, "width": 2.5}, **more,
         }  # fmt: skip
@@ -224,7 +224,7 @@ def draw_series(
         lows, highs = ([y.read(row)[end] for row in rows] for end in (1, 2))
         outline = {"y": highs + lows[::-1], "x": [row[x.column] for row in [*rows, *reversed(rows)]]}
         look = {"line": {"width": 0, "color": colour}, "fill": "toself", "opacity": 0.3, "showlegend": False}
-        traces.append(draw("lines", rows[:1], **look, **outline, hovertext="", hoverinfo="skip"))
+        traces.append(draw("lines", (), **look, **outline, hovertext="", hoverinfo="skip"))
     for kind, members in groupby(rows, key=read_evidence):
         stop = start + len(list(members))
         trace = draw("lines+markers", rows[max(start - 1, 0) : stop])  # from the last point, without a gap

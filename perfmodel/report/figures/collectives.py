@@ -143,7 +143,7 @@ def find_switch(curves: Sequence[MeasuredCurve]) -> tuple[float | None, str]:
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
     pair = sorted(times, key=lambda line: float(times[line][0]))
     size = Comparison(sizes, *(times[line] for line in pair)).crossover_bytes
-    return size if 0 < size < inf else None, pair[1].label.partition(" ")[0]
+    return None if size == inf else size, pair[1].label.partition(" ")[0]
 
 
 def describe_curve(line: MeasuredCurve) -> str:

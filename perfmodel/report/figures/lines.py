@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -49,6 +48,7 @@ _TIME = Axis("time_s", "time of a batch", "s", ("low_s", "high_s"))
 _HOURS = Axis("gpu_hours", "GPU-hours for 10⁹ samples", "number", ("gpu_hours_low", "gpu_hours_high"))
 _LARGEST_BYTES = 100e12
 _LESS, _MORE = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
+_EVEN = [step * 10.0**power for power in range(19) for step in (1, 2, 5)]
 _ONE_DOMAIN = 2.0**17
 """GPUs of a scale-up domain that holds all others."""
 _PAPER_BYTES, _PAPER_CLAIMS, _PAPER_MACHINES = 10e12, ("10a", "10b"), (DEFAULT_MACHINE, "h100-paper")
@@ -108,11 +108,7 @@ def draw_slowdown(subject: Subject) -> Block:
     machine = subject.answer.setting.machine
     domain = machine.nvlink_domain_gpus
     borders = {domain: f"{machine.links.scale_up} domain of {domain} ends", node: f"node of {node} ends"}
-    rules = [
-        draw_rule("x", gpus * usable, words)
-        for gpus, words in sorted(borders.items())
-        if 1 < gpus < _LARGEST_BYTES / usable
-    ]
+    rules = [draw_rule("x", gpus * usable, words) for gpus, words in sorted(borders.items()) if gpus > 1]
     look = {"height": 370, "margin": {"l": 64, "r": 16, "t": 16, "b": 56}}
     figure = new_figure(traces, [_SIZE], [_SLOWDOWN], shapes=rules, **look)
     how = f"Against one GPU that holds all tables. Ribbons are 95 % bands; {describe_dashes(rows)}."
@@ -150,10 +146,8 @@ def list_sizes(base: Answer) -> list[float]:
     usable, node = base.gpu_count.usable_bytes, base.gpu_count.gpus_per_node
     table_bytes = base.gpu_count.table_bytes
     low, high = min(usable, table_bytes), max(_LARGEST_BYTES, table_bytes)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    even = [step * 10.0**power for power in powers for step in (1, 2, 5)]
     full = [factor * gpus * usable for gpus in {1, node} for factor in (_LESS, _MORE)]
-    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {table_bytes})
+    return sorted({float(f"{size:.6g}") for size in (*_EVEN, *full) if low <= size <= high} | {table_bytes})
 
 
 def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
