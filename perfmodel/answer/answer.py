@@ -167,7 +167,7 @@ _RANKS = ("evidence", "main_evidence")
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
-    work, columns = many.select(slice(place, place + 1)) if len(many) > 1 else many, costs.columns
+    work, columns = many.select(slice(place, place + 1)) if many.gpus.size > 1 else many, costs.columns
     count = count_gpus(basis, work, question.reserve, costs.memory, place)
     steps = costs.cost.build_rows(place)
     return Answer(

@@ -209,7 +209,7 @@ def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer
     """
     fitting = [name for name in names if name in RUN] if len(names) > 1 else names
     return find_enough(
-        base,
+        (base, list(answer_shardings(base, names))),
         lambda more: list(answer_shardings(more, names)),
         lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
         fitting,
@@ -248,9 +248,10 @@ def rank(base: Answer) -> Ranking:
     Of a table set a plan on these GPUs leads, if it is faster.
     Limits: one GPU -> row-wise alone
     """
+    ranking = rank_shardings(base)
     if base.table_count > MOST_COMPARED:
-        return rank_shardings(base)
-    return _lead_by_plan(find_enough(base, rank_shardings, lambda ranking: ranking.fits)[1])
+        return ranking
+    return _lead_by_plan(find_enough((base, ranking), rank_shardings, lambda ranking: ranking.fits)[1])
 
 
 def rank_enough(question: Question) -> Ranking | None:
@@ -262,8 +263,8 @@ def rank_enough(question: Question) -> Ranking | None:
         base = answer_row_wise(replace(question, gpus=None, sharding=None))
     except NoCalibrationError:
         return None
-    above = question.gpus or 0
-    return find_enough(base, _rank_with_plan, lambda ranking: ranking.fits, above=above)[1]
+    first, above = (base, _rank_with_plan(base)), question.gpus or 0
+    return find_enough(first, _rank_with_plan, lambda ranking: ranking.fits, above=above)[1]
 
 
 def _rank_with_plan(base: Answer) -> Ranking:
@@ -279,7 +280,7 @@ def _lead_by_plan(ranking: Ranking) -> Ranking:
 
 
 def find_enough(
-    base: Answer,
+    first: tuple[Answer, T],
     make: Callable[[Answer], T],
     fits: Callable[[T], bool],
     shardings: Sequence[str] = RUN,
@@ -288,12 +289,13 @@ def find_enough(
 ) -> tuple[Answer, T]:
     """(row-wise answer, result) on the fewest GPUs where it fits: any number in a node, else whole nodes.
 
-    base  row-wise, on as many GPUs as it needs: other shardings have smaller buffers and may fit fewer
+    first  of as many GPUs as row-wise needs: other shardings have smaller buffers and may fit fewer
     make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
     shardings  that the result may have; GPUs are skipped that have no room for them (``has_room``)
     above  GPUs that do not fit: only more are tried; if they are no whole nodes, any number
-    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> ``first``
     """
+    base, count = first[0], first[0].gpu_count
 
     def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
         try:
@@ -306,10 +308,9 @@ def find_enough(
             return None
         return (larger, other) if fits(other) else None
 
-    count, tried, first = base.gpu_count, base.gpus, (base, make(base))
     if base.work.given_gpus or base.gpus == 1:
         return first
-    enough = first if fits(first[1]) else None
+    tried, enough = base.gpus, first if fits(first[1]) else None
     node = 1 if above % count.gpus_per_node else count.gpus_per_node
     while enough is None and tried < AT_MOST * base.gpus:
         tried = node * math.ceil(max(tried * _MORE, tried + node) / node)

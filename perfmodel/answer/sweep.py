@@ -93,7 +93,7 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
     for name in ("evidence", "main_evidence"):
         columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)
     names = "+".join(dict.fromkeys(str(c) for c in basis.setting.links.clocks))
-    columns["clock"] = pd.Categorical.from_codes(np.zeros(len(work), dtype=np.int8), pd.Index([names]))
+    columns["clock"] = pd.Categorical.from_codes(np.zeros(work.gpus.size, dtype=np.int8), pd.Index([names]))
     return pd.DataFrame(columns, copy=False)
 
 
@@ -133,7 +133,7 @@ def _list_rows(question: Question, columns: Columns, done: Done) -> Iterator[tup
     """Yield each row as (position of its configuration, values by column)."""
     basis, work = question.prepare(columns)
     costs = cost_grid(basis, work)
-    for place in range(len(work)):
+    for place in range(work.gpus.size):
         values = {name: column[place].item() for name, column in columns.items()}
         base = answer_at(replace(question, **values), basis, work, costs, place)
         for answer in _answer_base(base):

@@ -70,9 +70,6 @@ class Configs:
     filled: bool = False
     usable_bytes: float = np.inf
 
-    def __len__(self) -> int:
-        return self.gpus.size
-
     @cached_property
     def all_rows(self) -> Array:
         """Rows of all tables together, per configuration or for all."""

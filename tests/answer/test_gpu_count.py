@@ -186,7 +186,7 @@ def test_what_would_fit_fits(table_bytes: float, batch: int, reserve: float) -> 
 @pytest.mark.parametrize("asked", ASKED[1:5])
 def test_a_way_that_is_asked_for_is_on_the_fewest_gpus(asked: dict[str, Any], way: str) -> None:
     base = project_one(**asked)
-    found, good = find_enough(base, partial(fits, ways=(way,)), bool, (way,))
+    found, good = find_enough((base, fits(base, (way,))), partial(fits, ways=(way,)), bool, (way,))
     assert (found.gpus if good else None) == brute_force(asked, base, (way,))
 
 

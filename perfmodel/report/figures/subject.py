@@ -89,7 +89,7 @@ def project_rows(values: Mapping[str, Any], basis: PassBasis, work: Configs) -> 
 
     values  arrays or numbers by name (batch, table_count, gpus ...);  basis, work  of ``Question.prepare``
     """
-    columns = {name: np.broadcast_to(column, len(work)) for name, column in values.items()}
+    columns = {name: np.broadcast_to(column, work.gpus.size) for name, column in values.items()}
     columns |= project_grid(basis, work)
     for name in ("evidence", "main_evidence"):
         columns[name] = np.array([str(Evidence.from_rank(int(rank))) for rank in columns[name]])
