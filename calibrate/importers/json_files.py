@@ -90,11 +90,11 @@ def _count(value: Any) -> int:
 
 def _describe_run(document: Mapping[str, Any]) -> logs.LoggedRun:
     config, args = _object(document.get("config")), document.get("args")
-    version, gpus = _count(document.get("nccl_version")), max(_count(config.get("ngpus")), 1)
+    version, gpus = _count(document.get("nccl_version")), _count(config.get("ngpus")) or 1
     blocking = str(config.get("blocking_collectives")).lower() == "true"
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
-    per_process = gpus * max(_count(config.get("nthreads")), 1) if len(devices) < 2**10 else 1
+    per_process = gpus * (_count(config.get("nthreads")) or 1) if len(devices) < 2**10 else 1
     if len(devices) > 1 and _count(devices[1].get("rank")) == 1:
         per_process = 1  # an entry a rank
     ranks = []
@@ -107,6 +107,6 @@ def _describe_run(document: Mapping[str, Any]) -> logs.LoggedRun:
         describe_ranks(ranks, rccl=False),
         operation_text=logs.clip(str(args[0])) if isinstance(args, list) and args else "",
         library_version=version_from_code(version) if version else "",
-        clock="eager" if blocking else "graph" if _count(config.get("graph")) > 0 else "stream",
+        clock="eager" if blocking else "graph" if _count(config.get("graph")) else "stream",
         flag=logs.SINGLE_PROCESS if gpus > 1 else logs.OK,
     )

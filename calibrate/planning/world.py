@@ -103,5 +103,5 @@ def _list_steps(most: int, preset: str) -> list[int]:
     """The counts from 2 to ``most`` that a preset measures."""
     if most < 2:
         return []
-    powers = [2**k for k in range(1, most.bit_length() + 1) if 2**k <= most]
+    powers = [2**k for k in range(1, most.bit_length())]
     return sorted({2, most} if preset == "quick" else {*powers, most})

@@ -105,6 +105,13 @@ def test_json_of_nccl_tests(read: Read) -> None:
     config["devices"] = [{**device, "rank": rank} for rank in range(8)]  # an entry a rank
     (sample,) = read(json.dumps({**head, "nccl_version": 22907, "results": results}), "y.json").samples.gpus
     assert sample == 8
+    config |= {"nthreads": 4, "devices": [{**device, "rank": rank} for rank in (0, 4)]}
+    changes = {"graph": 1}, {"blocking_collectives": "true"}, {"ngpus": 0}, {"ngpus": 4, "nthreads": 0}
+    said = "graph ok", "eager ok", "stream ok", "stream single-process"
+    for change, words in zip(changes, said, strict=True):
+        head["config"] = config | change
+        (sample,) = read(json.dumps({**head, "results": results[:1]}), "z.json").samples.itertuples()
+        assert f"{sample.clock} {sample.flag}" == words
 
 
 def test_nvshmem_perftest(read: Read) -> None:

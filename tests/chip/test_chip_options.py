@@ -140,9 +140,3 @@ def test_a_table_streams_once_for_each_slice_and_pass(slices: int, batch: int, r
     memory_bytes = 64 * rows * (reads if rows == 600_000 else 1) + 104 * batch
     loads_s = memory_bytes / chip.value("gm_bytes_per_s"), 64 * rows * reads / chip.value("cache_bytes_per_s")
     assert streamed.shared_ps[0] * 1e-12 == pytest.approx(loads_s, rel=1e-6)
-
-
-def test_rows_are_cut_so_that_buffers_are_full_or_a_part_of_them() -> None:
-    """Of a table as large as three buffers two hold 67 %, three all, five leave 40 % free."""
-    options = table(rows=3 * 2**20 // 64).options
-    assert {2, 3, 5} <= set(options.parts[options.way == L1].tolist())

@@ -170,7 +170,6 @@ def test_calls_that_do_not_fit(ids: Any, lengths: Any, match: str) -> None:
     ("method", "tables", "batch", "dim", "bags"),
     [
         ("fused", 64, 4096, 128, 16),  # 8 KiB of 512 B
-        ("fused", 64, 4096, 32, 64),  # 8 KiB of 128 B
         ("fused", 1, 128, 32, 8),  # 16 parts of 1 KiB
         ("fused", 1, 12_800, 1, 200),  # 64 parts
         ("fused", 1, 128, 1, 128),  # 512 B of 4 B

@@ -176,13 +176,12 @@ class Choosing:
         """Uses the memory that is left: as many tables as fit get faster options.
 
         dear, free  option of each kind of table at a price of memory that is too high, and too low
-        left  memory [bytes]. Tables with the largest gain in time per byte change first
+        left  memory [bytes]. At prices so near each other hardly more than one kind of table differs
         """
         differ = np.flatnonzero(free != dear)
         growth = self.memory[free[differ]] - self.memory[dear[differ]]
         gain = price[dear[differ]] - price[free[differ]]
-        good = (growth > 0) & (gain > 0)
-        order = differ[good][np.argsort(-(gain[good] / growth[good]), kind="stable")]
+        order = differ[(growth > 0) & (gain > 0)]
         tables = np.zeros(self.count.size)
         for q in order:
             table_bytes = self.memory[free[q]] - self.memory[dear[q]]

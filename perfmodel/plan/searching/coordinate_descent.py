@@ -90,7 +90,7 @@ class Descent:
         gain /= tables
         if over > 0:  # changes that free memory at the least cost
             good = freed > 0
-            gain = np.where(gain < 0, gain / np.maximum(freed / tables, 1e-12), gain)
+            gain = np.maximum(gain, 0) + np.minimum(gain, 0) / np.maximum(freed / tables, 1e-12)
         else:
             good = (gain > 0) & (freed >= 0)
         order = np.lexsort((-gain, place))

@@ -73,9 +73,9 @@ def _try_options(state: Packing, table: int, below_s: float, count: int) -> Iter
     time = state.evaluator.estimate_times(state.base + o.everywhere[span] + least)
     room = o.average_memory[span] + state.memory.mean()
     time = np.where(room <= state.limit_bytes, time, np.inf)
-    order = np.argsort(time, kind="stable")[: count + 1]
-    promising = [span.start + int(i) for i in order if time[i] < below_s and span.start + i != option]
-    for tried in promising[:count]:
+    order = np.argsort(time, kind="stable")
+    order = order[(time[order] < below_s) & (span.start + order != option)][:count]
+    for tried in (span.start + order).tolist():
         state.choose([table], np.array([tried]))
         ranks = state.ranks[table]
         if ranks is None:
