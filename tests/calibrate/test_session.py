@@ -92,6 +92,7 @@ def test_a_noisy_run_makes_the_visits_that_it_made(tmp_path: Path, limit_s: floa
     request = Request("quick", only=["gloo", "composed"], sizes=SIZES)
     outcome = run(tmp_path, ranks, recorder, request=request, time_limit_s=limit_s)
     told = [sum(done for done, *_ in recorder.seen), sum(left_s for *_, left_s in recorder.seen)]
+    told.append(ranks.deadlines_s)
     ends = sorted(f"{f.status} {f.visits} {f.calls} {f.reason}".strip() for _, f in outcome.finishes)
     calls = sum(calls for _, calls in ranks.visits)
     assert_recorded(f"session {limit_s}", len(ranks.visits), calls, *told, ends, recorder.warnings)

@@ -68,7 +68,7 @@ class SimulatedTeam:
         self.curves, self.faults = dict(curves), dict(faults or {})
         self.visit_noise, self.call_noise, self.overhead_s = visit_noise, call_noise, overhead_s
         self.visits: list[tuple[Point, int]] = []  # each point and its calls, in order
-        self.closed = 0
+        self.closed, self.deadlines_s = 0, 0.0
         self._random, self._now_s = random.Random(seed), 1000.0
         library = Availability(True, version="1.0", clocks=(Clock.EAGER,), operations=SAMPLE_OPERATIONS)
         bench = Availability(True, version="1.0", clocks=(Clock.EAGER,), operations=(*KERNELS, "row_wise"))
@@ -100,6 +100,7 @@ class SimulatedTeam:
     ) -> list[RankTimes]:
         """Times of ``calls`` calls, the last rank of the group the slowest; or the fault of this visit."""
         self.visits.append((point, calls))
+        self.deadlines_s += deadline_s
         fault = self.faults.get(len(self.visits), "")
         self._fail(fault, ranks, deadline_s)
         curve = self.curves.get(point.operation) or self.curves[""]

@@ -28,7 +28,6 @@ Array = NDArray[np.float64]
 
 _TRIALS = 8  # of the price of memory
 _SPREAD = 4.0  # factor between prices of memory, until one price is too low and one too high
-_NEAR = 1.05  # final ratio of these two prices
 _ROUNDING = 1e-9  # of a time
 _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 """Sizes, as powers of two, between which and twice of which chords have the slopes of the lines."""
@@ -125,7 +124,7 @@ class _Prices:
                 low = memory_s
             else:
                 high = memory_s
-            if high == 0 or (low > 0 and high < low * _NEAR):
+            if high == 0:
                 break
             if np.isinf(high):
                 memory_s = memory_s * _SPREAD or usual_s
