@@ -80,7 +80,7 @@ def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
     alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
     alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
     apart("--sharding all", options.sharding == ALL, "name one sharding.", **alone)
-    if options.table_size is None and options.gpus is None and options.model is None:
+    if not any((options.table_size, options.gpus, options.model)):
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     return question_of(context.params)
 

@@ -61,7 +61,9 @@ def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
     if calibration is not None:
         calibration = find_calibration(calibration, backend, typed.get("clock"))
     machines = typed.get("machine") or []
-    names = [machines] if isinstance(machines, str) else split_names(machines, "--machine")
+    names: Sequence[str | None] = (
+        [machines] if isinstance(machines, str) else split_names(machines, "--machine")
+    )
     loaded = load_calibration(calibration) if calibration else None
     if loaded is not None and not loaded.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")

@@ -33,7 +33,7 @@ def report(context: typer.Context, options: ReportOptions) -> CommandReply:
     of_tables = {name: value for name, value in changed.items() if name not in _WITH_PAPER}
     apart("--paper", options.paper, "leave out {other}: the figures have the paper's tables.", **of_tables)
     typed = {**context.params, "sharding": None if options.sharding == ALL else options.sharding}
-    if not (options.table_size or options.gpus or options.model):
+    if not any((options.table_size, options.gpus, options.model)):
         typed["table_size"] = "10TB"
     question = question_of(typed)
     make_page = build_paper_page if options.paper else build_question_page

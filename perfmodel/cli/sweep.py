@@ -95,7 +95,7 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
     }.get(sharding, f"sharded {sharding}")
     free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
     free += ["tables, types or shardings"] if len(of_tables) > 1 or sharding == ALL else []
-    alone = not (options.out or options.grid or options.gpus or free)
+    alone = not any((options.out, options.grid, options.gpus, free))
     if options.by is not None or options.price or (len(questions) > len(of_tables) and alone):
         apart("--by", True, LEAVE_ONE, grid=options.grid)
         if free:

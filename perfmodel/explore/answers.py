@@ -33,7 +33,7 @@ _LATER = threading.Lock()
 def compute_answer(texts: QuestionTexts) -> Subject:
     """The answer to a question. Limits: as ``perfmodel project``;  nothing fits -> BadInputError"""
     typed = texts.to_values()
-    if not (typed["table_size"] or typed["gpus"] or typed["model"]):
+    if not any(typed[name] for name in ("table_size", "gpus", "model")):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     return find_subject(question_of(typed))
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfmodel.engine.steps import label_step
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph
@@ -76,7 +78,8 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
 
 
 def _write_error(value: float) -> str:
-    return ("+" if value > 0 else "−" if value < 0 else "") + format_fraction(abs(value))
+    sign = {1.0: "+", -1.0: "−"}.get(float(np.sign(value)), "")
+    return f"{sign}{format_fraction(abs(value))}"
 
 
 _ROLES = {True: "held out", False: "fitted"}

@@ -72,7 +72,7 @@ def test_a_visit_is_a_row_with_its_median(tmp_path: Path) -> None:
     lines = lines_of(point, visit(point, 1e-6, 2e-6, 9e-6), visit(point, 4e-6))
     run = read_run(write(tmp_path, HEADER, *lines))
     frame = run.collective_samples()
-    assert frame["time_s"].to_list() == [2e-6, 4e-6]
+    assert frame["time_s"].to_list() == [2e-6, 4e-6] and [*frame["note"]] == ["visit 1", "visit 2"]
     assert set(frame["library_version"]) == {"5.0.11"}
     assert set(frame["source_id"]) == {"two-cores-01234567"}
     write_samples(frame, tmp_path / "samples.csv")
