@@ -76,7 +76,7 @@ def start_ranks(
     """
     device = choose_device(request)
     ranks = request.ranks or (len(find_gpus()) if device == "cuda" else count_usable_cores())
-    if ranks < 1:
+    if not ranks:
         raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
     return Leader(launcher, program, ranks, device)
 

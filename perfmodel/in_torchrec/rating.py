@@ -42,10 +42,10 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
         busiest = np.zeros(WIDTH)
-        busiest[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
+        busiest[: loads.own.shape[1]] = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
-        by_rank = np.zeros((evaluator.gpus, loads.own.shape[-1]))
+        by_rank = np.zeros((evaluator.gpus, loads.own.shape[1]))
         if not copied(kind).all():
             np.add.at(by_rank, ranks, loads.own[tables])
         busiest[: by_rank.shape[1]] += by_rank.max(axis=0)

@@ -349,7 +349,7 @@ def test_between_two_cells_time_is_their_mean_and_nothing_is_surer_than_the_less
 def test_without_a_law_latency_decides_from_half_of_the_time_on(share: float, code: int) -> None:
     """The smallest message takes 1 µs; one that takes 1 µs / share is so much latency."""
     log_time = np.log(np.array([1e-6, 1e-6 / share]))
-    group = Group.of(8, 8)
-    asked = (load_machine("h100-sxm-ib"), None, "all_gather", group, log_time)
-    found, codes = find_latency_share(*asked)
-    assert found == pytest.approx([1.0, share]) and codes.tolist() == [1, code]
+    for gpus, of_network in ((8, 0), (16, 2)):
+        asked = (load_machine("h100-sxm-ib"), None, "all_gather", Group.of(gpus, 8), log_time)
+        found, codes = find_latency_share(*asked)
+        assert found == pytest.approx([1.0, share]) and (codes - of_network).tolist() == [1, code]

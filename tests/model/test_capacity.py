@@ -11,10 +11,7 @@ from perfmodel.model import capacity
     ("table_bytes", "hbm_bytes", "reserve", "gpus"),
     [
         (10e12, 80e9, 0, 125),
-        (80e9, 80e9, 0, 1),
-        (1, 80e9, 0, 1),
         (80e9 + 1e3, 80e9, 0, 2),
-        (10e12, 80e9, 0.5, 250),
         (0.3, 0.1, 0, 3),  # 0.3 / 0.1 is a hair below 3 in floats
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out
+from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out, solve
 from perfmodel.model.curves import hockney_time, interpolate_anchors
 
 SIZES = 2.0 ** np.arange(9, 30)
@@ -88,6 +88,11 @@ def test_any_positive_times_give_a_finite_curve(times: list[float]) -> None:
     ]
     assert np.isfinite(numbers).all() and min(numbers) > 0
     assert (np.diff(np.log(read)) >= -1e-9).all()
+
+
+@pytest.mark.parametrize("start", [-99.0, 1.0, 3.0, 99.0])
+def test_a_start_outside_its_bounds_is_moved_inside(start: float) -> None:
+    assert solve(lambda q: q - 1.5, [start], [(1.0, 3.0)]).x == pytest.approx([1.5])
 
 
 def test_scatter_of_half_widths_is_hubers_by_hand() -> None:

@@ -133,6 +133,7 @@ def test_draws_that_fill_a_cache() -> None:
 def test_misses_of_a_warm_cache_by_hand() -> None:
     p, counts = np.array([1 / 1000]), np.array([1000.0])
     once = float(access.count_unique_rows(p, counts, 500.0))
+    assert access.count_cache_misses([1.0, 0.0], [1, 9], 4, [0.0, 1.0]).tolist() == [1, 0]  # one row is hot
     misses = access.count_cache_misses(p, counts, 500.0, np.array([0.0, 100, 999, 1000]))
     assert misses == pytest.approx([once, 0.9 * once, 0.001 * once, 0])
 
