@@ -38,6 +38,7 @@ def test_no_character_of_a_file_moves_a_cursor(capsys: pytest.CaptureFixture[str
         out, err = capsys.readouterr()
         assert quiet(out) and quiet(err)
         assert json.loads(out[out.index("{") :])["name"] == text, "JSON keeps what the file says, escaped"
+    assert output.escape_controls("a\x1b[31m\tb\u202e") == "a\\x1b[31m\tb\\u202e"
     output.print_reply("x", output.CommandReply(lambda: {"name": "Gerät"}, str), as_json=True)
     assert '"Gerät"' in capsys.readouterr().out
 

@@ -85,8 +85,11 @@ def outline(value: Any, name: str = "") -> Iterator[str]:
         lines = [line for element in ends for line in outline(element, f"{name}[]")]
         yield from (f"{line} ×{len([*more])}".removesuffix(" ×1") for line, more in groupby(lines))
         yield f"{name}: of {len(value)}"
-    elif isinstance(value, float) and not value.is_integer():
-        yield f"{name}: {'-' * (value < 0)}e{math.floor(math.log10(abs(value)))}"
+    elif isinstance(value, float):
+        if abs(value - round(value)) <= 1e-12:  # the last digits are those of one machine
+            yield f"{name}: {float(round(value))}"
+        else:
+            yield f"{name}: {'-' * (value < 0)}e{math.floor(math.log10(float(f'{abs(value):.9g}')))}"
     else:
         yield f"{name}: {hide_digits(value) if isinstance(value, str) else value}"
 

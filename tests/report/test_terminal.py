@@ -91,13 +91,6 @@ def test_columns_are_dropped_before_cells_are_wrapped(monkeypatch: pytest.Monkey
     assert "limit" in table(headers, [row], drop=(3, 2))
 
 
-def test_an_option_and_its_value_are_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = command_lines("perfmodel plan --explain gather-pool --plan plan.json --model mine --gpus 16")
-    assert lines.splitlines()[1].strip() == "--model mine --gpus 16"
-    assert max(map(len, lines.splitlines())) <= 60
-
-
 def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     words = "perfmodel project --table-size 10TB --machine h100-sxm-ib --batch 1024"

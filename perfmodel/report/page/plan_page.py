@@ -37,7 +37,7 @@ def plan_page(
     return Page(
         f"{' '.join(e.tables.model.split())} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         card,
-        (draw_placements(planned), draw_breakdown(Subject(answer, answer, planned=True))),
+        (draw_placements(planned), draw_breakdown(Subject(answer, answer))),
         write_sources(answer, command, _STOPPED if planned.result.stopped == "interrupt" else _AGAIN),
     )
 
