@@ -135,12 +135,11 @@ class Mapper:
         return lower_bound(works, held, [o.piece_ps for o in self.tables], self.cores, self.room_bytes)
 
     def _pack_all(self) -> list[CoreMapping]:
-        largest = _LARGEST if np.isfinite(self.room_bytes) else _LARGEST[:1]
-        limits = [
+        limits = dict.fromkeys(
             (self.bound_s * 1e12 * target, self.room_bytes * share)
             for target in _TARGETS
-            for share in largest
-        ]
+            for share in _LARGEST
+        )
         return [mapping for limit in limits if (mapping := self._pack(*limit)) is not None]
 
     def _pack(self, target_ps: float, most_bytes: float) -> CoreMapping | None:
