@@ -153,7 +153,7 @@ class Scale:
         """The scale whose full loads are ``target``, for each resource."""
         doubled = np.vstack([target + np.diag(target), target])
         time = evaluator.estimate_times(doubled)
-        return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
+        return Scale(np.where(target > 0, target, 1), time[:-1] - time[-1])
 
     def score(self, loads: Array) -> Array:
         """How full ranks are with these loads; the last axis of ``loads`` is the resource."""
