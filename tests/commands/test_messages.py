@@ -15,7 +15,7 @@ from cli_calls import called, is_an_error
 from perfmodel.cli import output, running
 from perfmodel.cli.options import count_values, read_collective, size_values, split_values
 from perfmodel.cli.output import fail
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, RankLostError
 
 CHARACTERS = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
 CHARACTERS += ["\u202e", "\u2066", "\u200f", "\u2028"]  # they turn the order of letters round
@@ -154,7 +154,9 @@ def test_plain_values_for_json(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_a_unit_that_is_apart_is_said() -> None:
+def test_a_unit_that_is_apart_is_said_and_a_lost_rank_has_a_next_step() -> None:
     refused = called("project", "--gpus", "8", "--table-size", "10", "TB")
     is_an_error(refused, 2, "a value and its unit are one word: --table-size 10TB")
     assert "8--table" not in refused.err
+    steps = [RankLostError("rank 3", "hangs", step).next_step for step in ("", "start again.")]
+    assert steps == ["run the same command again: it resumes.", "start again."]

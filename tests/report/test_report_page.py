@@ -167,11 +167,6 @@ def test_a_machine_of_a_file_is_escaped(cli: Callable[..., Outcome], tmp_path: P
     assert BAD not in out.read_text() and "&lt;script&gt;" in out.read_text()
 
 
-def test_provenance_has_every_value_of_the_machine(page: Path) -> None:
-    text = page.read_text()
-    assert all(key in text for key in project_one(table_bytes=10e12).setting.machine.values)
-
-
 def test_a_block_is_plain_data() -> None:
     figure = new_figure([], height=100)
     rows = ({"a": 1.5, "b": "x"}, {"a": float("nan"), "c": None})

@@ -122,13 +122,6 @@ def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[1:] == [["x" * 40, "716", "ns", "128", "B"], ["±", "34.1", "%", "–", "8", "MiB"]]
 
 
-def test_further_lines_of_a_fact_are_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    command = "perfmodel calibrate " + "--only mpi:all_to_all " * 4 + "--fresh"
-    lines = facts([("1", f"{'so many words ' * 6}\n{command}")]).splitlines()
-    assert lines[-1].strip() == command and max(map(len, lines[:-1])) <= 60
-
-
 @pytest.mark.parametrize(
     ("write", "words"),
     [

@@ -11,7 +11,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import read_calibration, shipped_calibration
-from perfmodel.schema.priors import load_dense
+from perfmodel.schema.priors import LEARNED, load_dense, load_priors, save_learned
 
 NCCL = "h100-sxm-ib/nccl-2.29.2-stream"
 
@@ -61,6 +61,13 @@ def test_a_calibration_holds_numbers_that_can_be(tmp_path: Path, field: str, val
     assert said in refused.value.message, refused.value.message
 
 
+def test_what_is_shipped_is_written_so_again(tmp_path: Path) -> None:
+    shipped, learned = data_path("calibrations", f"{NCCL}.json"), data_path("priors", LEARNED)
+    assert read_calibration(shipped).to_json() == shipped.read_text(encoding="utf-8")
+    save_learned(load_priors().learned, tmp_path / LEARNED)
+    assert (tmp_path / LEARNED).read_text(encoding="utf-8") == learned.read_text(encoding="utf-8")
+
+
 def same(value: float) -> dict[str, float]:
     """An exact interval."""
     return dict.fromkeys(("value", "low", "high"), value)
@@ -81,8 +88,6 @@ def same(value: float) -> dict[str, float]:
     ],
 )
 def test_what_is_just_inside_a_range_is_read(tmp_path: Path, field: str, most: Any, over: Any) -> None:
-    shipped = data_path("calibrations", f"{NCCL}.json")
-    assert read_calibration(shipped).to_json() == shipped.read_text(encoding="utf-8")
     assert read_calibration(calibration_with(tmp_path, **{field: most})).curves
     with pytest.raises(BadInputError):
         read_calibration(calibration_with(tmp_path, **{field: over}))
