@@ -234,6 +234,8 @@ def read_keywords(
     values = {name: value for name, value in options.items() if value is not None}
     setting = values.get("setting")
     box = load_machine(machine) if isinstance(machine, str) else machine
+    if not isinstance(box, Machine):
+        raise BadInputError(f"machine is of type {type(box).__name__}.", "give its name, or a Machine.")
     box = box.with_overrides(values.pop("overrides", None) or {})
     values.setdefault("backend", setting.backend if setting else str(box.defaults.backend))
     if isinstance(workload, TableSet):
@@ -260,6 +262,9 @@ def read_keywords(
 
 def _read_workload(workload: Any) -> dict[str, Any]:
     """The values of a mapping or a data frame, by the names of ``COLUMNS``."""
+    if not isinstance(workload, Mapping) and not hasattr(workload, "columns") and workload is not None:
+        kind = f"the workload is of type {type(workload).__name__}."
+        raise BadInputError(kind, "give tables=FILE, a TableSet, a mapping of columns, or a data frame.")
     raw = {} if workload is None else {str(name): workload[name] for name in workload}
     if unknown := next((name for name in raw if name not in COLUMNS), None):
         raise unknown_name("workload column", unknown, COLUMNS)

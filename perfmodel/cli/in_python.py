@@ -40,7 +40,20 @@ def collective(**options: Any) -> pd.DataFrame:
 @naming_arguments({})
 def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     """The document of ``perfmodel check --json``; a cluster that is not normal raises nothing."""
-    return run_check(None, read_options(CheckOptions, {"logs": logs, **options})).document("check")
+    listed = logs[0] if len(logs) == 1 and isinstance(logs[0], (list, tuple)) else logs
+    return run_check(None, read_options(CheckOptions, {"logs": listed, **options})).document("check")
+
+
+def _write_value(name: str, value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    try:
+        return f"{value:.15g}"
+    except (TypeError, ValueError):
+        kind = type(value).__name__
+        raise BadInputError(
+            f"{name} is of type {kind}.", "give text, a number, or a list of these."
+        ) from None
 
 
 def read_options(question: type[T], values: Mapping[str, Any]) -> T:
@@ -58,8 +71,7 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
             value = [f"{key}={entry}" for key, entry in value.items()]
         if value is not None:
             several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-            texts = [os.fspath(x) if isinstance(x, (str, os.PathLike)) else f"{x:.15g}" for x in several]
-            option = declared[name]
+            option, texts = declared[name], [_write_value(name, x) for x in several]
             typed[option.name] = option.check(texts if "list" in str(option.kind) else ",".join(texts))
     if missing := [name for name, option in options.items() if option.required and not typed.get(name)]:
         raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")

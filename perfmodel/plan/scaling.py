@@ -174,7 +174,8 @@ def compare_plans(
             try:
                 answer, why = group.plan(partial(tell, group.gpus)), ""
             except BadInputError as error:
-                refusals.append(error)
+                step = f"for each of {copies} copies: {error.next_step}" if copies > 1 else error.next_step
+                refusals.append(BadInputError(error.message, step))
                 why = error.message
             except KeyboardInterrupt:
                 if not any(point.answer for point in points):
