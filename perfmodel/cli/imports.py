@@ -21,7 +21,7 @@ from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.fields import find_doubts
-from perfmodel.schema.files import SAMPLES_SUFFIX, write_whole
+from perfmodel.schema.files import place_samples, write_whole
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
 
@@ -67,11 +67,6 @@ def read_logs(paths: list[Path], options: LogOptions, *, overruled: bool = False
     names = "gpus_per_node", "op", "clock", "gpus", "library_version"
     typed = {name: getattr(options, name) for name in names}
     return import_logs(paths, **typed, overruled=overruled)
-
-
-def place_samples(out: Path) -> Path:
-    """The file of the samples beside a calibration's file: ``mine.samples.csv`` of ``mine.json``."""
-    return out.with_name(f"{out.name.removesuffix('.json')}{SAMPLES_SUFFIX}")
 
 
 def _write_both(result: ImportResult, calibration: Calibration, out: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,7 @@ from perfmodel.cli.sweep import compute_rows
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.question.measured import CheckOptions
 from perfmodel.question.passes import CollectiveOptions, SweepOptions
-from perfmodel.question.spec import CommandOptions
+from perfmodel.question.spec import CommandOptions, write_value
 from perfmodel.schema.files import unknown_name
 
 if TYPE_CHECKING:
@@ -44,18 +43,6 @@ def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     return run_check(None, read_options(CheckOptions, {"logs": listed, **options})).document("check")
 
 
-def _write_value(name: str, value: Any) -> str:
-    if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    try:
-        return f"{value:.15g}"
-    except (TypeError, ValueError):
-        kind = type(value).__name__
-        raise BadInputError(
-            f"{name} is of type {kind}.", "give text, a number, or a list of these."
-        ) from None
-
-
 def read_options(question: type[T], values: Mapping[str, Any]) -> T:
     """The options of a command from values by name or keyword.
 
@@ -71,7 +58,7 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
             value = [f"{key}={entry}" for key, entry in value.items()]
         if value is not None:
             several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-            option, texts = declared[name], [_write_value(name, x) for x in several]
+            option, texts = declared[name], [write_value(name, x) for x in several]
             typed[option.name] = option.check(texts if "list" in str(option.kind) else ",".join(texts))
     if missing := [name for name, option in options.items() if option.required and not typed.get(name)]:
         raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")

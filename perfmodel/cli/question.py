@@ -61,14 +61,12 @@ def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
     if calibration is not None:
         calibration = find_calibration(calibration, backend, typed.get("clock"))
     machines = typed.get("machine") or []
-    names: Sequence[str | None] = (
-        [machines] if isinstance(machines, str) else split_names(machines, "--machine")
-    )
+    names = [machines] if isinstance(machines, str) else split_names(machines, "--machine")
     loaded = load_calibration(calibration) if calibration else None
     if loaded is not None and not loaded.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")
     choices = []
-    for name in names or [None]:
+    for name in names or (None,):
         if name is None and loaded is not None:
             name = _find_machine(loaded, str(calibration))
         machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))

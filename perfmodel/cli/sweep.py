@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _MOST = 5_000_000
 _MOST_PRINTED = 100_000
-_MOST_PRICE = 1e4  # of a GPU for an hour
 _COUNTS = ("gpus", "gpus_needed", "gpus_paid", "batch", "samples", "table_count", "dim", "id_bytes")
 _AXES = {
     option.name: (option.keyword, option.flag, option.words.read)
@@ -146,8 +145,6 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
             raise BadInputError(f"--price {text} is of no machine here, or its second.", step)
         prices[name], currency = parse_price(price, f"--price {name}")
         currencies.add(currency)
-        if prices[name] > _MOST_PRICE:
-            raise BadInputError(f"--price {text} is too high.", f"at most {_MOST_PRICE:.0f} an hour.")
     if len(currencies) > 1:
         raise BadInputError(f"--price in {' and '.join(sorted(currencies))}.", "give all in one currency.")
     if by == "cost" and len(prices) < len(machines):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from inspect import get_annotations
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
 
@@ -210,3 +212,13 @@ class CommandOptions:
 def name_flag(name: str) -> str:
     """The flag of a field: ``--table-size`` of ``table_size``."""
     return f"--{name.removeprefix('as_').replace('_', '-')}"
+
+
+def write_value(name: str, value: Any) -> str:
+    """A value from Python as a command line has it. Limits: neither text, path nor number -> BadInputError"""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if isinstance(value, Real):
+        return f"{value:.15g}"
+    step = "give text, a number, or a list of these."
+    raise BadInputError(f"{name} is of type {type(value).__name__}.", step)

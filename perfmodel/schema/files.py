@@ -202,3 +202,8 @@ def home_folder() -> Path:
 def runs_folder() -> Path:
     """Default place of the folders of runs. It need not exist."""
     return home_folder() / "runs"
+
+
+def place_samples(out: Path) -> Path:
+    """The file of the samples beside a calibration's file: ``mine.samples.csv`` of ``mine.json``."""
+    return out.with_name(f"{out.name.removesuffix('.json')}{SAMPLES_SUFFIX}")
