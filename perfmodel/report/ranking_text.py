@@ -161,7 +161,7 @@ def throughput_words(answer: Answer) -> str:
 
 
 def beside_words(ranking: Ranking) -> str:
-    """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest known: 564 µs, …``.
+    """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest used: 564 µs, …``.
 
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings;  one GPU -> ""
@@ -197,7 +197,7 @@ def beside_words(ranking: Ranking) -> str:
             parts.append(f"they fit every GPU uncut: {time} ({way.name})")
         else:
             equal = "" if is_slower(answer, fastest) else ", which may be as fast"
-            parts.append(f"fastest known: {time}, {name}{equal}")
+            parts.append(f"fastest used: {time}, {name}{equal}")
     return " · ".join(parts)
 
 

@@ -179,7 +179,8 @@ def outcome_text(
         checks = f"{format_count(outcome.wrong)} of {checked} wrong: those points are not used"
     files = [*written, f"{outcome.samples} ({state_words(outcome)})"]
     pairs = [("Checked", checks if outcome.checked else "nothing was measured"), *_label("Wrote", files)]
-    pairs += [("Resume", resume)] if resume else []
+    ended = "at the time limit" if calibrations else "at the time limit, before anything could be fitted"
+    pairs += [("Ended", ended), ("Resume", resume)] if resume else []
     numbered = facts([(str(number), text) for number, text in enumerate(warnings, start=1)], indent=1)
     parts = [
         fitted_text(measured),

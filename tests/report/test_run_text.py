@@ -187,7 +187,8 @@ def test_the_end_of_a_run_says_what_was_checked_and_where_it_is() -> None:
     assert text.endswith("Wrote    mine.json\n         here/samples.jsonl (2 points, complete)")
     text = outcome_text(outcome_of(*ended, calls=1, wrong=1, begun=1), [], [], "again")
     assert "2 of 2 elements wrong: those points are not used" in text
-    assert text.endswith("(1 of 2 points done, 1 more measured in part)\nResume   again")
+    ended = "Ended    at the time limit, before anything could be fitted\nResume   again"
+    assert text.endswith(f"(1 of 2 points done, 1 more measured in part)\n{ended}")
     failed = [(A2A, Finish(key=A2A.key, status="failed", reason="no card"))]
     text = outcome_text(outcome_of(*failed), [calibration("gloo", curve(4e-6, 2e9))], [], "")
     assert text.startswith("\nFitted") and "nothing was measured" in text
