@@ -167,7 +167,6 @@ def test_several_machines_are_compared_by_time(cli: Any, monkeypatch: pytest.Mon
         ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "one price for each of h100-sxm-ib,"),
         ("--price h100-sxm-ib=2.5USD/GPU/h", "--price: none is given for gb200-nvl72"),
         ("--by cost", "--price: none is given for h100-sxm-ib"),
-        ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 10000 an hour."),
         (
             "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
             "--price in EUR and USD. give all in one currency.",
