@@ -255,7 +255,7 @@ def rank(base: Answer) -> Ranking:
 
 
 def rank_enough(question: Question) -> Ranking | None:
-    """The ranking on the fewest GPUs that fit, beyond those of a question: of whole nodes on whole nodes.
+    """The ranking on the fewest GPUs that fit the tables, which are more GPUs than the question names.
 
     Limits: no calibration covers so many GPUs -> None;  no number fits -> on as many as row-wise needs
     """

@@ -101,7 +101,7 @@ class Annealing:
               stop
         """
         before = best = now = self.time_s
-        kept: tuple[Ints, list[Ints], Ints, Ints] | None = None
+        snapshot: tuple[Ints, list[Ints], Ints, Ints] | None = None
         for turn in range(rounds):
             if turn % _PRICED == 0:
                 if until():
@@ -110,8 +110,8 @@ class Annealing:
             warm = heat * before * (1 - turn / rounds) ** 2
             now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
             if is_faster(now, best):
-                best, kept = now, self._copy_state()
-        return kept is not None and self._apply(kept[0], self.place_shards(*kept))
+                best, snapshot = now, self._copy_state()
+        return snapshot is not None and self._apply(snapshot[0], self.place_shards(*snapshot))
 
     def _copy_state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
         """A copy of the plan: (option of each table, its ranks, table and place of each movable shard)."""
