@@ -208,7 +208,7 @@ class ExchangeOperation(PassOperation):
         self._bags = forward(self._job, self._group, table, ids, lengths, buffers, clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """As in the base class; also gives the memory of the table back."""
+        """(wrong, compared) elements of the last call; gives the memory of the table back."""
         self._table.give_back()
         return super().check()
 

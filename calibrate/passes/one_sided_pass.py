@@ -77,7 +77,10 @@ class OneSidedOperation(PassOperation):
         self._bags = self._exchange.run(self._ids, self._lengths, check=False, mark=self._clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """As in the base class; raises what the kernels report. The exchange ends, its memory is reused."""
+        """(wrong, compared) elements of the last call; raises what the kernels report.
+
+        The exchange ends: another operation gets its memory, so no call may follow.
+        """
         assert self._exchange is not None
         self._exchange.raise_faults()
         counts = super().check()

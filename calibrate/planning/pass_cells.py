@@ -122,7 +122,10 @@ def name_carrier(world: World, implementation: str) -> str:
 
 
 def _fit_work(world: World, gpus: int, tables: int, batch: int, pooling: float, dim: int) -> LookupWork:
-    """The look-ups of one rank; tables take at most an eighth of its memory."""
+    """What each rank of ``gpus`` looks up: ``batch`` samples in all tables, of each of which it holds 1/gpus.
+
+    Its shards of all tables together take at most an eighth of its memory; a CPU has a smaller batch.
+    """
     if world.device == "cpu":
         batch = max(2, batch // CPU_BATCH_SHARE)
     limit = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))

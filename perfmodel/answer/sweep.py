@@ -48,7 +48,11 @@ def prepare(
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> tuple[PassBasis, Configs]:
-    """(the pass, its configurations), ready to be costed, in the keywords of ``perfmodel.project``."""
+    """(what all configurations share: machine, libraries, constants; the configurations), to be costed.
+
+    workload  a table set, columns of numbers by name, or a frame with a row for each configuration
+    options   the further keywords of ``perfmodel.project``
+    """
     question, columns = read_keywords(workload, machine, **options)
     return question.prepare(columns)
 

@@ -112,8 +112,9 @@ class UniformPlans:
 
     @staticmethod
     def of(basis: PassBasis, work: Configs, usable_bytes: float, model: str = "the tables") -> UniformPlans:
-        """The plans of one configuration, whose tables are named ``model``.
+        """The uniform plans of one configuration.
 
+        usable_bytes  memory of a rank that the pass may use;  model  name of the set of tables, for texts
         Limits: more than ``MOST_TABLES`` tables -> BadInputError
         """
         kinds, count = work.tables, int(work.table_count[0])

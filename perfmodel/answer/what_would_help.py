@@ -83,11 +83,11 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     """The changes that make an answer at least 2 % faster, each asked in full, by group and time.
 
     Those after which all GPUs together do fewer samples per second stand last. Where nobody gave the number
-    of GPUs, a node more is listed whatever it gives.
+    of GPUs, a node more is listed even if it gives less than 2 %.
     ask  answers a changed question as ``answer`` was: with its sharding, or with the fastest
-    A planner searches only for what makes one sharding for all tables faster too.
-    Limits: one GPU that holds all rows, or a batch that was chosen for a latency, which a change would change
-    -> empty;  a change that has no answer -> left out
+    A search is slow: a change is planned anew only if it makes the best single sharding faster too.
+    Limits: one GPU that holds all rows, or a batch chosen to meet a latency, as every change would alter that
+    choice -> empty;  a change that has no answer -> left out
     """
     if answer.gpus == 1 or answer.question.max_latency_s is not None:
         return ()

@@ -134,7 +134,11 @@ class Measurement:
             emit(head_text(self.host, header, plan, left_s, done))
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """Tell of the point that was just measured."""
+        """Tell of the point that was just measured.
+
+        done     of ``total`` points, an unfinished one by the share of its visits
+        summary  its times; None: it failed;  left_s  time until the end, as estimated
+        """
         tell(progress_text(done, total, point, summary, left_s))
 
     def warning(self, text: str) -> None:

@@ -262,7 +262,11 @@ def predict_collectives(
     """Predict many collectives at once.
 
     frame    columns collective, payload_bytes, gpus and optionally gpus_per_node (default: the machine's)
-    machine  a shipped name, the path of a TOML file, or a Machine;  backend  None: its default
+    machine      a shipped name, the path of a TOML file, or a Machine
+    backend      communication library: nccl, nvshmem, rccl, gloo (None: the machine's default)
+    clock        how calls were timed: device, graph, stream, eager (None: as the calibration prefers)
+    calibration  an identifier or a file (None: the shipped one of the machine and library)
+    overrides    values of the machine by their names, SI or text: ``{"nic_bytes_per_s": "25GB/s"}``
     Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
     evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
     collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.

@@ -328,7 +328,12 @@ class CostedGrid:
 
 @np.errstate(all="ignore")
 def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
-    """Cost some configurations; refuses values so extreme that a time is not finite."""
+    """Time and memory of each configuration, and how much slower it is than the same batch on one GPU.
+
+    The evidence of a configuration is the weakest of its steps. Buffers are reported as they are sent,
+    without what the allocator adds (``buffer_weight``).
+    Limits: a value so extreme that a time is not finite -> BadInputError
+    """
     loads = count_loads(basis, work, choose_exchanges(basis, work))
     base, cost = cost_locally(basis, work), cost_passes(build_times(basis, work), loads)
     base_low, _, base_high = bands.sum_band(*base.causes.values())

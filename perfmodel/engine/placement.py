@@ -185,7 +185,7 @@ class Plan:
 
     @property
     def hot_rows(self) -> Ranks:
-        """Rows of every table that are replicated, shape [T]."""
+        """How many rows of each table are replicated on all ranks, shape [T]."""
         return self.schemes[3]
 
     @cached_property

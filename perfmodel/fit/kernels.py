@@ -74,12 +74,13 @@ class _Fitted(NamedTuple):
 def fit_kernels(
     samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
 ) -> list[KernelConstants]:
-    """Constants of each implementation that was timed at one clock, in the order of ``IMPLEMENTATIONS``.
+    """Constants of each implementation, from its look-ups, in the order of ``IMPLEMENTATIONS``.
 
+    clock    only samples that were timed in this way (device, graph, stream, eager) are used
     samples  ``Run.work_samples``; the fit uses those on the largest number of ranks that are neither held
              out nor throttled
-    passes   whole passes that a fit may use (``select_passes``). All implementations get the slow-down of the
-             gather in them, and the constants of bucketize, which is timed in passes alone.
+    passes   whole passes that a fit may use (``select_passes``). They say how much slower a gather is in a
+             pass than alone, and the constants of bucketize, for all implementations alike.
     Relative residuals, soft-l1 loss. A constant that the samples do not determine (interval wider than its
     value) stays as in the machine file (``untold``), unless the samples contradict it.
     Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of

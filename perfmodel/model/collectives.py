@@ -72,7 +72,7 @@ def count_tree_copies(domains: int) -> float:
 
     Each of the two trees carries half of the payload up and down. With two domains, each sends half up
     and half down: 1. With three, the middle of one tree is a leaf of the other: 3/2. From four on, an
-    inner domain (parent and two children) is a leaf of the other tree: (3 + 1)/2 = 2.
+    inner domain (parent and two children) is a leaf of the other tree: (3 + 1)/2 = 2. N  domains [-]
 
     Source: derived from NVIDIA/nccl src/graph/trees.cc; seen as the fall of the all-reduce bus bandwidth
             by up to two between two domains and more (docs/model.md#all-reduce-across-domains)

@@ -157,10 +157,12 @@ def build_ring(
 
         hops_k = m inside_k + n network_k                                                    [s]
 
-    m, n  ``collectives.count_ring_steps`` inside domains and across them
-    base, inside and network are NCCL's constants of the protocol, times their ratios where these are unknown.
-    In a ring over several domains a step inside costs at least the network overhead, because the ring runs
-    at the pace of its network proxies. With one rank per node, a step across costs as in a tree.
+    k     the protocol;  m, n  ``collectives.count_ring_steps`` inside the N domains of G ranks, and across
+    u     values of the unknowns, by name;  nccl  NCCL's constants of each protocol
+    base, inside and network are NCCL's constants, times their ratios (``*_ratio``) where the law has these.
+    In a ring over several domains a step inside takes the larger of its time and the network's overhead,
+    with a rounded corner: the ring runs at the pace of its network proxies. With one rank per node, a step
+    across costs as in a tree.
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_gather.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain -> base + inside (all_reduce 2 inside)
     """

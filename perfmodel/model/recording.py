@@ -172,7 +172,7 @@ class Formula(NamedTuple):
 def read_formula(function: Callable[..., Any]) -> Formula:
     """The formula in a docstring: its first indented lines, the letters below, and the text after Source.
 
-    Letters are bound as ``B  samples [-];  r, c  row and column parts [-]``; words after a unit say more.
+    Letters are bound as ``B  samples [-];  r, c  row and column parts [-]``; words after a unit are comments.
     """
     _, _, below = (inspect.getdoc(function) or "").partition("\n\n    ")
     indented, _, body = below.partition("\n\n")

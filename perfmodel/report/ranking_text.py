@@ -257,7 +257,8 @@ def run_line(calibration_file: str | None) -> str:
 def experiment_text(experiment: NextExperiment, run: str = "", more: str = "") -> str:
     """How much of the time was not measured on this machine, and the command that narrows the band most.
 
-    run  the command that measures kernels into the user's run; "": a new run;  more  what else can be printed
+    run   the command that measures kernels into the user's run ("": a new run); where links are to be
+          measured, their command alone is printed;  more  a hint at a further option
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     command, place = run, "this machine"

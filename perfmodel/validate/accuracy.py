@@ -112,7 +112,7 @@ OTHER_CLUSTERS = {
 def predict_other_clusters() -> pd.DataFrame:
     """Samples of several nodes that inform no fit, predicted by the shipped calibration of their machine.
 
-    Columns of ``judged`` and machine, source_id.
+    A row for each sample: its own columns, predicted_s with low_s and high_s, machine, source_id.
     """
     import pandas as pd
 

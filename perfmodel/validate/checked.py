@@ -138,9 +138,10 @@ class Series:
         return self.verdict not in ("normal", "fast", "not judged")
 
     def predict_ratio(self, machine: Machine, algorithm: str = "") -> Floats | None:
-        """The law's times on a machine, or with the algorithms of a pattern, over those without [-].
+        """The law's times on another machine over those here, one for each size [-].
 
-        Limits: no law, a pattern where there is no choice or that changes no time -> None
+        algorithm  what NCCL may choose there, as in NCCL_ALGO (``Ring``); "": anything
+        Limits: no law, an ``algorithm`` of a law without a choice, or that changes no time -> None
         """
         law, here = self.model.calibration.law(self.collective), self.model.machine
         if law is None or (algorithm and law.law != "ring_tree"):

@@ -36,10 +36,12 @@ _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 def compute_lower_bound(
     options: Options, curves: StepCurves, limit_bytes: float, loads: Array, limit_s: float
 ) -> float:
-    """A time [s] that no plan goes below, unless it takes ``limit_s`` or more.
+    """A time [s] that every plan faster than ``limit_s`` takes at least, by the formula above.
 
+    options      the schemes that each kind of table may have, with their loads and memory
+    curves       the time of each step as a function of its load
     limit_bytes  memory of a rank;  limit_s  time of a known plan: in a faster plan no step takes longer
-    loads        [J] loads of the busiest rank of this plan, for each pair of a step and its resource
+    loads        loads of the busiest rank of this plan [bytes], for each of J pairs (step, its resource)
     Limits: tables without loads -> the latency of the steps that always run
     """
     prices = _Prices(options, curves, limit_bytes, limit_s)

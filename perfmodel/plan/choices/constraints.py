@@ -238,7 +238,11 @@ class Constraints:
 
 
 def _read_name(name: str, rule: TableRule) -> str:
-    """A name as ``Allowed.add_rule`` has it. Limits: unknown, or table-column-wise -> BadInputError"""
+    """The key of a sharding or exchange, in any case; one that sends nothing is data-parallel.
+
+    rule  what the user wrote, for errors
+    Limits: unknown, or table-column-wise -> BadInputError
+    """
     plain = name.strip().lower()
     if plain == TABLE_COLUMN_WISE:
         raise BadInputError(

@@ -197,7 +197,11 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
 
 
 def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits."""
+    """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits.
+
+    scale  weighs the loads by which ranks are sorted. Several at once, on an eighth of the ranks, save
+    sorting anew for each, while at least two such rounds are left.
+    """
     o, option = state.options, int(state.option[tables[0]])
     order = _sort_emptiest(state, option, scale)
     places = count_places(o, option)
