@@ -122,23 +122,3 @@ def test_limits(cli: Any) -> None:
     assert times == sorted(times)
     alone = project_one(table_bytes=10e9, gpus=1, unpooled=True)
     assert alone.slowdown == 1 and [step.name for step in alone.steps] == ["gather_pool"]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--pooling none --sharding row-wise-sparse", "unpooled rows are no partial bags: data-parallel,"),
-        ("--pooling none --sharding two-level", "row-wise, row-wise-ub. give one of these."),
-        ("--pooling none --sharding grid", "grid is not possible: unpooled rows"),
-        ("--pooling none --sharding all", "--sharding all and --pooling none cannot be combined"),
-        ("--pooling none --objective training", "in a forward pass"),
-        ("--pooling none:0", "is zero"),
-        ("--pooling none:x", "is not a number"),
-        ("--pooling none:", "is empty"),
-        ("--pooling nothing", "is not a number"),
-    ],
-)
-def test_what_has_no_rows_to_exchange_is_refused(words: str, says: str, cli: Any) -> None:
-    found = cli("project", "--table-size", "10TB", *words.split())
-    assert (found.code, found.out) == (2, "")
-    assert says in " ".join(found.err.split())

@@ -131,22 +131,3 @@ def test_the_holders_of_a_sharding_read_all_rows_that_are_looked_up(cli: Any, sh
     (step,) = [step for step in found["steps"] if step["name"] == "read_host_rows"]
     reads = 1024 * 32 * 48
     assert step["payload_bytes"] == pytest.approx(reads * 495 * (2 if sharding == "grid" else 1), rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--rows host --gpus 16", "Rows are in host memory. --gpus 48 (6 nodes) fits, sharded row-wise."),
-        ("--rows disk", "--rows disk is not known. hbm, host, or host-cached:10%."),
-        ("--rows host-cached", "hbm, host, or host-cached:10%."),
-        ("--rows host-cached:0%", "is zero."),
-        ("--rows host-cached:101%", "a cache holds 100 % of the rows at most."),
-        ("--rows host --objective training", "rows in host memory and a training step cannot"),
-        ("--rows host --machine l40s-pcie", "machine l40s-pcie does not say its host_bytes"),
-        ("--rows host --sharding data-parallel", "copies on every GPU are in its HBM"),
-    ],
-)
-def test_what_is_not_modelled_is_refused(words: str, says: str, cli: Any) -> None:
-    found = cli("project", "--table-size", "10TB", *words.split())
-    assert (found.code, found.out) == (2, "")
-    assert says in " ".join(found.err.split())
