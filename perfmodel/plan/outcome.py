@@ -17,7 +17,6 @@ from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
-from perfmodel.engine.steps import StepRow
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.options import list_options
@@ -126,9 +125,10 @@ class Planned:
         The time of a group is what a second copy of its loads adds to a pass with its tables alone, spread
         evenly; shares add up to 1.
         """
-        plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
+        plan = self.plan
+        e = self.evaluator
         parts = np.array([placement.ranks.size for placement in plan.placements], dtype=np.float64)
-        shards = e.count_shards(tables, *plan.schemes)
+        shards = e.count_shards(np.arange(len(plan.tables)), *plan.schemes)
         mean = shards.own * (parts / plan.gpus)[:, np.newaxis] + shards.everywhere
         loads = np.stack([mean[list(group.tables)].sum(axis=0) for group in self.groups])
         time = e.time_passes(2 * loads) - e.time_passes(loads)
@@ -167,7 +167,9 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values in SI units, in the public schema of ``--json``."""
-        e, result, cost = self.evaluator, self.result, self.costed.cost
+        e = self.evaluator
+        result = self.result
+        cost = self.costed.cost
         return {
             "model": e.tables.model,
             "machine": e.setting.machine.name,
@@ -196,13 +198,18 @@ class Planned:
                 {"name": baseline.name, "time_s": baseline.time_s, "why_not": baseline.why or None}
                 for baseline in self.baselines
             ],
-            "steps": [_record_step(row) for row in cost.rows],
+            "steps": [
+                row.to_dict() | {"mean_bytes": row.mean_bytes, "rank": row.rank, "imbalance": row.imbalance}
+                for row in cost.rows
+            ],
             "groups": [self._record_group(group) for group in self.groups],
             "plan": plan_record(self.plan, self.made_for),
         }
 
     def _record_group(self, group: AlikeTables) -> dict[str, Any]:
-        e, best, sample = self.evaluator, group.next_best, group.tables[0]
+        e = self.evaluator
+        best = group.next_best
+        sample = group.tables[0]
         return {
             "tables": [e.tables.names[t] for t in group.tables],
             "sharding": group.sharding,
@@ -213,11 +220,6 @@ class Planned:
             "next_best": best
             and {"sharding": best.sharding, **record_scheme(best.scheme), "more_s": best.more_s},
         }
-
-
-def _record_step(row: StepRow) -> dict[str, Any]:
-    """A step as ``project`` has it, with its busiest rank."""
-    return {**row.to_dict(), "mean_bytes": row.mean_bytes, "rank": row.rank, "imbalance": row.imbalance}
 
 
 def build_outcome(search: Search, result: SearchResult) -> Planned:
@@ -251,10 +253,12 @@ def price_plan(
     if constraints is not None:
         constraints.check(plan)
     result = SearchResult(evaluator.cost(plan), limit_bytes, 0.0, GIVEN)
-    rank, fullest = int(np.argmax(result.costed.memory.total_bytes)), result.costed.fullest_bytes
+    fullest = result.costed.fullest_bytes
     if fullest > limit_bytes:
-        sizes = fullest, fullest - limit_bytes, limit_bytes
-        needs, excess, room = (format_bytes(size, binary=False) for size in sizes)
+        rank = int(np.argmax(result.costed.memory.total_bytes))
+        needs = format_bytes(fullest, binary=False)
+        excess = format_bytes(fullest - limit_bytes, binary=False)
+        room = format_bytes(limit_bytes, binary=False)
         raise BadInputError(
             f"the plan needs {needs} on rank {rank}, {excess} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--set max_hbm=…, --set reserve=…).",
@@ -285,16 +289,19 @@ def _group_tables(
     has_enough  returns whether to stop after so many groups. A searched plan is no slower than others nearby.
     Limits: Ctrl-C -> those up to then, False
     """
-    o, tables = state.options, state.evaluator.tables
+    o = state.options
+    tables = state.evaluator.tables
     members: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(result.costed.plan.placements):
         key = placement.sharding(o.gpus, o.domain), int(state.option[t])
         members.setdefault(key, []).append(t)
-    size, reads = tables.rows * tables.dim, tables.features * tables.pooling * tables.dim
+    size = tables.rows * tables.dim
+    reads = tables.features * tables.pooling * tables.dim
     weight = size / size.sum() + reads / max(reads.sum(), _LEAST)
     heaviest = sorted(members, key=lambda key: -weight[members[key]].sum())
     next_best: dict[tuple[str, int], NextBest] = {}
-    now_s, least_s = state.time_s, -np.inf if result.stopped == GIVEN else 0.0
+    now_s = state.time_s
+    least_s = -np.inf if result.stopped == GIVEN else 0.0
     complete = False
     with suppress(KeyboardInterrupt):  # the plan is worth more than what else its tables could be
         for done, key in enumerate(heaviest[:_MOST_COMPARED]):
@@ -318,7 +325,8 @@ def _list_baselines(evaluator: Evaluator, limit_bytes: float) -> tuple[Baseline,
     """All tables row-wise, and table-wise, as ``project`` compares them."""
     if evaluator.gpus == 1:
         return ()
-    plans, baselines = UniformPlans(evaluator, limit_bytes), []
+    plans = UniformPlans(evaluator, limit_bytes)
+    baselines = []
     for name in (ROW_WISE, TABLE_WISE):
         best = plans.find_best(name)
         if isinstance(best, Impossible):

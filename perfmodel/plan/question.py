@@ -84,15 +84,18 @@ class PlanQuestion:
             raise unknown_name("--effort", effort, EFFORTS)
         room_bytes = question.machine.value("hbm_bytes")
         if most_bytes is not None and most_bytes > room_bytes:
-            size, most = (format_bytes(value, binary=False) for value in (room_bytes, most_bytes))
+            most = format_bytes(most_bytes, binary=False)
+            size = format_bytes(room_bytes, binary=False)
             raise BadInputError(
                 f"--set max_hbm={most} is more than the {size} of {question.machine.name}.",
                 f"give less, or change the machine: --set hbm_bytes={most.replace(' ', '')}",
             )
-        rules, effort_s = parse_rules(only), EFFORTS[effort]
-        question = replace(question, planner=None)
         return PlanQuestion(
-            question=question, rules=rules, effort_s=effort_s, most_bytes=most_bytes, **fields
+            question=replace(question, planner=None),
+            rules=parse_rules(only),
+            effort_s=EFFORTS[effort],
+            most_bytes=most_bytes,
+            **fields,
         )
 
     @property

@@ -54,12 +54,14 @@ class PlanPoint:
         record = {"gpus": self.gpus, "replicas": self.replicas, "why_not": self.why or None}
         if self.answer is None:
             return {**record, **dict.fromkeys(_OF_PLAN)}
-        result, rate = self.answer.result, self.samples_per_s
-        cost, step = result.costed.cost, result.costed.cost.limiting
-        times = self.time_s, cost.low_s + self.sync_s, cost.high_s + self.sync_s, self.sync_s
-        memory = result.costed.fullest_bytes, result.limit_bytes
-        longest = step.name, step.time_s / self.time_s
-        values = *times, rate, rate / self.gpus, *memory, *longest, result.bound_s, result.gap
+        result = self.answer.result
+        cost = result.costed.cost
+        values = (
+            *(self.time_s, cost.low_s + self.sync_s, cost.high_s + self.sync_s, self.sync_s),
+            *(self.samples_per_s, self.samples_per_s / self.gpus, result.costed.fullest_bytes),
+            *(result.limit_bytes, cost.limiting.name, cost.limiting.time_s / self.time_s),
+            *(result.bound_s, result.gap),
+        )
         return {**record, **dict(zip(_OF_PLAN, values, strict=True))}
 
 
@@ -130,7 +132,8 @@ def compare_added(gpus: ArrayLike, samples_per_s: ArrayLike) -> NDArray[np.float
     gpus  N_i, increasing [-];  samples_per_s  S_i
     Limits: twice the GPUs, twice the samples -> 1;  the same samples -> 0;  fewer -> below 0
     """
-    N, S = np.asarray(gpus, dtype=np.float64), np.asarray(samples_per_s, dtype=np.float64)
+    N = np.asarray(gpus, dtype=np.float64)
+    S = np.asarray(samples_per_s, dtype=np.float64)
     return np.asarray(np.diff(S) / np.diff(N) / (S[:-1] / N[:-1]))
 
 
@@ -168,11 +171,13 @@ def compare_plans(
     refusals: list[BadInputError] = []
     stopped = False
     for count, copies in pairs:
-        answer, why = None, STOPPED
+        answer = None
+        why = STOPPED
         if not stopped:
             group = question.use_gpus(count // copies)
             try:
-                answer, why = group.plan(partial(tell, group.gpus)), ""
+                answer = group.plan(partial(tell, group.gpus))
+                why = ""
             except BadInputError as error:
                 step = f"for each of {copies} copies: {error.next_step}" if copies > 1 else error.next_step
                 refusals.append(BadInputError(error.message, step))
@@ -201,7 +206,8 @@ def time_sync(answer: Planned, replicas: int) -> float:
     """
     if not answer.training or replicas == 1:
         return 0.0
-    e, memory = answer.evaluator, answer.costed.memory
+    e = answer.evaluator
+    memory = answer.costed.memory
     size = np.array([float((memory.rows_bytes + memory.optimizer_bytes).max())])
     node = e.basis.gpus_per_node or e.setting.machine.gpus_per_node
     beside = max(min(node // e.gpus, replicas), 1)

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import WHOLE, Placement, Plan, Scheme
+from perfmodel.engine.placement import WHOLE, Plan, Scheme
 from perfmodel.engine.schemes import (
     COLUMN_WISE,
     GRID,
@@ -51,7 +51,9 @@ def explain_limit(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int
     buckets  of its rows; 0: none;  gpus, domain  GPUs of the job, and of a scale-up domain
     Source: TorchRec 1.8: row-wise uses all ranks; table-row-wise and grid use the ranks of one domain
     """
-    kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
+    kind = scheme.kind
+    r = scheme.row_parts
+    c = scheme.col_parts
     if scheme.hot_rows:
         return "TorchRec has a row once, not hot rows on every GPU besides"
     if kind.facts.torchrec:
@@ -72,7 +74,9 @@ def explain_limit(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int
 
 def restrict_to_torchrec(options: Options, evaluator: Evaluator) -> Options:
     """The options that TorchRec can run. Limits: a table has no such option that fits -> BadInputError"""
-    tables, gpus, domain = evaluator.tables, options.gpus, options.domain
+    tables = evaluator.tables
+    gpus = options.gpus
+    domain = options.domain
     _, sample = np.unique(options.kind_of, return_index=True)
     odd = domain % _count_node(evaluator) > 0 or domain >= gpus  # else it is row-wise
     columns = (column[sample][options.group].astype(int).tolist() for column in (tables.dim, tables.buckets))
@@ -115,7 +119,8 @@ def build_torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | Non
     Limits: a sharding that TorchRec does not have, or GPUs of a domain that are no whole nodes where rows are
             split inside one -> BadInputError that names the table
     """
-    value, node = evaluator.setting.machine.value, _count_node(evaluator)
+    value = evaluator.setting.machine.value
+    node = _count_node(evaluator)
     types = merge_types([_find_type(plan, table, node) for table in range(len(plan.tables))])
     topology = TorchRecTopology(
         hbm_bytes=int(hbm_bytes or value("hbm_bytes")),
@@ -176,11 +181,14 @@ def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
 
     node  GPUs per node
     """
-    placement, gpus, domain, tables = plan.placements[table], plan.gpus, plan.domain, plan.tables
-    scheme, dim, buckets = placement.scheme, int(tables.dim[table]), int(tables.buckets[table])
-    problem = explain_limit(scheme, dim, gpus, domain, buckets)
+    placement = plan.placements[table]
+    scheme = placement.scheme
+    tables = plan.tables
+    domain = plan.domain
+    dim = int(tables.dim[table])
+    problem = explain_limit(scheme, dim, plan.gpus, domain, int(tables.buckets[table]))
     if not problem:
-        name = placement.sharding(gpus, domain)
+        name = placement.sharding(plan.gpus, domain)
         if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
             name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
         kind = cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
@@ -196,14 +204,13 @@ def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
 
 def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
     """A table of the file. kind  its sharding type"""
-    tables, placement, exchange = plan.tables, plan.placements[table], OF_TORCHREC[kind].exchange
-    rows, dim, buckets = (int(column[table]) for column in (tables.rows, tables.dim, tables.buckets))
-    copies, ordered = copied(exchange), over_all(exchange)
-    shards = [] if copies else _list_shards(placement, rows, dim, buckets, ordered=ordered)
+    tables = plan.tables
+    copies = copied(OF_TORCHREC[kind].exchange)
+    shards = [] if copies else _list_shards(plan, table, ordered=over_all(OF_TORCHREC[kind].exchange))
     return TorchRecTable(
         table=tables.names[table],
-        rows=rows,
-        dim=dim,
+        rows=int(tables.rows[table]),
+        dim=int(tables.dim[table]),
         element_bytes=int(tables.element_bytes[table]),
         pooling=float(tables.pooling[table]),
         features=int(tables.features[table]),
@@ -215,24 +222,25 @@ def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
     )
 
 
-def _list_shards(
-    placement: Placement, rows: int, dim: int, buckets: int, *, ordered: bool
-) -> list[tuple[int, list[int], list[int]]]:
+def _list_shards(plan: Plan, table: int, *, ordered: bool) -> list[tuple[int, list[int], list[int]]]:
     """Each shard of a table as (rank, [rows, columns], [first row, first column]), by column part.
 
     Row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then nothing.
-    rows, dim  size of the table;  ordered  whether parts are on the ranks in order even if there is one
-    buckets  of its rows, which stay whole; the first parts have one more, as in TorchRec
+    Buckets of rows stay whole; the first parts have one more, as in TorchRec.
+    ordered  whether parts are on the ranks in order even if there is one
     """
-    r, c = placement.scheme.row_parts, placement.scheme.col_parts
-    block, width = -(-rows // r), dim // c
+    placement = plan.placements[table]
+    r = placement.scheme.row_parts
+    width = int(plan.tables.dim[table]) // placement.scheme.col_parts
+    rows = int(plan.tables.rows[table])
+    block = -(-rows // r)
     starts = [min(i * block, rows) for i in range(r)]
-    if buckets:
+    if buckets := int(plan.tables.buckets[table]):
         count, more = divmod(buckets, r)
         starts = [(i * count + min(i, more)) * (rows // buckets) for i in range(r)]
     starts.append(rows)
     shards = []
-    for j, column in enumerate(placement.ranks.reshape(r, c).T):
+    for j, column in enumerate(placement.ranks.reshape(r, -1).T):
         for i, rank in enumerate(np.sort(column) if r > 1 or ordered else column):
             shards.append((int(rank), [starts[i + 1] - starts[i], width], [starts[i], j * width]))
     return shards

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.effort import Work
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.steps import Step
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 _PIECES = 256
-_FIRST_LOG2, _LAST_LOG2 = 8, 48
+_FIRST_LOG2 = 8
+_LAST_LOG2 = 48
 _HEAD = _FIRST_LOG2 + 1  # index of the size 2^8
 
 
@@ -53,7 +51,9 @@ class StepCurves:
         steps = (*evaluator.steps, *evaluator.times.apart)
         groups: dict[tuple[tuple[int, ...], bool], list[Step]] = {}
         for member in steps:
-            groups.setdefault(_find_waited(member), []).append(member)
+            resources = tuple(int(resource) for resource in member.resources)
+            waited = tuple(sorted(resources)) if member.collective else resources
+            groups.setdefault((waited, member.gathers), []).append(member)  # a gather: DRAM and L2 bytes
         pairs = [
             (p, resource, _find_scale(evaluator, alike[0], place))
             for p, ((resources, _), alike) in enumerate(groups.items())
@@ -71,9 +71,14 @@ class StepCurves:
                 least = np.minimum.accumulate(taken[name][::-1])[::-1]
                 times[p, 0] += idle[name][0]
                 times[p, 1:] += np.concatenate([least[:1], least[:-1]])
-        step, resource, scale = (np.array(column) for column in zip(*pairs, strict=True))
-        sizes = np.concatenate([[0.0], sizes])
-        return StepCurves(sizes, round_off(times), step, resource, scale, evaluator.work)
+        return StepCurves(
+            sizes=np.concatenate([[0.0], sizes]),
+            times=round_off(times),
+            step=np.array([step for step, _, _ in pairs]),
+            resource=np.array([resource for _, resource, _ in pairs]),
+            scale=np.array([scale for _, _, scale in pairs]),
+            work=evaluator.work,
+        )
 
     def convert(self, loads: Array) -> Array:
         """Loads [..., J] of the pairs of a step and a resource, from loads [..., K] of all resources.
@@ -93,16 +98,11 @@ class StepCurves:
         half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # u = half 2^exponent, half < 1
         place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
-        fraction, index = place - low, low + _HEAD + 1
+        fraction = place - low
+        index = low + _HEAD + 1
         line = self.times[step, index] * (1 - fraction) + self.times[step, index + 1] * fraction
         small = np.minimum(np.searchsorted(self.sizes, u), _HEAD)
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
-
-
-def _find_waited(step: Step) -> tuple[tuple[int, ...], bool]:
-    """(indices of the resources that a step waits for, whether it is a gather: DRAM and L2 bytes)."""
-    resources = tuple(int(resource) for resource in step.resources)
-    return tuple(sorted(resources)) if step.collective else resources, step.gathers
 
 
 def _find_scale(evaluator: Evaluator, step: Step, place: int) -> float:
@@ -110,6 +110,5 @@ def _find_scale(evaluator: Evaluator, step: Step, place: int) -> float:
     if step.collective or place == 0:
         return 1.0
     slopes = evaluator.times.find_slopes(step)
-    return (
-        slopes[0] / slopes[place] if slopes[place] else 1.0
-    )  # the slope is 0 for a step that never runs here
+    runs = bool(slopes[place])  # the slope is 0 for a step that never runs here
+    return slopes[0] / slopes[place] if runs else 1.0

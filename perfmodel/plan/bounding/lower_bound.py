@@ -17,14 +17,12 @@ Source: Everett, Operations Research 11 (1963): prices of memory
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel import effort
+from perfmodel.engine.tables import Array
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import Options, find_least
-
-Array = NDArray[np.float64]
 
 _TRIALS = 8  # of the price of memory
 _SPREAD = 4.0  # factor between prices of memory, until one price is too low and one too high
@@ -56,7 +54,9 @@ class _Prices:
     """
 
     def __init__(self, options: Options, curves: StepCurves, limit_bytes: float, limit_s: float) -> None:
-        self.options, self.curves, self.limit_bytes = options, curves, limit_bytes
+        self.options = options
+        self.curves = curves
+        self.limit_bytes = limit_bytes
         self.average = curves.convert(options.average)
         self.active = self.average.any(axis=0)
         idle = curves.times.min(axis=1)
@@ -72,9 +72,11 @@ class _Prices:
         size = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([size, 2 * size]))
         chords = np.maximum((curves.times[:, place[1]] - curves.times[:, place[0]]) / size, 0)
-        slopes, cuts = [], []
+        slopes = []
+        cuts = []
         for step, end in enumerate(self.reach):
-            line, sizes = curves.times[step, : end + 1], curves.sizes[: end + 1]
+            line = curves.times[step, : end + 1]
+            sizes = curves.sizes[: end + 1]
             edges = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
             if sizes.size > 1:
                 edges[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
@@ -95,7 +97,8 @@ class _Prices:
 
         Limits: a step that does not run -> the steepest line from 0, so that its loads are not free
         """
-        step, lines = self.curves.step, self.evaluate_lines(loads)
+        step = self.curves.step
+        lines = self.evaluate_lines(loads)
         top = lines.max(axis=1, keepdims=True)
         touch = lines >= top - _ROUNDING * (1e-6 + np.abs(top))
         slope = np.where(touch, self.slope, 0).max(axis=1)
@@ -110,7 +113,8 @@ class _Prices:
 
         price  [J] of mean loads;  usual_s  a typical time of a pass, from which the tried prices follow
         """
-        o, curves = self.options, self.curves
+        o = self.options
+        curves = self.curves
         curves.work.add(effort.PRICED, self.average.size)
         cost = round_off(self.average @ price * o.count[o.group])
         memory = o.average_memory / self.limit_bytes * o.count[o.group]
@@ -118,7 +122,9 @@ class _Prices:
         value = curves.times - of_step[:, np.newaxis] * curves.sizes
         value[np.arange(curves.sizes.size) > self.reach[:, np.newaxis]] = np.inf
         steps_s = float(value.min(axis=1).sum())
-        best_s, low, high, memory_s = -np.inf, 0.0, np.inf, 0.0
+        best_s = -np.inf
+        low = memory_s = 0.0
+        high = np.inf
         for _ in range(_TRIALS):
             least, option = find_least(cost + memory_s * memory, o.begin)
             best_s = max(best_s, float(least.sum()) + steps_s - memory_s)

@@ -153,7 +153,8 @@ class Allowed:
         names = {_read_name(name, rule) for name in rule.names}
         kinds = frozenset(kind for kind in EXCHANGED if kind.key in names)
         cuts = frozenset(names & set(SHARDINGS))
-        shardings, exchanges = self.shardings, self.exchanges
+        shardings = self.shardings
+        exchanges = self.exchanges
         if cuts and (cuts != {DATA_PARALLEL} or not kinds):
             shardings = cuts if shardings is None else cuts & shardings
         if kinds:

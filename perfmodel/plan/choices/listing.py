@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from perfmodel.answer.uniform_plans import VECTOR
 from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import EXCHANGED, HOT, fits
+from perfmodel.engine.tables import Array, Ints
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
@@ -63,9 +62,11 @@ def list_columns(
         few = np.array([[0, *hot[q]] for q in kinds.tolist()], dtype=np.int64)[:, slot]
         kind, place = np.nonzero(r <= rows[kinds, np.newaxis] - few)
         parts.append((kinds[kind], np.stack([exchange[place], r[place], c[place], few[kind, place]])))
-    group, columns = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
+    group = np.concatenate([kinds for kinds, _ in parts])
     order = np.argsort(group, kind="stable")
-    group, columns, further = group[order], columns[:, order], np.zeros(group.size, dtype=bool)
+    group = group[order]
+    columns = np.concatenate([numbers for _, numbers in parts], axis=1)[:, order]
+    further = np.zeros(group.size, dtype=bool)
     if any(more):
         group, columns, further = _add_schemes(group, columns, more)
     exchange, r, c, few = columns
@@ -76,7 +77,8 @@ def _add_schemes(group: Ints, columns: Ints, more: Sequence[set[Scheme]]) -> tup
     """(kinds, columns, whether a scheme is of ``more``) with these schemes added, each of them once."""
     kind = np.repeat(np.arange(len(more)), [len(schemes) for schemes in more])
     new = np.array([_to_numbers(scheme) for schemes in more for scheme in sorted(schemes)], dtype=np.int64)
-    columns, kinds = np.column_stack([columns, new.T]), np.concatenate([group, kind])
+    columns = np.column_stack([columns, new.T])
+    kinds = np.concatenate([group, kind])
     keys = np.vstack([kinds, columns])
     _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     further = np.zeros(begin.size, dtype=bool)

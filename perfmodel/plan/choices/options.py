@@ -7,22 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange, by_domain, copied, replace_sparse
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, Ints, PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import list_bins
-from perfmodel.plan.choices.listing import Listing, list_columns
+from perfmodel.plan.choices.listing import Listing, Mask, list_columns
 from perfmodel.schema.workload import Distribution
 from perfmodel.units import counted, format_bytes, format_count
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
 """Shares of a table's look-ups for which its hot rows may be replicated."""
@@ -155,12 +150,14 @@ def list_options(evaluator: Evaluator, limit_bytes: float, more: Sequence[set[Sc
     more  further schemes for each kind of equal tables, with any number of parts
     Limits: a table without an option that fits -> BadInputError: by how much;  as ``check_kinds``
     """
-    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    tables = evaluator.tables
+    gpus = evaluator.gpus
     check_kinds(tables)
     sample, kind_of, count = tables.kinds
     hot = [count_hot_rows(tables.ids[t], float(tables.rows[t])) for t in sample]
-    listed = list_columns(tables.rows[sample], tables.dim[sample], gpus, domain, hot, more)
-    table, copies = sample[listed.group], copied(listed.exchange)
+    listed = list_columns(tables.rows[sample], tables.dim[sample], gpus, evaluator.domain, hot, more)
+    table = sample[listed.group]
+    copies = copied(listed.exchange)
     parts = np.where(copies, 0, listed.r * listed.c)
     memory = np.sum(evaluator.memories.count_shard(table, listed.r, listed.c, listed.hot), axis=0)
     replicas = np.where(copies, tables.rows[table], listed.hot)
@@ -184,7 +181,7 @@ def list_options(evaluator: Evaluator, limit_bytes: float, more: Sequence[set[Sc
         average=round_off(average),
         average_memory=round_off(everywhere_memory + shard_memory * (parts / gpus)),
         gpus=gpus,
-        domain=domain,
+        domain=evaluator.domain,
     )
     options = options.keep(listed.further | _find_worth_copying(options, evaluator))
     return _keep_fitting(options, tables, sample, limit_bytes)
@@ -205,10 +202,9 @@ def _count_loads(
         chunk = evaluator.count_shards(table[span], *columns)
         loads = loads or [np.zeros((chunk.own.shape[1], table.size)).T for _ in range(3)]
         for k in np.flatnonzero(chunk.own.any(axis=0) | chunk.everywhere.any(axis=0)):
-            shard, everywhere = chunk.own[:, k], chunk.everywhere[:, k]
-            values = shard, everywhere, everywhere + shard * spread[span]
-            for array, value in zip(loads, values, strict=True):
-                array[span, k] = value
+            loads[0][span, k] = chunk.own[:, k]
+            loads[1][span, k] = chunk.everywhere[:, k]
+            loads[2][span, k] = chunk.everywhere[:, k] + chunk.own[:, k] * spread[span]
     shard, everywhere, average = loads
     return shard, everywhere, average
 
@@ -242,19 +238,21 @@ def count_hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     if ids.uniform:
         return ()
     p, count = list_bins(ids, rows)
-    share, below = np.cumsum(p * count), np.cumsum(count)
-    numbers = np.ceil(np.interp(HOT_SHARES, np.append(0, share), np.append(0, below)) - 1e-6)
+    share = np.append(0, np.cumsum(p * count))
+    below = np.append(0, np.cumsum(count))
+    numbers = np.ceil(np.interp(HOT_SHARES, share, below) - 1e-6)
     return tuple(int(h) for h in np.unique(numbers) if 1 <= h <= rows / 2)
 
 
 def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
     fits = options.memory <= limit_bytes
     for q in np.flatnonzero(options.count_left(fits) == 0):
-        name, needed = tables.names[sample[q]], float(options.memory[options.group == q].min())
-        sizes = needed, limit_bytes, needed - limit_bytes
-        needs, room, excess = (format_bytes(size, binary=False) for size in sizes)
+        needed = float(options.memory[options.group == q].min())
+        needs = format_bytes(needed, binary=False)
+        excess = format_bytes(needed - limit_bytes, binary=False)
+        room = format_bytes(limit_bytes, binary=False)
         raise BadInputError(
-            f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
+            f"table {tables.names[sample[q]]!r} fits nowhere: its smallest shard needs {needs}, "
             f"{excess} more than the {room} of a GPU.",
             "use more GPUs (--gpus) or GPUs with more memory (--set max_hbm=…, --set reserve=…).",
         )
@@ -269,11 +267,13 @@ def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
     rules  that the message names. Limits: they need more than ``limit_bytes`` per rank -> BadInputError
     """
     leanest = np.minimum.reduceat(options.average_memory, options.begin[:-1])
-    total, gpus = float(np.sum(leanest * options.count)), options.gpus
+    total = float(np.sum(leanest * options.count))
     if total <= limit_bytes:
         return
-    sizes = total, limit_bytes, total - limit_bytes
-    needs, room, excess = (format_bytes(size * gpus, binary=False) for size in sizes)
+    gpus = options.gpus
+    needs = format_bytes(total * gpus, binary=False)
+    excess = format_bytes((total - limit_bytes) * gpus, binary=False)
+    room = format_bytes(limit_bytes * gpus, binary=False)
     raise BadInputError(
         f"the tables need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}.",
         f"{rules}use {int(np.ceil(total * gpus / limit_bytes))} GPUs or more (--gpus), "

@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.choices.listing import Mask
 from perfmodel.plan.choices.options import find_least_few
 from perfmodel.plan.searching.packing import Packing, is_faster, list_all_ranks, list_ranks
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _MOVES, _COOL_MOVES, _RECUTS = 256, 1024, 24  # changes that are evaluated together
 _MOST_LOADS = 200_000  # of all recuts that are evaluated together

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
+from perfmodel.plan.choices.listing import Mask
 from perfmodel.plan.choices.options import Options, find_least
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _ROUNDS = 8  # in each of which slopes are computed
 _TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; its factor at first, and in the end

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
+from perfmodel.plan.choices.listing import Mask
 from perfmodel.plan.choices.options import Options, find_least_few
 from perfmodel.plan.searching.packing import is_faster
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _ROUNDS = 100
 _FEW = 6  # schemes per table and exchange that are tried in a round

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel import effort
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.searching.packing import Packing, is_faster
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _WHOLE, _QUICK = ((3, 4, 5), 40, 192), ((5,), 12, 96)
 """(squarings: the 8th, 16th and 32nd power; rounds of each; shards that leave, and candidates for a swap)."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.placement import Placement
+from perfmodel.engine.tables import Ints
 from perfmodel.plan.searching.packing import Packing, Scale, compute_balance, is_faster, place
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _TRIED = 3  # schemes of one table that are really placed
 _COMPARED = 6  # schemes of one table of which the next best is chosen

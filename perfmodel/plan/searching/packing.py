@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together

@@ -14,16 +14,15 @@ from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.tables import Ints
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, pack
 
-Ints = NDArray[np.int64]
 Until = Callable[[], bool]
 Family = tuple[int, ...]
 """Codes of kinds of exchange, ascending."""
