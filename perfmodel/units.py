@@ -21,7 +21,9 @@ _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _WORDS = ("", "kilo", "mega", "giga", "tera", "peta", "exa")
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_NUMBER = re.compile(
+    r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([^\s\d]*|:1)\s*"
+)
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
 _PRICE_UNIT = re.compile(r"([A-Z]{3})/GPU/h")
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")

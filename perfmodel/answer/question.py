@@ -44,6 +44,8 @@ COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dty
 _INT32_BYTES, _INT32_ROWS = 4, 2**31
 _OF_COMMANDS, _LOADED = {"total", "max_latency_s", "planner"}, {"setting", "table_set"}
 """Fields of ``Question`` that no argument sets, and those that are set only if they were loaded before."""
+_MEANT = {"table_size": "table_bytes", "model": "tables", "id_dtype": "id_bytes", "settings": "overrides"}
+"""Arguments by the names of command-line options that are others."""
 
 
 def check_ids(rows: float, id_bytes: float | None) -> None:
@@ -244,7 +246,8 @@ def read_keywords(
         values = _read_workload(workload) | values
     names = [x.name for x in fields(Question) if x.init and x.name not in _OF_COMMANDS]
     if unknown := next((name for name in values if name not in names), None):
-        raise unknown_name("argument", unknown, [*(set(names) - _LOADED), "overrides"])
+        arguments = [*(set(names) - _LOADED), "overrides"]
+        raise unknown_name("argument", unknown, arguments, meant=_MEANT.get(unknown, ""))
     columns = {name: values.pop(name) for name in COLUMNS if name in values}
     length = max((array.size for array in read_columns(columns).values()), default=1)
     readers: dict[str, Callable[[Any], Any]] = {

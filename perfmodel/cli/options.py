@@ -103,4 +103,4 @@ def read_collective(text: str) -> str:
     """
     plain = re.sub(r"[^a-z]", "", text.lower())
     names = {name.replace("_", ""): name for name in COLLECTIVES}
-    return names.get(plain) or check_name("--op collective", text, COLLECTIVES)
+    return names.get(plain) or check_name("--op", text, COLLECTIVES)

@@ -205,12 +205,12 @@ def _write_error(text: str) -> None:
 
 
 def check_target(
-    path: Path, *endings: str, what: str = "it", force: bool = False, option: str = "--out"
+    path: Path, *endings: str, what: str = "it", force: bool | None = None, option: str = "--out"
 ) -> None:
     """Raise BadInputError, before any work, if a file of the user cannot be written.
 
     endings  of its name, if only these are written;  what  it holds: "a plan"
-    force    whether an existing file may be replaced
+    force    whether an existing file may be replaced; None: the command has no --force
     """
     if endings and path.suffix.lower() not in endings:
         step = f"end the name in {' or '.join(endings)}"
@@ -219,7 +219,8 @@ def check_target(
         if path.exists() and not path.is_file():
             raise BadInputError(f"{path} is a folder or a device, which no file replaces.", "name a file.")
         if os.path.lexists(path) and not force:
-            raise BadInputError(f"{path} exists already.", f"name another by {option}, or remove it first.")
+            replaced = "remove it first" if force is None else "replace it by --force"
+            raise BadInputError(f"{path} exists already.", f"name another by {option}, or {replaced}.")
         if not path.parent.is_dir():
             words = shlex.join(["mkdir", "-p", str(path.parent)])
             raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")

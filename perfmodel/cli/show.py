@@ -13,6 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.measured import LISTS, ShowOptions
 from perfmodel.report import catalogue_text
 from perfmodel.report.calibration_text import calibration_record, calibration_text, calibrations_text
+from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import (
@@ -103,7 +104,10 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
         if error.where != "calibration":
             raise
         shipped_names = [entry for kinds in KINDS.values() for entry in kinds.names()]
-        raise unknown_name("name", list_name, [*LISTS, *shipped_names, *error.allowed]) from None
+        names = [*LISTS, *shipped_names, *error.allowed]
+        unknown = unknown_name("name", list_name, names, DEFAULT_MACHINE)
+        unknown.next_step += f"\nall of a kind: perfmodel show {LISTS[0]}, or {', '.join(LISTS[1:])}."
+        raise unknown from None
     return CommandReply(
         lambda: {"calibration": calibration.model_dump(mode="json")},
         lambda: calibration_text(calibration),

@@ -119,13 +119,20 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
     return "; ".join([*lines, f"and {left} more"] if left > 0 else lines)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") -> BadInputError:
-    """The error for an unknown name, with the nearest; usual  preferred to others that begin so."""
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], usual: str = "", meant: str = ""
+) -> BadInputError:
+    """The error for an unknown name, with the nearest.
+
+    usual  preferred to others that begin so;  meant  the name that another tool's word stands for
+    """
     names = sorted(known)
-    nearest = _find_nearest(name.strip().casefold(), sorted(names, key=lambda known: known != usual))
+    nearest = [meant] if meant in names else []
+    nearest = nearest or _find_nearest(name.strip().casefold(), sorted(names, key=lambda x: x != usual))
     step = f"did you mean {' or '.join(nearest)}? " if nearest else ""
-    listing = f"{len(names)} are known: see perfmodel show machines, models, chips, or calibrations."
-    step += f"known: {', '.join(names) or 'none'}." if len(names) <= _MOST_NAMES else listing
+    left = len(names) - _MOST_NEAREST
+    listed = names if len(names) <= _MOST_NAMES else [*names[:_MOST_NEAREST], f"and {left} more"]
+    step += f"known: {', '.join(listed) or 'none'}."
     where = "" if kind.startswith("--") else kind
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 

@@ -98,11 +98,8 @@ def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dt
     sizes = ID_DTYPE_BYTES if kind == "id dtype" else DTYPE_BYTES
     names = PAYLOADS if kind == "payload" else tuple(sizes)
     if name not in names:
-        error = unknown_name(kind, name, names)
-        meant = name.lower().replace("bfloat", "bf").replace("float", "fp")
-        if meant in names:  # as torch and numpy call it
-            error.next_step = f"did you mean {meant}? {error.next_step}"
-        raise error
+        meant = name.lower().replace("bfloat", "bf").replace("float", "fp")  # as torch and numpy call it
+        raise unknown_name(kind, name, names, meant=meant)
     return sizes[name]
 
 

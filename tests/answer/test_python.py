@@ -116,6 +116,7 @@ def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:
         (lambda: perfmodel.check([]), "logs is missing"),
         (lambda: perfmodel.check([None]), "logs is of type NoneType"),
         (lambda: perfmodel.project("tables.csv"), "workload is of type str.*\ngive tables=FILE"),
+        (lambda: perfmodel.project(table_size="10TB"), "did you mean table_bytes"),
         (lambda: perfmodel.check(Path("x.log"), gpus=16.5), "gpus 16.5 is not a whole number"),
         (lambda: perfmodel.sweep(table_size=1e12, by="cost", price=2.5), "price 2.5 is of no machine here"),
         (lambda: perfmodel.check("x.log", settings={"gpus_per_nod": 8}), "did you mean gpus_per_node="),

@@ -48,7 +48,7 @@ def test_a_calibration_and_its_samples_replace_no_file(cli: Any, tmp_path: Path)
     for name in ("c.json", "d.samples.csv"):
         (tmp_path / name).write_text("mine")
     refused, free = cli(*words, str(tmp_path / "c.json")), str(tmp_path / "c-2.json")
-    assert refused.code == 2 and "name another by --out" in refused.err
+    assert refused.code == 2 and "name another by --out, or replace it by --force." in refused.err
     refused = cli(*words, str(tmp_path / "d.json"))
     assert refused.code == 2 and "d.samples.csv exists already" in " ".join(refused.err.split())
     assert (tmp_path / "d.samples.csv").read_text() == "mine" and not (tmp_path / "d.json").exists()

@@ -73,6 +73,7 @@ def test_spellings_that_are_two_things_are_refused_with_both(parse: Any, text: s
         (RATE, "100", "write 100GB/s (100·10⁹ bytes/s), 100GiB/s (100·2³⁰) or 100Gbit/s."),
         (COUNT, "1.5", "1.5 is not a whole number. for example 2."),
         (COUNT, "9" * 61, f"{'9' * 60}… is not a whole number."),
+        (COUNT, "0x10", "0x10 is not a whole number."),
         (COUNT, "x" * 60, f"{'x' * 60} is not a whole number."),
         (partial(units.parse_quantity, unit="byte/s"), "fast", "write a rate, for example 100GB/s."),
         (units.parse_number, "0", "0 is zero. a number is more than 0"),

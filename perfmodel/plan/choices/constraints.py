@@ -189,7 +189,7 @@ class Constraints:
             named = [t for t, name in enumerate(tables.names) if fnmatch.fnmatchcase(name, rule.pattern)]
             if not named:
                 error = unknown_name("table", rule.pattern, tables.names)
-                raise BadInputError(f"{rule.where}: {error.message}", error.next_step[:400])
+                raise BadInputError(f"{rule.where}: {error.message}", error.next_step)
             for t in named:
                 allowed[t] = allowed[t].add_rule(rule)
         classes = {limits: number for number, limits in enumerate(dict.fromkeys(allowed))}
