@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -190,10 +191,17 @@ def _answer(
     out, torchrec = options.out, options.file_format == TORCHREC
     page = out is not None and out.suffix == ".html"
     saved = (None if page else out) or options.plan_file
-    place = shlex.quote(str(saved or _FILE))
-    if torchrec:  # such a file does not hold its question
-        place += " " + shlex.join(w for name, words in typed.options if name in OF_QUESTION for w in words)
-    planned, changes = _find_plan(question, given, place)
+    repeated = dict[str, str]()  # of TorchRec's file, which does not hold its question
+    for name, words in typed.options if torchrec else ():
+        if words and name in OF_QUESTION:
+            repeated[f"--set {name}=" if words[0] == "--set" else f"{words[0]} "] = shlex.join(words)
+
+    def price_with(option: str) -> str:
+        """The options that price the plan with a further one, in place of what was typed."""
+        rest = [text for begin, text in repeated.items() if not option.startswith(begin)]
+        return " ".join(["--plan", shlex.quote(str(saved or _FILE)), *rest, option])
+
+    planned, changes = _find_plan(question, given, price_with)
     answer, evaluator = question.build_answer(planned.costed), planned.evaluator
     whole = None
     if layers is not None:
@@ -221,21 +229,21 @@ def _answer(
 
 
 def _find_plan(
-    question: PlanQuestion, plan: Plan | None, saved: str | None
+    question: PlanQuestion, plan: Plan | None, price_with: Callable[[str], str] | None
 ) -> tuple[Planned, tuple[Sensitivity, ...]]:
     """The plan of a search, and changes that would help; for a given plan its cost alone.
 
-    saved  the plan's file, for the commands of changes; None: no changes
+    price_with  of ``PlanQuestion.list_changes``; None: no changes
     """
     if plan is not None:
         return question.price(plan), ()
     changes: tuple[Sensitivity, ...] = ()
     with ctrl_c() as stopped:
         planned = question.plan(lambda best_s: tell(f"best {format_time(best_s)}"))
-        if saved and not stopped() and planned.result.stopped != "interrupt":
+        if price_with and not stopped() and planned.result.stopped != "interrupt":
             tell("what would help")
             with suppress(KeyboardInterrupt):  # the plan itself is complete
-                changes = question.list_changes(planned, saved)
+                changes = question.list_changes(planned, price_with)
     if stopped():
         planned = replace(planned, result=replace(planned.result, stopped="interrupt"))
     return planned, changes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -205,12 +205,12 @@ class PlanQuestion:
         base = base or answer_row_wise(replace(self.question, batch=self.batch))
         return answer_plan(base, UniformPlan(PLANNED, None, costed))
 
-    def list_changes(self, planned: Planned, file: str) -> tuple[Sensitivity, ...]:
+    def list_changes(self, planned: Planned, price_with: Callable[[str], str]) -> tuple[Sensitivity, ...]:
         """What would make the pass faster, as ``project`` lists it.
 
         Settings, and machines with equal scale-up domains, are answered with this very plan; other numbers of
         GPUs and other domains with the plan of a whole search: the option that is printed gives that answer.
-        file  the plan's own, for the options
+        price_with  the options that price this plan with the option of a change
         Limits: Ctrl-C -> KeyboardInterrupt
         """
         priced: set[str] = set()
@@ -228,7 +228,7 @@ class PlanQuestion:
             return question.build_answer(result.costed)
 
         return tuple(
-            replace(effect, option=f"--plan {file} {effect.option}")
+            replace(effect, option=price_with(effect.option))
             if effect.group == SETTINGS or (effect.group == MACHINES and effect.option.split()[-1] in priced)
             else effect
             for effect in list_helping(self.build_answer(planned.costed), ask)

@@ -13,7 +13,7 @@ from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.report.projection_text import band, change_table, provenance, step_table
+from perfmodel.report.projection_text import band, change_table, join_quantities, provenance, step_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.units import (
     counted,
@@ -111,10 +111,9 @@ def memory_words(planned: Planned) -> str:
     left_bytes = planned.evaluator.setting.machine.value("hbm_bytes") - limit_bytes
     values = float(total.max()), limit_bytes, float(total.mean()), left_bytes
     fullest, limit, mean, left = (format_bytes(value, binary=False) for value in values)
-    return (
-        f"{fullest} of {limit} on the fullest (rank {int(np.argmax(total))}), {mean} on average; "
-        f"{left if left_bytes > 0 else 'nothing'} of each GPU kept free"
-    )
+    held, free = join_quantities(fullest, "of", limit), left if left_bytes > 0 else "nothing"
+    where = f"on the fullest (rank {int(np.argmax(total))})"
+    return f"{held} {where}, {mean} on average; {free} of each GPU kept free"
 
 
 def limit_words(planned: Planned) -> str:

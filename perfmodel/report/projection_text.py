@@ -16,13 +16,12 @@ from perfmodel.engine.steps import StepRow
 from perfmodel.engine.tables import WIDTHS, row_bytes
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.terminal import WIDTH, page_width, paragraph, table, unbroken
+from perfmodel.report.terminal import WIDTH, command_lines, page_width, paragraph, table, unbroken
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
-_LONGEST_OPTION = 40  # characters: beside a longer one the words of a change have no room
 _MANY_ROWS = 1e7
 MOST_STEPS = 6
 _GIVEN = "given"
@@ -160,25 +159,27 @@ def join_quantities(first: str, word: str, second: str) -> str:
 
 
 def change_table(changes: Sequence[Sensitivity]) -> str:
-    """A table of changes by group: the time after each with its band, its evidence and its option."""
-    rows, group = [], ""
+    """A table of changes by group: the time after each with its band, its evidence and its option.
+
+    Where the words of a change have no room, its option stands below it.
+    """
+    rows, group = list[list[str]](), ""
     order = list(dict.fromkeys(change.group for change in changes))
-    narrow = page_width() < WIDTH or max(len(change.option) for change in changes) > _LONGEST_OPTION
     for change in sorted(changes, key=lambda change: order.index(change.group)):
         name = "" if change.group == group else change.group.split()[-1]
-        group, option = change.group, unbroken(change.option)
-        cells = [change.label, format_time(change.after_s), band(change.low_s, change.high_s)]
-        cells.append(str(change.evidence))
-        if narrow:
-            rows += [[name, "", "", "", "", ""]] if name else []
-            rows += [["", *cells, ""], ["", f"  {option}", "", "", "", ""]]
-        else:
-            rows.append([name, *cells, option])
+        group, times = change.group, [format_time(change.after_s), band(change.low_s, change.high_s)]
+        rows.append([name, change.label, *times, str(change.evidence), change.option])
     headers = ("", "What would help", "time", "95 % band", "evidence", "")
-    if narrow:  # the group, and below it each change and its option, in one column
-        rows = [[row[0] or f" {row[1]}", *row[2:5]] for row in rows]
-        return table(headers[1:5], rows, left=(0, 3), indent=0, drop=(3,))
-    return table(headers, rows, left=(0, 1, 4, 5), indent=0)
+    wide = [[*cells, unbroken(option)] for *cells, option in rows]
+    text = table(headers, wide, left=(0, 1, 4, 5), indent=0)
+    if page_width() == WIDTH and headers[1] in text.splitlines()[0]:
+        return text
+    below, cells = dict[int, str](), list[list[str]]()
+    for name, label, *times, option in rows:
+        cells += [[name, "", "", ""]] if name else []
+        cells.append([f" {label}", *times])
+        below[len(cells)] = command_lines(option)
+    return table(headers[1:5], cells, left=(0, 3), indent=0, drop=(3,), below=below)
 
 
 def origin(calibration_id: str, calibration_file: str | None) -> str:

@@ -50,11 +50,13 @@ def table(
     left: Sequence[int] = (0,),
     indent: int = 1,
     drop: Sequence[int] = (),
+    below: Mapping[int, str] | None = None,
 ) -> str:
     """Text of a table: a header, and rows below it; columns are right-aligned except ``left``.
 
     left    positions of columns of text, aligned left;  indent  spaces before each line
     drop    positions of columns, in the order in which a narrow terminal leaves them out
+    below   lines of no column, by the number of the row (from 1) that they follow
     Columns of empty cells are left out. On a narrow terminal columns are dropped, and named below the table,
     until the others fit with their text wrapped; then text is wrapped between words, and at hyphens.
     Limits: no rows -> the header alone;  numbers wider than the page -> so are lines
@@ -79,6 +81,7 @@ def table(
                 for i, cell in zip(widths, cells, strict=True)
             ]
             lines.append((" " * indent + (" " * _GAP).join(texts)).replace(_FIXED_SPACE, " ").rstrip())
+        lines += [below[number]] if below and number in below else []
     if names := ", ".join(filter(None, gone)):
         lines.append(paragraph(f"Left out at {page_width()} columns: {names}.", indent))
     return "\n".join(lines)

@@ -136,7 +136,7 @@ def test_a_screen_and_a_document(cli: Any, option: tuple[str, ...], said: str) -
 def test_a_printed_setting_is_what_its_option_gives_for_this_very_plan() -> None:
     question = ask_plan("mlperf-dlrm-dcnv2", 16, most_bytes=20e9, reserve=0.0)
     planned = question.plan()
-    effects = {effect.option: effect for effect in question.list_changes(planned, "p.json")}
+    effects = {effect.option: effect for effect in question.list_changes(planned, "--plan p.json {}".format)}
     fp16 = replace(question, question=replace(question.question, payload="fp16")).price(planned.plan)
     assert effects["--plan p.json --set payload=fp16"].after_s == fp16.costed.time_s
     assert "--machine gb200-nvl72" in effects  # of other domains: by a whole search
@@ -146,6 +146,6 @@ def test_a_printed_setting_is_what_its_option_gives_for_this_very_plan() -> None
 def test_a_printed_number_of_gpus_is_what_a_whole_search_gives() -> None:
     question = ask_plan("embark-t180", 8, total=8192)
     planned = question.plan()
-    effects = {effect.option: effect for effect in question.list_changes(planned, "p.json")}
+    effects = {effect.option: effect for effect in question.list_changes(planned, "--plan p.json {}".format)}
     assert effects["--gpus 16"].after_s == question.use_gpus(16).plan().costed.time_s
     assert effects["--gpus 16"].before_s == pytest.approx(planned.costed.time_s)
