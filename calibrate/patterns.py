@@ -33,7 +33,10 @@ Floats = NDArray[np.float32]
 
 _SUMS = ("reduce_scatter", "all_reduce")
 _MULTIPLIER = 3571  # coprime to PERIOD: neighbours in a table differ
-_SENDER_STEP, _PEER_STEP, _SALT_STEP, _ROW_STEP = 1009, 97, 53, 7
+_SENDER_STEP = 1009
+_PEER_STEP = 97
+_SALT_STEP = 53
+_ROW_STEP = 7
 _LARGEST_EXACT = 2**24
 
 

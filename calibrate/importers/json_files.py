@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from calibrate.importers import logged_rows as logs
 from calibrate.importers.nccl_text import describe_ranks, version_from_code
@@ -47,7 +46,8 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
     """The row in a record of rccl-tests."""
     try:
         cells = {str(key).lower(): str(value) for key, value in decode_json(line.text).items()}
-        gpus, ranks = _count(cells.get("gpus")), _count(cells.get("ranks"))
+        gpus = _count(cells.get("gpus"))
+        ranks = _count(cells.get("ranks"))
         per_rank = _count(cells.get("gpusperrank"))
         run = logs.LoggedRun(
             backend="rccl",
@@ -62,16 +62,16 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
         return line.refuse(f"no record of a timed size: {logs.CUT}")
 
 
-def _rows(document: Any, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
+def _rows(document: Mapping[str, object], file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a document of nccl-tests."""
     results = document.get("results")
     run = _describe_run(document)
     for index, result in enumerate(map(_object, results if isinstance(results, list) else [])):
         for key, in_place in (("out_of_place", "0"), ("in_place", "1")):
-            line, part = logs.LogLine(file, 1, f"results[{index}].{key}"), result.get(key)
-            if part is None and key in result:
+            line = logs.LogLine(file, 1, f"results[{index}].{key}")
+            if key in result and result[key] is None:
                 continue  # null: this half was not run
-            part = _object(part)
+            part = _object(result.get(key))
             cells = {name: str(result.get(name, "")) for name in ("size", "type", "redop")}
             cells |= {"wrong": "N/A" if part.get("nwrong") is None else str(part["nwrong"])}
             for name, of_part in (("time", "time"), ("algbw", "alg_bw"), ("busbw", "bus_bw")):
@@ -79,18 +79,20 @@ def _rows(document: Any, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
             yield logs.parse_row(run, cells | {"inplace": in_place}, line)
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     """A small non-negative integer, possibly written as a string; 0 for anything else."""
     return min(logs.parse_bytes(str(value).strip()) or 0, 2**16)
 
 
-def _describe_run(document: Mapping[str, Any]) -> logs.LoggedRun:
-    config, args = _object(document.get("config")), document.get("args")
-    version, gpus = _count(document.get("nccl_version")), _count(config.get("ngpus")) or 1
+def _describe_run(document: Mapping[str, object]) -> logs.LoggedRun:
+    config = _object(document.get("config"))
+    args = document.get("args")
+    version = _count(document.get("nccl_version"))
+    gpus = _count(config.get("ngpus")) or 1
     blocking = str(config.get("blocking_collectives")).lower() == "true"
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
@@ -99,10 +101,11 @@ def _describe_run(document: Mapping[str, Any]) -> logs.LoggedRun:
         per_process = 1  # an entry a rank
     ranks = []
     for device in devices:
-        first, group, host = _count(device.get("rank")), _count(device.get("group")), device.get("hostname")
-        for rank in range(first, first + per_process):
-            name = str(device.get("device_info", ""))
-            ranks.append((str(rank), str(group), str(host)[:200], str(rank), name))
+        first = _count(device.get("rank"))
+        group = str(_count(device.get("group")))
+        host = str(device.get("hostname"))[:200]
+        name = str(device.get("device_info", ""))
+        ranks += [(str(rank), group, host, str(rank), name) for rank in range(first, first + per_process)]
     return replace(
         describe_ranks(ranks, rccl=False),
         operation_text=logs.clip(str(args[0])) if isinstance(args, list) and args else "",

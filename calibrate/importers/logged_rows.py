@@ -20,7 +20,10 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import limits_of
 
 US_PER_S = 1e6
-OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single-process"
+OK = "ok"
+WRONG = "wrong"
+UNREAD_CHECK = "unread-check"
+SINGLE_PROCESS = "single-process"
 """Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
 CUT = "cut short?"
 """End of the reason for a line that ends early."""
@@ -139,7 +142,8 @@ def split_labels(text: str, file: str) -> list[tuple[str, LogLine]]:
     head of a table is one; all lines share its shape, where runs of letters and digits differ.
     Limits: nothing stands before a head, or there is none -> no labels
     """
-    head, label = _HEAD.search(text), re.compile(r"(?!)")
+    head = _HEAD.search(text)
+    label = re.compile(r"(?!)")
     if head is not None:
         shape = re.escape(re.sub(r"[\w.-]+", "x", head.group(1)))
         label = re.compile(r"\s*" + re.sub(r"(\\ )+(?!$)", " +", shape).replace("x", r"[\w.-]+"))
@@ -211,9 +215,10 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
     cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
            (1: in place), and wrong, ``N/A`` if the result was not checked
     """
-    size, numbers = parse_bytes(cells["size"]), dict[str, Printed]()
+    size = parse_bytes(cells["size"])
     if size is None:
         return line.refuse(f"the size '{clip(cells['size'])[:40]}' is not a whole number of bytes")
+    numbers: dict[str, Printed] = {}
     for name in sorted({"time", "algbw", "busbw"} & set(cells), reverse=True):
         if (number := parse_printed(cells[name])) is None:
             return line.refuse(f"the {name} '{clip(cells[name])[:40]}' is not a number")
@@ -267,7 +272,8 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     expected = row.payload_bytes / time_s / 1e9
     # the time is known to half a unit only: size/time lies between size/(t+h) and size/(t-h)
     slack = row.time_us.half_unit / row.time_us.value
-    low, high = expected / (1.0 + slack), expected / max(1.0 - slack, 0.5)
+    low = expected / (1.0 + slack)
+    high = expected / max(1.0 - slack, 0.5)
     margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
     if not low - margin <= row.algbw.value <= high + margin:
         algbw = f"algbw says {row.algbw.value:.3g}: the columns do not agree"

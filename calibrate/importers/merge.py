@@ -79,8 +79,11 @@ def import_logs(
     if not paths:
         raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
     given = LoggedRun("", op or "", library_version or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
-    unread, usable = list[LogLine](), list[LoggedRow]()
-    cut, said, against = list[str](), list[str](), list[str]()
+    unread: list[LogLine] = []
+    usable: list[LoggedRow] = []
+    cut: list[str] = []
+    said: list[str] = []
+    against: list[str] = []
     for path in map(Path, paths):
         if os.path.isdir(path):  # unlike Path.is_dir it fails for no name
             raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
@@ -165,7 +168,8 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> 
 
 def _settle_run(run: LoggedRun, given: LoggedRun, line: LogLine, against: list[str]) -> LoggedRun:
     """The run with what it lacks. line  its first row, for ``against``"""
-    file, where = line.file.lower().replace("-", "_"), f"{line.file}, line {line.line_no}"
+    file = line.file.lower().replace("-", "_")
+    where = f"{line.file}, line {line.line_no}"
     in_name = {operation for spelling, operation in logs.OPERATIONS.items() if spelling in file}
     stated = run.operation_text or (in_name.pop() if len(in_name) == 1 else "")  # all_gather_8x_h100.log
     wanted = logs.operation_name(given.operation_text)

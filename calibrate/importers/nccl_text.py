@@ -41,7 +41,8 @@ _COMMAND = re.compile(r"^.*?\b([a-z_]+_perf)\b", re.MULTILINE)
 def read_nccl_text(text: str, file: str) -> logs.Reading:
     """All rows of a nccl-tests log; never raises on any text."""
     items: list[logs.LoggedRow | logs.LogLine] = []
-    cut, command = False, ""
+    cut = False
+    command = ""
     for section in _split_runs(text, file):
         text = "\n".join(line.text for line in section)
         run, command = _describe_run(section, text, command)
@@ -53,14 +54,17 @@ def read_nccl_text(text: str, file: str) -> logs.Reading:
 
 def _split_runs(text: str, file: str) -> list[list[logs.LogLine]]:
     """The lines of each run. A run begins where a line of its header repeats, or follows rows."""
-    sections, headers, tabled = [list[logs.LogLine]()], set[re.Pattern[str]](), False
+    sections: list[list[logs.LogLine]] = [[]]
+    headers: set[re.Pattern[str]] = set()
+    tabled = False  # whether rows follow these headers
     for label, line in logs.split_labels(text, file):
         if label[-1:] in tuple("]>:|)"):  # a label may stand inside a row too
             line = line._replace(text=line.text.replace(label, " "))
         header = next((pattern for pattern in _BEGINNINGS if pattern.search(line.text)), None)
         if header and (header in headers or tabled):
             sections.append([])
-            headers, tabled = set(), False
+            headers = set()
+            tabled = False
         headers |= {header} if header else set()
         tabled = tabled or logs.looks_like_row(line.text.split())
         sections[-1].append(line)
@@ -72,7 +76,9 @@ def _describe_run(section: Sequence[logs.LogLine], text: str, command: str) -> t
     rows = (place for place, line in enumerate(section) if logs.looks_like_row(line.text.split()))
     head = "\n".join(line.text for line in section[: next(rows, len(section))])
     command = [command, *_COMMAND.findall(head)][-1]
-    tests, starting, options = _TESTS.search(text), _STARTING.search(text), _OPTIONS.search(text)
+    tests = _TESTS.search(text)
+    starting = _STARTING.search(text)
+    options = _OPTIONS.search(text)
     libraries = _LIBRARY.findall(text)
     versions = [version_from_code(int(tests.group(1)))] if tests and tests.group(1) else []
     versions += [version for _, version in libraries if version]
@@ -124,7 +130,8 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
         words = line.text.strip().lstrip("#").split()
         if line.text.lstrip().startswith("#"):
             if "size" in words and "busbw" in words:
-                columns, second = words, line.text.rfind("time")
+                columns = words
+                second = line.text.rfind("time")
             elif words and set(words) <= {"in-place", "out-of-place"}:
                 places = [word == "in-place" for word in words]
         elif not logs.looks_like_row(words):
@@ -136,7 +143,8 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
             columns = columns or _COLUMNS
             if "redop" in columns and len(words) == len(columns) - 1:  # blank from 2020 to 2022
                 words.insert(columns.index("redop"), "")
-            first, half = columns.index("time"), columns[::-1].index("time") + 1
+            first = columns.index("time")
+            half = columns[::-1].index("time") + 1
             blank = len(words) == len(columns) - half and line.text.find(words[first], second - 4) > 0
             shape = columns[:first] + columns[-half:] if blank else columns  # without its first half
             if len(words) - ("timestamp" in columns) == len(shape):  # a date and a time

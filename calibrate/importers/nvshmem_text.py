@@ -52,7 +52,8 @@ def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.Log
     for line in section:
         cells = line.text.split()
         if match := _JOB.match(line.text.strip()):
-            columns, job = [], match.group(1)
+            columns = []
+            job = match.group(1)
             run = replace(on_stream if job.endswith("_on_stream") else in_kernel, operation_text=job)
         elif cells[:1] == ["size(B)"]:
             columns = cells
@@ -74,12 +75,14 @@ def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
     text = "\n".join(line.text for line in section)
     pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
     run = logs.describe_gpus((name for _, name in pes.values()), "nvshmem")
-    count, per_node = len(pes), max((local for local, _ in pes.values()), default=-1) + 1
+    count = len(pes)
+    per_node = max((local for local, _ in pes.values()), default=-1) + 1
     if pes and count != max(pes) + 1:
         count = per_node = 0  # the log of some PEs only
     elif pes and count % per_node:
         run = replace(run, trouble=run.trouble or "PEs are spread unevenly over the nodes")
-    version, smallest = _VERSION.search(text), _MIN_SIZE.search(text)
+    version = _VERSION.search(text)
+    smallest = _MIN_SIZE.search(text)
     graph = smallest is not None and smallest.group(2) not in (None, "0")
     return replace(
         run,
@@ -104,7 +107,8 @@ def to_buffer_sizes(rows: Sequence[logs.LoggedRow]) -> list[logs.LoggedRow]:
         smallest = min(other.payload_bytes for other in rows if other.datatype == row.datatype)
         first_for_a_peer = max(1, run.min_size // (run.gpus * width)) * width
         if smallest % (run.gpus * width) != 0 or (run.min_size and smallest == first_for_a_peer):
-            size, note = row.payload_bytes * run.gpus, "size column is for one peer"
+            size = row.payload_bytes * run.gpus
+            note = "size column is for one peer"
             row = replace(row, payload_bytes=size, note=note, algbw=None, busbw=None)  # of the printed size
         sized.append(row)
     return sized

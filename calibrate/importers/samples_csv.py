@@ -51,7 +51,8 @@ def _parse_sample(cells: Mapping[str, str], line: logs.LogLine) -> logs.LoggedRo
     gpus = logs.parse_bytes(cells["gpus"])
     if gpus is None or gpus < 2:
         return line.refuse(f"gpus '{cells['gpus'][:40]}': a whole number of at least 2")
-    backend, clock = cells.get("backend", "").lower() or "nccl", cells.get("clock", "").lower()
+    backend = cells.get("backend", "").lower() or "nccl"
+    clock = cells.get("clock", "").lower()
     for name, value, names in (("backend", backend, Backend), ("clock", clock, ["", *Clock])):
         if value not in list(names):
             return line.refuse(f"{name} '{value[:40]}': one of {', '.join(filter(None, names))}")
@@ -73,5 +74,5 @@ def _parse_sample(cells: Mapping[str, str], line: logs.LogLine) -> logs.LoggedRo
     if isinstance(row, logs.LogLine):
         return row
     time_us = logs.Printed(*(seconds * logs.US_PER_S for seconds in row.time_us))
-    flag, note = cells.get("flag", "").lower()[:40] or logs.OK, cells.get("note", "")[:200]
-    return replace(row, time_us=time_us, flag=flag, note=note)
+    flag = cells.get("flag", "").lower()[:40] or logs.OK
+    return replace(row, time_us=time_us, flag=flag, note=cells.get("note", "")[:200])

@@ -55,9 +55,12 @@ def describe_host(machine: str | None = None, root: Path = ROOT, device: str = "
     Limits: ``machine`` is no shipped machine, no file and no plain name -> BadInputError
     """
     gpus = () if device == "cpu" else find_gpus()
-    cpu, network = read_cpu_name(root), name_network(root)
-    cores, online = count_usable_cores(root), count_node_cores(root)
-    shipped, note = False, ""
+    cpu = read_cpu_name(root)
+    network = name_network(root)
+    cores = count_usable_cores(root)
+    online = count_node_cores(root)
+    shipped = False
+    note = ""
     if machine is not None:
         name, shipped = _resolve_name(machine)
         if not gpus and name in list_machines():
@@ -182,9 +185,8 @@ def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
     sizes = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size, kind = read_fact(index / "size"), read_fact(index / "type")
-        match = re.fullmatch(r"(\d+)([KM]?)", size)
-        if match and kind != "Instruction":
+        match = re.fullmatch(r"(\d+)([KM]?)", read_fact(index / "size"))
+        if match and read_fact(index / "type") != "Instruction":
             sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) << {"K": 10, "M": 20}.get(match[2], 0)
     return sizes
 
