@@ -28,7 +28,9 @@ def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
     checking and writing. The times of calls are guesses (``guess_call_s``), at best within a factor of two. A
     noisy machine takes longer, at most ``plan.target.max_time_s`` per point.
     """
-    device, visits, total_s = plan.world.device, 1.5 * plan.target.min_visits, 0.0
+    device = plan.world.device
+    visits = 1.5 * plan.target.min_visits
+    total_s = 0.0
     for point in points:
         call_s = guess_call_s(point, device)
         overhead_s = _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
@@ -39,7 +41,8 @@ def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
 def guess_call_s(point: Point, device: str) -> float:
     """Estimated time of one call [s]; may be wrong by a factor of three."""
     peers = point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
-    floor_s, payload_bytes = _FLOOR_S[device] + _PEER_S[device] * peers, float(point.payload_bytes)
+    floor_s = _FLOOR_S[device] + _PEER_S[device] * peers
+    payload_bytes = float(point.payload_bytes)
     if point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         floor_s *= _COMPOSED_FLOORS
         if (work := point.work) is not None:

@@ -15,7 +15,9 @@ from calibrate.planning.world import World
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
 POOLED_BYTES = 4
 """Bytes of an element of a bag: sums are kept and sent in fp32, whatever type the rows have."""
@@ -51,14 +53,13 @@ class KernelGrid:
 
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 _DIMS = (32, 64, 96, 128)
-_SMALL, _LARGE = (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB), (16, 64, 256, 2048, 8192)
+_SMALL = (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB)
+_LARGE = (16 * MIB, 64 * MIB, 256 * MIB, 2 * GIB, 8 * GIB)
 GRIDS = {
     ("cpu", "quick"): KernelGrid(_DIMS, _SMALL[1:4], LOOKUPS["cpu"], 16 * MIB, 64 * MIB),
     ("cpu", "standard"): KernelGrid((16, *_DIMS), _SMALL, LOOKUPS["cpu"], 16 * MIB),
     ("cuda", "quick"): KernelGrid(_DIMS, (16 * MIB, 256 * MIB, 4 * GIB), LOOKUPS["cuda"], 2 * GIB),
-    ("cuda", "standard"): KernelGrid(
-        (16, *_DIMS), tuple(size * MIB for size in _LARGE), LOOKUPS["cuda"], 2 * GIB
-    ),
+    ("cuda", "standard"): KernelGrid((16, *_DIMS), _LARGE, LOOKUPS["cuda"], 2 * GIB),
 }
 
 

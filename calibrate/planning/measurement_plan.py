@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from calibrate.planning import pass_cells, payloads
+from calibrate.patterns import ELEMENT_BYTES, PER_PEER
+from calibrate.planning import pass_cells
 from calibrate.planning.kernel_cells import list_kernel_points
 from calibrate.planning.presets import Preset, find_preset
 from calibrate.planning.world import World, list_shapes
@@ -15,7 +16,7 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import KERNELS, Point, PointKind
-from perfmodel.units import counted
+from perfmodel.units import counted, format_bytes
 
 BACKENDS = ("nccl", "rccl", "nvshmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
@@ -29,6 +30,14 @@ GROUPS = {"kernels": KERNELS, "composed": ("exchange", "torchrec"), "passes": pa
 _CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it, nothing of the group works
 MOST_A_CORE = 64
 """Most ranks per core or GPU of a node, even for a functional check."""
+
+SMALLEST_BYTES = 128
+SIZE_STEP = 2
+"""Ratio of successive payloads in a plan, small enough to show where protocols change."""
+ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16}
+"""Bytes per peer below which a library sends nothing, or refuses."""
+
+_BUFFERS = 8  # buffers of the payload's size per operation: sent, received, expected, rotated
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,9 @@ class Request:
         """
         pairs = []
         for text in (word.strip() for texts in self.only for word in texts.split(",") if word.strip()):
-            group, colon, name = (word.strip().replace("-", "_") for word in text.partition(":"))
+            group, colon, name = text.replace("-", "_").partition(":")
+            group = group.strip()
+            name = name.strip()
             if group not in (*GROUPS, *BACKENDS):
                 raise unknown_name("--only", group, [*GROUPS, *BACKENDS])
             names = GROUPS.get(group, COLLECTIVES)
@@ -228,7 +239,8 @@ class _Choice:
 
     def _explain(self, name: str, subject: str = "") -> NotMeasured | None:
         """Why provider ``name`` cannot be measured; None if it can. subject  is left out then, or name"""
-        offered, subject = self.world.providers.get(name), subject or name
+        offered = self.world.providers.get(name)
+        subject = subject or name
         if offered is None:
             return NotMeasured(subject, "this team does not offer it")
         if not offered.usable:
@@ -262,7 +274,8 @@ class _Choice:
 
     def _list_collectives(self, backend: str, operation: str) -> Iterator[Point]:
         """Points of one collective of one library: every group of ranks, every clock, every size."""
-        offered, wanted = self.world.providers[backend], self.request.clocks
+        offered = self.world.providers[backend]
+        wanted = self.request.clocks
         if operation not in offered.operations:
             why = "the library has no such operation here"
             self.left_out.append(NotMeasured(f"{backend} {operation}", why))
@@ -274,9 +287,7 @@ class _Choice:
         clocks = [c for c in wanted or self.preset.clocks[self.world.device] if c in offered.clocks]
         for nodes, per_node in list_shapes(self.world, self.preset.name, self.request.ranks):
             ranks = nodes * per_node
-            sizes = payloads.list_payloads(
-                backend, operation, ranks, self.preset, self.world, self.request.sizes
-            )
+            sizes = self._list_payloads(backend, operation, ranks)
             for clock in clocks:
                 for payload_bytes in sizes:
                     yield Point(
@@ -289,6 +300,39 @@ class _Choice:
                         nodes=nodes,
                         gpus_per_node=per_node,
                     )
+
+    def _list_payloads(self, backend: str, operation: str, ranks: int) -> list[int]:
+        """Payload sizes [bytes], increasing: the requested ones, else up to the limits of preset and memory.
+
+        Sizes are rounded down so that every peer gets whole, aligned elements.
+        Limits: below one of them -> BadInputError with the smallest size; above the memory -> BadInputError
+        """
+        aligned = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
+        unit = aligned * ranks if operation in PER_PEER else aligned
+        limit = int(self.world.memory_bytes / _BUFFERS)
+        if self.request.sizes is None:
+            limit = min(limit, self.preset.most_bytes[self.world.device])
+            sizes = [SMALLEST_BYTES * SIZE_STEP**k for k in range(64)]
+            return sorted({max(size // unit, 1) * unit for size in sizes if size <= limit})
+        for size_bytes in self.request.sizes:
+            if size_bytes < unit:
+                below = f"one element of {aligned} B"
+                if backend in ALIGNMENT_BYTES:
+                    below = f"{backend.upper()}'s {aligned} B alignment"
+                peers = (
+                    f" over {ranks} ranks is {size_bytes // ranks} B per peer," if unit > aligned else " is"
+                )
+                raise BadInputError(
+                    f"--sizes: {size_bytes} B{peers} below {below}: {operation} would time an empty call.",
+                    f"the smallest size here is {unit} B.",
+                )
+            if size_bytes > limit:
+                need = f"about {_BUFFERS} buffers of that size on each rank"
+                raise BadInputError(
+                    f"--sizes: {format_bytes(size_bytes)} needs {need}.",
+                    f"the largest size here is {format_bytes(limit)}.",
+                )
+        return sorted({size_bytes // unit * unit for size_bytes in self.request.sizes})
 
     def _list_grid(self, group: str, make: Callable[[World, str], Iterable[Point]]) -> Iterator[Point]:
         """Requested points of kernels or whole passes; ``left_out`` gets what cannot run."""
@@ -321,10 +365,12 @@ class _Choice:
 
         Limits: an implementation that the user named cannot run here -> NoHardwareError
         """
-        request, world = self.request, self.world
+        request = self.request
+        world = self.world
         carrier = pass_cells.name_carrier(world, name)
         for provider in filter(None, (pass_cells.PROVIDER_OF.get(name, name), carrier)):
-            why, offered = self._explain(provider, f"passes:{name}"), world.providers.get(provider)
+            why = self._explain(provider, f"passes:{name}")
+            offered = world.providers.get(provider)
             if offered and offered.usable and request.oversubscribe:
                 why = None  # ranks that share a GPU: a functional check
             if why and ("passes", name) in self.pairs:

@@ -94,10 +94,13 @@ def list_paper_points(world: World, implementation: str, *, tenth: bool) -> list
     points = []
     backend = name_carrier(world, implementation)
     for tables, batch, pooling, dim in list_paper_works()[:: TENTH if tenth else 1]:
+        samples = max(2, batch // CPU_BATCH_SHARE) if world.device == "cpu" else batch
+        limit = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))
+        rows = max(1, min(ROWS[world.device], limit))  # shards of a rank: an eighth of its memory at most
         for gpus in PAPER_GPUS:
             if not fits(gpus, world, implementation):
                 continue
-            work = _fit_work(world, gpus, tables, batch, pooling, dim)
+            work = LookupWork(batch=samples, tables=tables, pooling=pooling, dim=dim, rows=rows * gpus)
             point = _make_point(world, PointKind.LOOKUP, implementation, backend, work, gpus)
             points.append(point)
             if implementation in PROVIDER_OF:
@@ -119,18 +122,6 @@ def name_carrier(world: World, implementation: str) -> str:
     if world.device == "cpu":
         return "gloo"
     return "rccl" if implementation == "exchange" and world.runs("rccl") else "nccl"
-
-
-def _fit_work(world: World, gpus: int, tables: int, batch: int, pooling: float, dim: int) -> LookupWork:
-    """What each rank of ``gpus`` looks up: ``batch`` samples in all tables, of each of which it holds 1/gpus.
-
-    Its shards of all tables together take at most an eighth of its memory; a CPU has a smaller batch.
-    """
-    if world.device == "cpu":
-        batch = max(2, batch // CPU_BATCH_SHARE)
-    limit = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))
-    rows = max(1, min(ROWS[world.device], limit)) * gpus
-    return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
 
 
 def _list_counts(world: World, preset: str) -> list[int]:
