@@ -44,7 +44,7 @@ def read_sources() -> bytes:
     return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
 
 
-def fetch_cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
+def fetch_cached(parts: Sequence[str], suffix: str, make: Callable[[Path], object]) -> Path:
     """The cached file for the sources and ``parts``: texts such as target, compiler, options, names.
 
     suffix  end of the file's name

@@ -65,9 +65,10 @@ class CpuLibrary:
         shared_bytes: int = 0,
     ) -> None:
         """Run ``grid`` blocks of ``block`` threads to their end, else raise PerfmodelError."""
-        grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
+        grid_sizes = (ctypes.c_uint * 3)(*grid)
+        block_sizes = (ctypes.c_uint * 3)(*block)
         pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(argument) for argument in arguments])
-        result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))
+        result = self._entries[kernel](grid_sizes, block_sizes, shared_bytes, pointers, len(arguments))
         if result:
             raise PerfmodelError(f"{kernel} {RESULTS[result]}.", "this is a defect: report it.")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 
@@ -22,6 +23,9 @@ DESCRIPTOR = np.dtype(
     ]
 )
 """``pm::Table`` of kernels/tables.cuh."""
+
+Records = NDArray[np.void]
+"""Structures that kernels read, as numpy holds them."""
 
 ROW_TYPES = {"fp32": "float", "fp16": "pm::f16"}
 """Element types of rows, with their names in the kernels."""
@@ -55,7 +59,7 @@ class DeviceTables:
         """Bytes from one row to the next, of each table."""
         return tuple(rows.stride(0) * rows.element_size() for rows in self.rows)
 
-    def descriptors(self) -> Any:
+    def descriptors(self) -> Records:
         """``pm::Table`` of each table, an array of DESCRIPTOR. Bags lie sample by sample: [B, sum D]."""
         described = np.zeros(len(self.rows), DESCRIPTOR)
         described["rows"] = [rows.data_ptr() for rows in self.rows]
@@ -66,7 +70,7 @@ class DeviceTables:
         described["out_stride"] = sum(self.dims)
         return described
 
-    def to_device(self, records: Any) -> Any:
+    def to_device(self, records: Records) -> Any:
         """An array of records, which kernels read, as a uint8 tensor on the device."""
         import torch
 

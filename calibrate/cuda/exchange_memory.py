@@ -17,7 +17,9 @@ METHODS = ("three", "fused")
 PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
 """Approximate bytes of one put of partial bags, by method."""
 
-FEWEST_BAGS, FEWEST_BYTES, FUSED_PARTS = 8, 512, 64
+FEWEST_BAGS = 8
+FEWEST_BYTES = 512
+FUSED_PARTS = 64
 """Least bags and bytes of a put. If a fused call has more, it is cut into at least ``FUSED_PARTS`` parts, so
 that many blocks have work."""
 

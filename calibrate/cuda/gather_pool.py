@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.cuda.cache import Kernel
-from calibrate.cuda.device_tables import DESCRIPTOR, ELEMENT_BYTES, ROW_TYPES, DeviceTables
+from calibrate.cuda.device_tables import DESCRIPTOR, ELEMENT_BYTES, ROW_TYPES, DeviceTables, Records
 from calibrate.cuda.gather_layout import (
     RESERVED_BYTES,
     THREADS,
@@ -25,13 +25,14 @@ from calibrate.cuda.gather_layout import (
     choose_width,
     divide_row,
 )
-from calibrate.cuda.launch import count_blocks, launch
+from calibrate.cuda.kernel_launch import count_blocks, launch
 from perfmodel.errors import BadInputError
 
 SOURCE = "gather_pool.cu"
 _MOST = 2**31 - 2
 """Most ids, and most bags, of a call: positions are 31-bit numbers."""
-_CPU_THREADS, _CPU_MULTIPROCESSORS = 64, 1
+_CPU_THREADS = 64
+_CPU_MULTIPROCESSORS = 1
 
 PIECE = np.dtype([("table", DESCRIPTOR), ("number", np.int32), ("reports", np.int32)])
 """``pm::Piece`` of kernels/row_stream.cuh."""
@@ -81,7 +82,8 @@ class GatherPool:
                 "too much, or less than nothing.",
                 f"at most {_MOST} bags, and rows less than 4 GiB apart.",
             )
-        self.tables, self.batch = tables, batch
+        self.tables = tables
+        self.batch = batch
         self.classes = [
             self._make_class(shape, pieces, pooling, plan) for shape, pieces in _cut_pieces(tables).items()
         ]
@@ -122,11 +124,12 @@ class GatherPool:
         return torch.empty(shape, dtype=torch.float32, device=self.tables.device)
 
     def _make_class(
-        self, shape: RowAccess, pieces: Any, pooling: float, plan: GatherLayout | None
+        self, shape: RowAccess, pieces: Records, pooling: float, plan: GatherLayout | None
     ) -> TableClass:
-        dtype, cpu = self.tables.dtype, self.tables.device.type == "cpu"
-        element, limit = ELEMENT_BYTES[dtype], _CPU_THREADS if cpu else THREADS
+        dtype = self.tables.dtype
+        element = ELEMENT_BYTES[dtype]
         if plan is None:
+            limit = _CPU_THREADS if self.tables.device.type == "cpu" else THREADS
             row_bytes = int(pieces["table"]["dim"].max()) * element
             multiprocessors, blocks = self._count_room(shape, limit)
             plan = choose(self.batch * len(pieces), pooling, row_bytes, shape, multiprocessors, blocks, limit)
@@ -155,10 +158,10 @@ class GatherPool:
         return count, min(blocks, count * shape.blocks)
 
 
-def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Any]:
+def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
     """Pieces of the tables as arrays of ``PIECE``, by how their rows are read."""
     element = ELEMENT_BYTES[tables.dtype]
-    classes: dict[RowAccess, list[Any]] = {}
+    classes: dict[RowAccess, list[Records]] = {}
     for number, table in enumerate(tables.descriptors()):
         row = int(table["dim"]) * element
         width = choose_width(int(table["rows"]), int(table["row_bytes"]), row)
@@ -171,7 +174,8 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Any]:
             piece["table"]["rows"] += np.uint64(column * element)
             piece["table"]["out_at"] += column
             piece["table"]["dim"] = min(columns, int(table["dim"]) - column)
-            piece["number"], piece["reports"] = number, index == 0
+            piece["number"] = number
+            piece["reports"] = index == 0
             classes.setdefault(shape, []).append(piece)
     return {shape: np.array(pieces) for shape, pieces in classes.items()}
 

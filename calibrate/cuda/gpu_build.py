@@ -72,7 +72,8 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
     def make(path: Path) -> None:
         code, about = _compile(source, names, architecture, headers)
         path.write_bytes(code)
-        fetch_cached(parts, ABOUT, lambda other: _write(other, about))
+        text = json.dumps(about, sort_keys=True)
+        fetch_cached(parts, ABOUT, lambda other: other.write_text(text, encoding="utf-8"))
 
     path = fetch_cached(parts, ".cubin", make)
     if not path.with_suffix(ABOUT).is_file():
@@ -101,20 +102,12 @@ def _compile(
             f"kernels/{source} does not compile:\n{error}", "this is a defect: report it."
         ) from None
     symbols = {name: symbol.decode() for name, symbol in compiled.symbol_mapping.items()}
-    return compiled.code, {
-        "source": source,
-        "symbols": symbols,
-        "usage": _read_usage(log.getvalue(), symbols),
+    by_symbol = {
+        match["name"]: (int(match["registers"]), int(match["spilled"]))
+        for match in _USAGE.finditer(log.getvalue())
     }
-
-
-def _write(path: Path, about: Any) -> None:
-    path.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
-
-
-def _read_usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    seen = {match["name"]: (int(match["registers"]), int(match["spilled"])) for match in _USAGE.finditer(log)}
-    return {name: seen[symbol] for name, symbol in symbols.items() if symbol in seen}
+    usage = {name: by_symbol[symbol] for name, symbol in symbols.items() if symbol in by_symbol}
+    return compiled.code, {"source": source, "symbols": symbols, "usage": usage}
 
 
 def _read_nvrtc_version() -> str:

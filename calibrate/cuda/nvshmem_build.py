@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from calibrate.cuda import launch
+from calibrate.cuda import kernel_launch
 from calibrate.cuda.cache import Kernel, fetch_cached
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.machine.libraries import find_version
@@ -34,19 +34,21 @@ _loaded: list[tuple[int, list[Kernel], Any]] = []
 class Wheels:
     """Files that a build needs, in one or several folders.
 
-    load_host_library    NVSHMEM's library for programs on the host
+    host_library    NVSHMEM's library for programs on the host
     device_library  NVSHMEM's library to link with kernels
     includes        folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
     """
 
-    load_host_library: Path
+    host_library: Path
     device_library: Path
-    includes: tuple[Path, Path, Path]
+    includes: tuple[Path, ...]
 
 
+_HOST_LIBRARY = "nvshmem/lib/libnvshmem_host.so.3"
+_DEVICE_LIBRARY = "nvshmem/lib/libnvshmem_device.a"
 _PARTS = {
-    "nvshmem/lib/libnvshmem_host.so.3": ("", "nvidia-nvshmem-cu13"),
-    "nvshmem/lib/libnvshmem_device.a": ("", "nvidia-nvshmem-cu13"),
+    _HOST_LIBRARY: ("", "nvidia-nvshmem-cu13"),
+    _DEVICE_LIBRARY: ("", "nvidia-nvshmem-cu13"),
     "nvshmem/include/nvshmem.h": ("nvshmem/include", "nvidia-nvshmem-cu13"),
     "cu13/include/cuda_runtime.h": ("cu13/include", "nvidia-cuda-runtime"),
     "cu13/include/cccl/cuda/std/type_traits": ("cu13/include/cccl", "nvidia-cuda-cccl"),
@@ -74,9 +76,11 @@ def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
             f"NVSHMEM cannot be built with: {', '.join(lacking)} is in no folder that Python imports from.",
             INSTALL,
         )
-    host, device = (places[name] / name for name, (headers, _) in _PARTS.items() if not headers)
-    nvshmem, runtime, cccl = (places[name] / headers for name, (headers, _) in _PARTS.items() if headers)
-    return Wheels(host, device, (nvshmem, runtime, cccl))
+    return Wheels(
+        host_library=places[_HOST_LIBRARY] / _HOST_LIBRARY,
+        device_library=places[_DEVICE_LIBRARY] / _DEVICE_LIBRARY,
+        includes=tuple(places[name] / headers for name, (headers, _) in _PARTS.items() if headers),
+    )
 
 
 def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
@@ -101,12 +105,12 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
     """Build kernels for this GPU, load them, and register them with NVSHMEM, which must be running."""
     import torch
 
-    missing = [kernel for kernel in kernels if not launch.is_built(kernel, device)]
+    missing = [kernel for kernel in kernels if not kernel_launch.is_built(kernel, device)]
     if not missing:
         return
     major, minor = torch.cuda.get_device_capability(device)
     cubin = build(missing, f"sm_{major}{minor}")
-    module = launch.load_gpu_functions(missing, device, cubin)
+    module = kernel_launch.load_gpu_functions(missing, device, cubin)
     result = load_host_library().cumodule_init(module)
     if result:
         raise PerfmodelError(
@@ -120,14 +124,14 @@ def unload() -> None:
     """Unregister all kernels, before NVSHMEM ends; they cannot be launched any more."""
     for module, kernels, device in _loaded:
         load_host_library().cumodule_finalize(module)
-        launch.forget(kernels, device)
+        kernel_launch.forget(kernels, device)
     _loaded.clear()
 
 
 @lru_cache
 def load_host_library() -> Any:
     """NVSHMEM's functions for the host, as nvshmem4py binds them, of the wheel that kernels link with."""
-    path = find_wheels().load_host_library
+    path = find_wheels().host_library
     try:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         import nvshmem.bindings

@@ -35,7 +35,8 @@ def start(store: Any, rank: int, ranks: int) -> int:
     library = nvshmem_build.load_host_library()
     if library.init_status() > _BOOTSTRAPPED:  # the collectives that are timed have started it
         return _agreeing(library, rank, ranks)
-    unique, attributes = library.uniqueid(), library.InitAttr()
+    unique = library.uniqueid()
+    attributes = library.InitAttr()
     ctypes.memmove(attributes.ptr, _INITIAL.ctypes.data, _INITIAL.nbytes)
     try:
         if rank == 0:

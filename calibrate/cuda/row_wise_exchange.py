@@ -20,12 +20,15 @@ from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
 from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, divide_rows
 from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
-from calibrate.cuda.launch import count_blocks, is_built, launch, prebuild
+from calibrate.cuda.kernel_launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import BadInputError, RankLostError
 
-SOURCE, SOURCE_NVSHMEM = "exchange.cu", "exchange_nvshmem.cu"
-POOL, PUSH, SUM = 1, 2, 4
+SOURCE = "exchange.cu"
+SOURCE_NVSHMEM = "exchange_nvshmem.cu"
+POOL = 1
+PUSH = 2
+SUM = 4
 """Stages of ``pm::bags``."""
 
 STAGES = {"fused": ("fused",), "three": ("gather", "", "reduce")}
@@ -93,10 +96,13 @@ class RowWiseExchange:
         sizes.check()
         if not 0 < patience_s < CPU_PATIENCE_S and world.device.type == "cpu":
             raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)
-        self._world, self._sizes = world, sizes
+        self._world = world
+        self._sizes = sizes
         self._tables = _make_tables(held, sizes, world)
         dtype = self._tables.dtype
-        access = choose_access(sizes.dim, dtype, _find_width(self._tables))
+        addresses = [rows.data_ptr() for rows in self._tables.rows]
+        width = choose_width(sizes.dim * ELEMENT_BYTES[dtype], *addresses, *self._tables.row_bytes)
+        access = choose_access(sizes.dim, dtype, width)
         source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
         self._kernels = kernels(dtype, access, method=sizes.method, source=source)
         _build(list(self._kernels.values()), world)
@@ -148,7 +154,9 @@ class RowWiseExchange:
                 f"lengths {sums}; there are {ids.numel()} ids.",
                 "a length for each bag, together as many as ids.",
             )
-        memory, device, sizes = self._memory, self._world.device, self._sizes
+        memory = self._memory
+        device = self._world.device
+        sizes = self._sizes
         if out is None:
             shape = (batch, len(sizes.rows), sizes.dim)
             out = torch.empty(shape, dtype=torch.float32, device=device)
@@ -171,12 +179,10 @@ class RowWiseExchange:
         Raises RankLostError for a rank that did not take part (the exchange is then unusable), BadInputError
         for ids out of range, and for unequal batches.
         """
-        memory, world = self._memory, self._world
-        status = memory.status.tolist()
-        count, position, lost, foreign, _ = status
-        memory.reset_status()
+        count, position, lost, foreign, _ = self._memory.status.tolist()
+        self._memory.reset_status()
         if lost:
-            self._lost(*divmod(lost, _REASON))
+            self._raise_lost(*divmod(lost, _REASON))
         if count:
             raise BadInputError(
                 f"{count} ids are outside their tables, the first at position {position}.",
@@ -184,7 +190,7 @@ class RowWiseExchange:
             )
         if foreign:
             raise BadInputError(
-                f"{foreign} ids that rank {world.rank} received are not rows of this rank.",
+                f"{foreign} ids that rank {self._world.rank} received are not rows of this rank.",
                 "all ranks hold the rows that divide_rows says.",
             )
 
@@ -192,8 +198,9 @@ class RowWiseExchange:
         """End the exchange; its memory is freed when the world is closed."""
         self._broken = "is closed"
 
-    def _lost(self, reason: int, number: int) -> None:
-        rank, awaited = number - 1, ("ids", "partial bags", "")[reason]
+    def _raise_lost(self, reason: int, number: int) -> None:
+        rank = number - 1
+        awaited = ("ids", "partial bags", "")[reason]
         if not awaited:
             self._broken = "has mixed calls of different batches"
             raise BadInputError(
@@ -211,9 +218,10 @@ class RowWiseExchange:
 
     def _push(self, ids: Any, batch: int) -> None:
         """Queue the kernels that send ids to the ranks that hold their rows."""
-        memory, sizes, ranks = self._memory, self._sizes, self._world.ranks
+        memory = self._memory
+        ranks = self._world.ranks
         tile = self._launches.tile
-        tiles = -(-len(sizes.rows) * batch // tile)
+        tiles = -(-len(self._sizes.rows) * batch // tile)
         grid = min(
             tiles, count_blocks(self._kernels["count_ids"], self._world.device, self._launches.threads)
         )
@@ -233,7 +241,8 @@ class RowWiseExchange:
 
     def _check_batch(self, ids: Any, lengths: Any) -> int:
         """Check the inputs of a call; returns its number of samples."""
-        sizes, device = self._sizes, self._world.device
+        sizes = self._sizes
+        device = self._world.device
         tables = len(sizes.rows)
         batch, remainder = divmod(int(lengths.numel()), tables)
         if (
@@ -280,9 +289,3 @@ def _make_tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> De
             f"it holds {wanted} rows of {sizes.dim} columns, fp32 or fp16, on {world.device}.",
         )
     return tables
-
-
-def _find_width(tables: DeviceTables) -> int:
-    """Bytes of the widest access with which rows of all tables can be read."""
-    row = tables.dims[0] * ELEMENT_BYTES[tables.dtype]
-    return choose_width(row, *(rows.data_ptr() for rows in tables.rows), *tables.row_bytes)

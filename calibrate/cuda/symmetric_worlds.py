@@ -21,7 +21,8 @@ from perfmodel.errors import BadInputError, RankLostError
 ALIGN_BYTES = 256
 """Alignment of regions, and of their contents."""
 
-WAIT_S, POLL_S = 60.0, 0.5
+WAIT_S = 60.0
+POLL_S = 0.5
 """Seconds that ranks have to agree, and after which a wait looks whether the other one has died."""
 
 LEAST_REGION_BYTES = 2**22
@@ -74,8 +75,10 @@ class SymmetricWorld:
     device: Any
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
-        self.rank, self.ranks = rank, ranks
-        self._store, self._agreed = store, 0
+        self.rank = rank
+        self.ranks = ranks
+        self._store = store
+        self._agreed = 0
         self._region: Region | None = None
 
     def allocate(self, count: int) -> Region:
@@ -164,7 +167,8 @@ class SharedWorld(SymmetricWorld):
         """A region on every process. Limits: more than the rest of SHARED_BYTES -> BadInputError"""
         import torch
 
-        begin, self._used = self._used, self._used + -(-count // ALIGN_BYTES) * ALIGN_BYTES
+        begin = self._used
+        self._used += -(-count // ALIGN_BYTES) * ALIGN_BYTES
         if self._used > SHARED_BYTES:
             raise BadInputError(
                 f"{count} bytes do not fit the shared memory, of which {SHARED_BYTES - begin} are left.",

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from calibrate.cuda import launch, nvshmem_build, nvshmem_world
+from calibrate.cuda import kernel_launch, nvshmem_build, nvshmem_world
 from calibrate.cuda.exchange_memory import METHODS
 from calibrate.cuda.row_wise_exchange import choose_access, kernels
 from perfmodel.errors import NoHardwareError
@@ -33,7 +33,7 @@ def built(kernel_home: Path) -> Iterator[None]:
         for method in METHODS:
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
                 variant = kernels(dtype, choose_access(12, dtype, width), method=method)
-                launch.prebuild(list(variant.values()), torch.device("cpu"))
+                kernel_launch.prebuild(list(variant.values()), torch.device("cpu"))
         yield
 
 

@@ -18,7 +18,7 @@ from oracles.kernels.exchange import embed  # noqa: E402
 from torch.distributed import HashStore  # noqa: E402
 
 from calibrate import providers  # noqa: E402
-from calibrate.cuda import launch  # noqa: E402
+from calibrate.cuda import kernel_launch  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS  # noqa: E402
 from calibrate.cuda.row_wise_exchange import choose_access, kernels  # noqa: E402
 from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
@@ -237,7 +237,7 @@ def one_sided() -> None:
     for method in METHODS:
         for dim in (12, 32):
             variant = kernels("fp32", choose_access(dim, "fp32", 16), method=method)
-            launch.prebuild(list(variant.values()), torch.device("cpu"))
+            kernel_launch.prebuild(list(variant.values()), torch.device("cpu"))
 
 
 @pytest.mark.usefixtures("one_sided")

@@ -24,9 +24,9 @@ def built(request: pytest.FixtureRequest, _kernels_are_compiled_once: None) -> N
     """``kernels()`` of the test's own module."""
     import torch
 
-    from calibrate.cuda import launch
+    from calibrate.cuda import kernel_launch
 
-    launch.prebuild(request.module.kernels(), torch.device("cpu"), checked=True)
+    kernel_launch.prebuild(request.module.kernels(), torch.device("cpu"), checked=True)
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def seed() -> int:
 @pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
 def order(request: pytest.FixtureRequest) -> Iterator[None]:
     """The order in which the threads of a block take turns: rising, falling, random."""
-    from calibrate.cuda import launch
+    from calibrate.cuda import kernel_launch
 
     kernel = request.module.kernels()[0]
-    launch.cpu_order(kernel, request.param)
+    kernel_launch.cpu_order(kernel, request.param)
     yield
-    launch.cpu_order(kernel, 0)
+    kernel_launch.cpu_order(kernel, 0)

@@ -137,7 +137,7 @@ def test_each_part_of_nvshmem_is_found_wherever_it_lies(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     wheels = nvshmem_build.find_wheels([str(tmp_path), str(carried), str(there)])
-    assert wheels.load_host_library == there / "nvidia/nvshmem/lib/libnvshmem_host.so.3"
+    assert wheels.host_library == there / "nvidia/nvshmem/lib/libnvshmem_host.so.3"
     headers = (there / "nvidia/nvshmem/include", there / "nvidia/cu13/include")
     assert wheels.includes == (*headers, carried / "nvidia/cu13/include/cccl")
     with pytest.raises(NoHardwareError, match=r"type_traits \(nvidia-cuda-cccl\) is in no folder") as caught:

@@ -14,7 +14,7 @@ from oracles.kernels.exchange import Lookup, embed, measure_errors  # noqa: E402
 from oracles.thread_world import ThreadWorld, make_worlds, run_threads  # noqa: E402
 from recorded import assert_recorded  # noqa: E402
 
-from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import kernel_launch as launching  # noqa: E402
 from calibrate.cuda import row_wise_exchange  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import ELEMENT_BYTES  # noqa: E402

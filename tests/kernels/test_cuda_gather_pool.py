@@ -16,7 +16,7 @@ from oracles.kernels.gather_pool import check_bags, draw_tables  # noqa: E402
 from recorded import assert_recorded  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import kernel_launch as launching  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.device_tables import make_tables  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout, RowAccess, choose, choose_width, divide_row  # noqa: E402

@@ -15,20 +15,20 @@ from waiting import PATIENCE_S
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc")
 
-from calibrate.cuda.launch import pack
+from calibrate.cuda.kernel_launch import pack
 
 PROGRAM = r"""
 import ctypes
 from dataclasses import replace
 from pathlib import Path
 import cupy, numpy as np, torch
-from calibrate.cuda import launch
+from calibrate.cuda import kernel_launch
 from calibrate.cuda.cache import Kernel
 
 CLEAR = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
 gpu, one = torch.device("cuda", 0), torch.ones(3, device="cuda")
 assert one.device == gpu and one.is_cuda
-kernel, count, refused = launch.load_function(CLEAR, gpu), np.int32(1), []
+kernel, count, refused = kernel_launch.load_function(CLEAR, gpu), np.int32(1), []
 
 def wait_inside():
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -61,11 +61,11 @@ torch.cuda.current_stream().cuda_stream = 0x77
 values = [None, torch.empty(0), ctypes.c_int64(-2), ctypes.c_uint64(2**64 - 1)]
 values += [ctypes.c_int32(-3), ctypes.c_uint32(2**32 - 1)]
 for shared in (0, 40_000, 100_000, 60_000):
-    launch.launch(CLEAR, gpu, (5, 6), 64, values, shared)
-launch.launch(CLEAR, gpu, 0, 64, values)
+    kernel_launch.launch(CLEAR, gpu, (5, 6), 64, values, shared)
+kernel_launch.launch(CLEAR, gpu, 0, 64, values)
 for shared in (92 * 1024, 230 * 1024):  # of 228 KiB
-    launch.launch(replace(CLEAR, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
-print("blocks", launch.count_blocks(CLEAR, gpu, 256, 90_000), cupy.device.current, flush=True)
+    kernel_launch.launch(replace(CLEAR, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
+print("blocks", kernel_launch.count_blocks(CLEAR, gpu, 256, 90_000), cupy.device.current, flush=True)
 """
 
 

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import kernel_launch as launching  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from perfmodel.errors import PerfmodelError  # noqa: E402
