@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -78,10 +78,12 @@ class PassBuffers:
     def __init__(self, job: Job, device: Any) -> None:
         import torch
 
-        G, bags = job.owners, job.bags
+        G = job.owners
+        bags = job.bags
         self._empty = partial(torch.empty, device=device)
         self.splits_sent = torch.zeros(G, SPLITS, dtype=torch.int64, device=device)
-        self.splits_sent[:, 0], self.splits_sent[:, 2] = bags, job.work.batch
+        self.splits_sent[:, 0] = bags
+        self.splits_sent[:, 2] = job.work.batch
         self.splits = self._empty((G, SPLITS), dtype=torch.int64)
         self.lengths = self._empty(G * bags, dtype=torch.int64)
         self.offsets = self._empty(G * bags + 1, dtype=torch.int64)
@@ -95,47 +97,6 @@ class PassBuffers:
         return self._ids[:count]
 
 
-def forward(
-    job: Job,
-    group: Any,
-    table: Any,
-    ids: Any,
-    lengths: Any,
-    buffers: PassBuffers,
-    mark: Callable[[str], None],
-) -> Any:
-    """Run one pass; returns the bags of this rank's own samples, fp32 [T B, D].
-
-    T, B, D  numbers of tables, samples and columns
-    group    torch's process group of the ranks
-    table    this rank's rows of all tables, joined [T block, D], fp32 or fp16
-    ids      numbers of rows in their own table, in the order table, sample [n]
-    lengths  number of ids of each bag [T B]
-    mark     called with the name of each step when its last call has returned
-    """
-    import torch.distributed as dist
-
-    reduce_scatter, _ = find_scatter_and_gather(dist)
-    sent = lookup.bucketize(ids, lengths, job.work.tables, job.block, job.owners)
-    buffers.splits_sent[:, 1] = sent.counts
-    mark("bucketize")
-    dist.all_to_all_single(buffers.splits, buffers.splits_sent, group=group)
-    send_counts, recv_counts = sent.counts.tolist(), buffers.splits[:, 1].tolist()
-    mark("all_to_all_splits")
-    dist.all_to_all_single(buffers.lengths, sent.lengths.view(-1), group=group)
-    mark("all_to_all_lengths")
-    received = buffers.ids(sum(recv_counts))
-    dist.all_to_all_single(received, sent.ids, recv_counts, send_counts, group=group)
-    mark("all_to_all_ids")
-    lookup.sum_lengths(buffers.lengths, buffers.offsets)
-    mark("permute")
-    bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1])
-    mark("gather_pool")
-    reduce_scatter(buffers.out.view(-1), bags_of_all.view(-1), group=group)
-    mark("reduce_scatter")
-    return buffers.out
-
-
 class PassOperation(Operation):
     """A pass that looks up several sets of ids in turn, copied into fixed buffers as a new batch would be."""
 
@@ -145,7 +106,7 @@ class PassOperation(Operation):
         self._job = job
         self._sets = [[torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)] for s in sets]
         self._ids, self._lengths = [tensor.clone() for tensor in self._sets[0]]
-        self._at = 0
+        self._index = 0
         self._bags: Any = None
 
     @property
@@ -158,12 +119,13 @@ class PassOperation(Operation):
 
     def prepare(self, salt: int) -> None:
         """Choose the set of ids to begin with, by ``salt``; discard the bags of earlier calls."""
-        self._at, self._bags = salt * 7919 % len(self._sets), None
+        self._index = salt * 7919 % len(self._sets)
+        self._bags = None
 
     def before(self) -> None:
         """Copy the next set of ids into the buffers."""
-        self._at = (self._at + 1) % len(self._sets)
-        ids, lengths = self._sets[self._at]
+        self._index = (self._index + 1) % len(self._sets)
+        ids, lengths = self._sets[self._index]
         self._ids.copy_(ids)
         self._lengths.copy_(lengths)
 
@@ -179,7 +141,11 @@ class PassOperation(Operation):
 
 
 class ExchangeOperation(PassOperation):
-    """This project's own pass."""
+    """This project's own pass.
+
+    group  torch's process group of the ranks
+    table  this rank's rows of all tables, joined [T block, D], fp32 or fp16
+    """
 
     def __init__(
         self,
@@ -190,7 +156,9 @@ class ExchangeOperation(PassOperation):
         device: Any,
     ) -> None:
         super().__init__(job, sets, device)
-        self._group, self._table, self._buffers = group, table, PassBuffers(job, device)
+        self._group = group
+        self._table = table
+        self._buffers = PassBuffers(job, device)
         self._clock = CudaSteps() if device.type == "cuda" else HostSteps()
 
     def prepare(self, salt: int) -> None:
@@ -200,12 +168,34 @@ class ExchangeOperation(PassOperation):
         self._buffers.out.fill_(float("nan"))
 
     def run(self) -> None:
-        """Run the pass."""
-        clock = self._clock
-        clock.start()
-        table, buffers = self._table.rows, self._buffers
-        ids, lengths = self._ids, self._lengths
-        self._bags = forward(self._job, self._group, table, ids, lengths, buffers, clock.mark)
+        """Run the pass. A step is marked on the clock when its last call has returned."""
+        import torch.distributed as dist
+
+        job = self._job
+        group = self._group
+        buffers = self._buffers
+        mark = self._clock.mark
+        self._clock.start()
+        reduce_scatter, _ = find_scatter_and_gather(dist)
+        sent = lookup.bucketize(self._ids, self._lengths, job.work.tables, job.block, job.owners)
+        buffers.splits_sent[:, 1] = sent.counts
+        mark("bucketize")
+        dist.all_to_all_single(buffers.splits, buffers.splits_sent, group=group)
+        send_counts = sent.counts.tolist()
+        recv_counts = buffers.splits[:, 1].tolist()
+        mark("all_to_all_splits")
+        dist.all_to_all_single(buffers.lengths, sent.lengths.view(-1), group=group)
+        mark("all_to_all_lengths")
+        received = buffers.ids(sum(recv_counts))
+        dist.all_to_all_single(received, sent.ids, recv_counts, send_counts, group=group)
+        mark("all_to_all_ids")
+        lookup.sum_lengths(buffers.lengths, buffers.offsets)
+        mark("permute")
+        bags_of_all = lookup.gather_pool(self._table.rows, received, buffers.offsets[:-1])
+        mark("gather_pool")
+        reduce_scatter(buffers.out.view(-1), bags_of_all.view(-1), group=group)
+        mark("reduce_scatter")
+        self._bags = buffers.out
 
     def check(self) -> tuple[int, int]:
         """(wrong, compared) elements of the last call; gives the memory of the table back."""
@@ -295,7 +285,8 @@ class GroupedPass(Provider):
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Join torch.distributed, and take this rank's device."""
         self._dist = torch_world.join(place, address)
-        self._rank, self._device = place.rank, torch_world.find_device(place)
+        self._rank = place.rank
+        self._device = torch_world.find_device(place)
         self._backend = "nccl" if place.device == "cuda" else "gloo"
         self._groups: dict[tuple[int, ...], Any] = {}
 
@@ -338,8 +329,9 @@ class ExchangePass(GroupedPass):
         Limits: as ``read_pass`` and ``_group``
         """
         job, sets = read_pass(point, ranks, self._rank, self.name)
-        work, first_row = job.work, job.index * OWNER_ROWS
-        table = Borrowed(lambda: self._tables.rows(first_row, work.tables * job.block, work.dim, point.dtype))
+        first_row = job.index * OWNER_ROWS
+        rows = job.work.tables * job.block
+        table = Borrowed(lambda: self._tables.rows(first_row, rows, job.work.dim, point.dtype))
         return ExchangeOperation(job, self._group(point, ranks), table, sets, self._device)
 
     def close(self) -> None:

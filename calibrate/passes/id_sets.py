@@ -21,7 +21,9 @@ Ids = NDArray[np.int64]
 COLD_BYTES = 256 * 2**20
 """Rows that all sets together touch [bytes], so that the rows of a call leave the cache before they recur."""
 
-FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 256, 2**22
+FEWEST_SETS = 4
+MOST_SETS = 256
+MOST_IDS = 2**22
 """Fewest and most sets, and most ids of all sets together. A visit makes at most 200 calls; the next visit
 starts at another set."""
 

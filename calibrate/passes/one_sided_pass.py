@@ -47,7 +47,8 @@ class OneSidedOperation(PassOperation):
         self._sizes = Sizes(
             (work.rows,) * work.tables, work.dim, work.batch, count_lookups(work), method=method
         )
-        self._world, self._table = world, table
+        self._world = world
+        self._table = table
         gpu = world.device.type == "cuda"
         self._clock = CudaSteps() if gpu else HostSteps()
         self._patience_s = PATIENCE_S if gpu else CPU_PATIENCE_S - 1
@@ -105,7 +106,8 @@ class OneSidedPass(Provider):
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device; on GPUs, join NVSHMEM through a store at ``address``."""
         gpu = place.device == "cuda"
-        self._place, self._run = place, address["run"]
+        self._place = place
+        self._run = address["run"]
         self._device = find_device(place)
         self._tables = PatternTables(self._device, alone=gpu)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
@@ -138,7 +140,8 @@ class OneSidedPass(Provider):
                 f"no one-sided look-up {point.implementation!r} of ranks {list(ranks)}, clock {point.clock}.",
                 f"{' or '.join(METHODS)}, {' or '.join(CLOCKS)}; over NVSHMEM, all ranks of the job.",
             )
-        first_row, rows = job.index * OWNER_ROWS, job.work.tables * job.block
+        first_row = job.index * OWNER_ROWS
+        rows = job.work.tables * job.block
         table = Borrowed(lambda: self._tables.rows(first_row, rows, job.work.dim, point.dtype))
         return OneSidedOperation(job, sets, point.implementation, world, table)
 

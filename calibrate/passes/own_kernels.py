@@ -18,18 +18,21 @@ class Lookup(Borrowed):
     rows    function that provides the rows;  tables  function that makes tables from the rows
     """
 
-    def __init__(self, rows: Any, work: LookupWork, tables: Callable[[Any], DeviceTables]) -> None:
+    def __init__(
+        self, rows: Callable[[], Any], work: LookupWork, tables: Callable[[Any], DeviceTables]
+    ) -> None:
         super().__init__(rows)
-        self._work, self._tables = work, tables
+        self._work = work
+        self._tables = tables
         self._faults: Any = None
         self._pool: Any = None
 
     def take(self) -> None:
         """Make the tables and their descriptors for the kernel."""
         super().take()
-        work, tables = self._work, self._tables(self.rows)
+        tables = self._tables(self.rows)
         self._faults = make_faults(tables.device)
-        self._pool = GatherPool(tables, work.batch, work.pooling)
+        self._pool = GatherPool(tables, self._work.batch, self._work.pooling)
 
     def __call__(self, inputs: Inputs) -> Any:
         """The sums of the bags [samples, tables x columns], in new memory."""

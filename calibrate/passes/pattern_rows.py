@@ -37,8 +37,8 @@ def fill_rows(out: Any, first_row: int) -> None:
     for start in range(0, out.shape[0], step):
         piece = out[start : start + step]
         rows = torch.arange(first_row + start, first_row + start + piece.shape[0], device=out.device)
-        u, m = (term.to(out.dtype)[:, None] for term in compute_row_terms(rows))
-        torch.addcmul(u, m, v.to(out.dtype)[None, :], out=piece)
+        u, m = compute_row_terms(rows)
+        torch.addcmul(u.to(out.dtype)[:, None], m.to(out.dtype)[:, None], v.to(out.dtype)[None, :], out=piece)
 
 
 def sum_bags(rows: Any, lengths: Any, dim: int) -> Any:
@@ -89,7 +89,8 @@ class PatternTables:
     """
 
     def __init__(self, device: Any, *, alone: bool) -> None:
-        self._device, self._alone = device, alone
+        self._device = device
+        self._alone = alone
         self._kept: dict[tuple[int, int, str], Any] = {}  # the largest so far, by first row, width and type
 
     def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
@@ -99,9 +100,10 @@ class PatternTables:
         """
         import torch
 
-        types, width = {"fp32": torch.float32, "fp16": torch.float16}, (first, dim, dtype)
+        types = {"fp32": torch.float32, "fp16": torch.float16}
         if dtype not in types:
             raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(types)}.")
+        width = (first, dim, dtype)
         held = self._kept.get(width)
         if held is None or held.shape[0] < count:
             self._kept.pop(width, None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
-from calibrate.passes.id_sets import IdSet, count_copies, draw_sets
+from calibrate.passes.id_sets import count_copies, draw_sets
 from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, require_exact, sum_bags
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from calibrate.providers.torch_world import find_device
@@ -44,8 +44,11 @@ class KernelOperation(Operation):
         reference: Function,
         table: Borrowed | None = None,
     ) -> None:
-        self._sets, self._call, self._reference = sets, call, reference
-        self._table, self._gpu = table, gpu
+        self._sets = sets
+        self._call = call
+        self._reference = reference
+        self._table = table
+        self._gpu = gpu
         self._in_place = gpu or len(sets) == 1
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._index = 0
@@ -76,8 +79,8 @@ class KernelOperation(Operation):
 
     def check(self) -> tuple[int, int]:
         """Compare the last output, and discard it: (wrong, compared) elements."""
-        expected, output = self._reference(self._sets[self._index]), self._output
-        wrong = expected.numel() if output is None else count_wrong(output, expected)
+        expected = self._reference(self._sets[self._index])
+        wrong = expected.numel() if self._output is None else count_wrong(self._output, expected)
         self._output = None  # large calls hold gigabytes that the next visit needs
         if self._table is not None:
             self._table.give_back()
@@ -104,7 +107,8 @@ class TorchKernels(Provider):
         """Take this rank's device: the CPU, or torch's current GPU."""
         import torch
 
-        self._torch, self._gpu = torch, place.device == "cuda"
+        self._torch = torch
+        self._gpu = place.device == "cuda"
         self._device = find_device(place)
         self.tables = PatternTables(self._device, alone=self._gpu)
 
@@ -125,10 +129,6 @@ class TorchKernels(Provider):
         """Free the tables."""
         self.tables.clear()
 
-    def _tensors(self, drawn: IdSet) -> tuple[Any, Any]:
-        from_numpy = self._torch.from_numpy
-        return from_numpy(drawn.ids).to(self._device), from_numpy(drawn.lengths).to(self._device)
-
     def _join_ids(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
         """Ids, which count rows of their own table, as rows of one table that holds all tables in order."""
         torch = self._torch
@@ -137,14 +137,16 @@ class TorchKernels(Provider):
 
     def _make_gather(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         """A look-up, whose bags must equal sums of pattern rows."""
-        joined, drawn = work.tables * work.rows, draw_sets(work, dtype, seed)
+        joined = work.tables * work.rows
+        drawn = draw_sets(work, dtype, seed)
         table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
         copies = count_copies(table_bytes, len(drawn)) if self._gpu and self.copied else 1
         table, call = self._lookup(work, dtype, copies)
         sets = []
         for index, id_set in enumerate(drawn):
             require_exact(dtype, int(id_set.lengths.max()))
-            ids, lengths = self._tensors(id_set)
+            ids = self._torch.from_numpy(id_set.ids).to(self._device)
+            lengths = self._torch.from_numpy(id_set.lengths).to(self._device)
             rows = ids if self.by_table else self._join_ids(work, ids, lengths)
             sets.append((rows + index % copies * joined, lookup.sum_lengths(lengths), lengths))
 

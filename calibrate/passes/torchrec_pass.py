@@ -77,7 +77,8 @@ class TorchRecOperation(PassOperation):
         import torch
 
         super().__init__(job, sets, device)
-        self._torch, self._module = torch, module
+        self._torch = torch
+        self._module = module
         self._features = make_features(job.work.tables, self._ids, self._lengths)
 
     def before(self) -> None:
@@ -114,7 +115,8 @@ class TorchRec(GroupedPass):
         Limits: as ``read_pass`` and ``_group``
         """
         job, sets = read_pass(point, ranks, self._rank, self.name)
-        tables, group = [(job.work.rows, job.work.dim)] * job.work.tables, self._group(point, ranks)
+        tables = [(job.work.rows, job.work.dim)] * job.work.tables
+        group = self._group(point, ranks)
         module = shard_module(tables, point.dtype, group, len(ranks), self._device)
         for table, first_row, rows in list_shards(module):
             owner, row = divmod(first_row, job.block)

@@ -27,7 +27,9 @@ from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import KERNELS
 
 CLOCKS = (Clock.EAGER, Clock.STREAM)
-_BOTH, _CPU, _GPU = ("cpu", "cuda"), ("cpu",), ("cuda",)
+_CPU = ("cpu",)
+_GPU = ("cuda",)
+_BOTH = (*_CPU, *_GPU)
 _INSTALL_ROCM = "pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"
 
 
@@ -50,7 +52,8 @@ class Offer:
     names: tuple[str, ...] = ("torch",)
 
 
-_PASS, _EAGER = ("row_wise",), (Clock.EAGER,)
+_PASS = ("row_wise",)
+_EAGER = (Clock.EAGER,)
 _TORCHREC = "torchrec", "fbgemm_gpu", "torch", "torchmetrics", "tensordict"
 _CUPY = "torch", "cuda", "cuda.core", "cupy"
 _NVSHMEM = "nvshmem", "nvshmem4py"
@@ -90,7 +93,8 @@ def describe(name: str) -> Availability:
 
     Limits: unknown name -> BadInputError; a GPU, a module or a compiler is missing -> not usable, with reason
     """
-    offer, gpus = _find(name), bool(find_gpus())
+    offer = _find(name)
+    gpus = bool(find_gpus())
     if name == "one_sided":
         changes = {"devices": _GPU, "needs": (*_CUPY, "nvshmem"), "install": format_nvshmem_command}
         offer = replace(offer, **changes) if gpus else replace(offer, devices=_CPU)  # type: ignore[arg-type]
@@ -108,7 +112,8 @@ def describe(name: str) -> Availability:
         return Availability(False, why, install)
     devices = offer.devices
     if "fbgemm_gpu" in offer.needs and find_version(("fbgemm-gpu-cpu",)):  # a build for CPUs alone
-        devices, install = _CPU, format_torchrec_command()
+        devices = _CPU
+        install = format_torchrec_command()
     versions = [f"{name} {find_version(PACKAGES[name]) or 'unknown'}" for name in offer.names]
     if name == "perfmodel":
         versions = [f"perfmodel {hash_kernels()}"]

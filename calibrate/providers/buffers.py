@@ -14,7 +14,8 @@ from calibrate import patterns
 from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 
-ROTATING_L2_SHARE, LEAST_ROTATING = 4, 8
+ROTATING_L2_SHARE = 4
+LEAST_ROTATING = 8
 MOST_ROTATING_BYTES = 64 * 2**20
 """Most bytes of rotating send buffers. They have at least 4 times the L2 and at least 8 buffers while they
 fit, and never fewer than 2."""
@@ -81,7 +82,8 @@ class Arena:
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
         self.bytes_each = bytes_each
-        self.send, self.recv = empty(bytes_each), empty(bytes_each)
+        self.send = empty(bytes_each)
+        self.recv = empty(bytes_each)
 
     def views(self, layout: BufferLayout) -> tuple[Any, Any]:
         """(send, receive) views at the start of the buffers. Limits: too large -> BadInputError"""
@@ -93,7 +95,8 @@ class Arena:
                 f"{self.bytes_each} B are there.",
             )
         used = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
-        send, recv = (memory[:used].view(torch.float32) for memory in (self.send, self.recv))
+        send = self.send[:used].view(torch.float32)
+        recv = self.recv[:used].view(torch.float32)
         return send[: layout.send_elements], recv[: layout.recv_elements]
 
 

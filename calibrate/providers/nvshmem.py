@@ -14,7 +14,7 @@ from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
 from calibrate.providers.buffers import Arena, compute_arena_bytes
-from calibrate.providers.collectives import (
+from calibrate.providers.collective_calls import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
@@ -48,7 +48,9 @@ class Nvshmem(CollectiveProvider):
         import nvshmem.bindings as bindings
         import nvshmem.core as core
 
-        self._core, self._bindings, self._rank, self._ranks = core, bindings, place.rank, place.ranks
+        self._core = core
+        self._bindings = bindings
+        self._rank = place.rank
         device = importlib.import_module("cuda.core").Device(torch.cuda.current_device())
         device.set_current()
         os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(2 * compute_arena_bytes() + _HEAP_SLACK_BYTES))

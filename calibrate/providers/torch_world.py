@@ -11,7 +11,7 @@ from typing import Any
 from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers.buffers import Arena, Pool, compute_arena_bytes, count_rotating, read_l2_bytes
-from calibrate.providers.collectives import (
+from calibrate.providers.collective_calls import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
@@ -87,7 +87,8 @@ def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
 def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     if layout.operation == "broadcast":
-        root, root_rank = layout.index == 0, dist.get_process_group_ranks(group)[0]
+        root = layout.index == 0
+        root_rank = dist.get_process_group_ranks(group)[0]
         return lambda send, recv: dist.broadcast(send if root else recv, root_rank, group=group)
     reduce_scatter, all_gather = find_scatter_and_gather(dist)
     calls: dict[str, Call] = {
@@ -113,7 +114,8 @@ class TorchCollectives(CollectiveProvider):
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Join torch.distributed; ``address`` as in ``join``."""
-        self._dist, self._rank = join(place, address), place.rank
+        self._dist = join(place, address)
+        self._rank = place.rank
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a group for ``ranks``; every rank of the job calls this."""
@@ -135,7 +137,8 @@ class Gloo(TorchCollectives):
 
     def __init__(self) -> None:
         super().__init__()
-        self._pool, self._l2 = Pool(), read_l2_bytes()
+        self._pool = Pool()
+        self._l2 = read_l2_bytes()
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """gloo's barrier."""
@@ -148,8 +151,8 @@ class Gloo(TorchCollectives):
             send = self._pool.rows("send", rotating, layout.send_elements)
             return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
 
-        call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"
-        return CollectiveOperation(layout, call, take, in_place=in_place)
+        call = make_call(self._dist, layout, group)
+        return CollectiveOperation(layout, call, take, in_place=layout.operation == "all_reduce")
 
 
 class Nccl(TorchCollectives):
@@ -199,7 +202,8 @@ class Nccl(TorchCollectives):
             self._arena = Arena(empty, compute_arena_bytes())
         large = layout.payload_bytes > self._arena.bytes_each
         send, recv = (Arena(empty, layout.payload_bytes) if large else self._arena).views(layout)
-        call, in_place = make_call(self._dist, layout, group), layout.operation == "all_reduce"
+        call = make_call(self._dist, layout, group)
+        in_place = layout.operation == "all_reduce"
         return CollectiveOperation(layout, call, lambda: ([send], recv), in_place=in_place)
 
 

@@ -15,7 +15,7 @@ from oracles import free_port
 from oracles.points import make_collective, make_kernel
 
 from calibrate import patterns, providers
-from calibrate.providers import buffers, collectives, nvshmem, torch_world
+from calibrate.providers import buffers, collective_calls, nvshmem, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.runs import Point
@@ -76,7 +76,7 @@ def test_send_buffers_rotate_and_old_results_do_not_pass() -> None:
         patterns.fill(theirs, patterns.send_pieces(other, 7), sent[-1])
         recv[:512], recv[512:] = send[:512], torch.from_numpy(theirs[:512])
 
-    operation = collectives.CollectiveOperation(mine, call, lambda: (rows, received))
+    operation = collective_calls.CollectiveOperation(mine, call, lambda: (rows, received))
     operation.prepare(7)
     assert (received == patterns.POISON).all()
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
         recv += other
         calls.append(1)
 
-    operation = collectives.CollectiveOperation(layouts[0], add, lambda: ([send], recv), in_place=True)
+    operation = collective_calls.CollectiveOperation(layouts[0], add, lambda: ([send], recv), in_place=True)
     operation.prepare(3)
     operation.run()
     assert operation.check() == (0, 32) and len(calls) == 1
@@ -157,7 +157,7 @@ def test_ranks_share_a_gpu_from_nccl_2_30_on(
 ) -> None:
     monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert [collectives.count_gpus_of_node(address) for address in ({"gpus": "2"}, {})] == [2, 4]
+    assert [collective_calls.count_gpus_of_node(address) for address in ({"gpus": "2"}, {})] == [2, 4]
     if shares:
         torch_world.share_gpu(version, 2, 1)
     else:

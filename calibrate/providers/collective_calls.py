@@ -38,7 +38,9 @@ class CollectiveOperation(Operation):
         *,
         in_place: bool = False,
     ) -> None:
-        self.layout, self._call, self._take = layout, call, take
+        self.layout = layout
+        self._call = call
+        self._take = take
         self._in_place = in_place
         self._row = self._salt = 0
 
@@ -49,7 +51,8 @@ class CollectiveOperation(Operation):
 
     def prepare(self, salt: int) -> None:
         """Fill every send buffer, poison the output."""
-        self._salt, (self._rows, self._recv) = salt, self._take()
+        self._salt = salt
+        self._rows, self._recv = self._take()
         sent = patterns.send_pieces(self.layout, salt)
         if isinstance(self._rows, np.ndarray):
             patterns.fill_rows(self._rows, sent)
@@ -86,7 +89,8 @@ class CollectiveOperation(Operation):
 
     def _use(self, row: int, *, poison: bool = True) -> None:
         """Send from this buffer next; the output gets the summand, or poison: no old result passes."""
-        self._row, self._calls = row, 0
+        self._row = row
+        self._calls = 0
         self._send = make_tensor(self._rows[row])
         if self._in_place:
             self._recv[...] = self._rows[row]
