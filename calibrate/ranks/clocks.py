@@ -41,7 +41,9 @@ SLOWDOWNS = {
 }
 """Bits of NVML's clocks event reasons for a GPU that is slower than it should be."""
 
-_HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
+_HOLD_MARGIN = 1.3
+_HOLD_LEAST_S = 50e-6
+_HOLD_MOST_S = 20e-3
 
 Action = Callable[[], None]
 
@@ -183,7 +185,9 @@ class Timer:
         if clock not in (Clock.EAGER, Clock.STREAM):
             raise BadInputError(f"nothing here can be timed by the {clock} clock.", "eager or stream.")
         self.operation = operation
-        self._eager, self._device, self._barrier = clock is Clock.EAGER, device, barrier
+        self._eager = clock is Clock.EAGER
+        self._device = device
+        self._barrier = barrier
         self._warm_up_calls = 1 if payload_bytes >= LONG_BYTES else WARM_UP_CALLS
 
     def visit(self, calls: int, ends: list[float], now: Callable[[], float] = time.perf_counter) -> RankTimes:
@@ -230,7 +234,8 @@ class Timer:
         now: Callable[[], float],
     ) -> None:
         """Time single calls, each after a barrier."""
-        operation, synchronize = self.operation, self._device.synchronize
+        operation = self.operation
+        synchronize = self._device.synchronize
         for _ in range(calls):
             operation.before()
             synchronize()
@@ -245,7 +250,8 @@ class Timer:
 
     def _time_batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
         """Time batches of back-to-back calls; returns the number of calls per batch."""
-        batches, run = min(BATCHES, calls), self.operation.run
+        batches = min(BATCHES, calls)
+        run = self.operation.run
         size = -(-calls // batches)
         queue_s = size * self._device.time_queueing_s(run)
 

@@ -20,7 +20,8 @@ JOIN_S = 120.0
 """Seconds that ranks have to come, and to find rank 0."""
 
 LOCALHOST = "127.0.0.1"
-_FIRST_PORT, _PORTS = 20000, 12000
+_FIRST_PORT = 20000
+_PORTS = 12000
 """Ports where ranks may meet: below 32768, where Linux begins to give ports to clients."""
 
 _STARTED_BY = (
@@ -88,8 +89,9 @@ def _find_host(launcher: str, environ: Mapping[str, str]) -> str:
         return environ["MASTER_ADDR"]
     if launcher == "srun":
         return pick_first_host(environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", "")))
-    local, ranks = (environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("LOCAL_SIZE", "SIZE"))
-    if environ.get("PMIX_NAMESPACE") and local == ranks:
+    ranks = environ.get("OMPI_COMM_WORLD_SIZE", "")
+    local_ranks = environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "")
+    if environ.get("PMIX_NAMESPACE") and local_ranks == ranks:
         return LOCALHOST
     raise BadInputError("mpirun does not say where its ranks meet.", "mpirun -x MASTER_ADDR=HOST-OF-RANK-0 …")
 

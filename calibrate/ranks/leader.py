@@ -27,14 +27,17 @@ from calibrate.ranks.launch import (
 from perfmodel import errors
 from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
 
-GRACE_S, WHERE_S = 10.0, 2.0
+GRACE_S = 10.0
+WHERE_S = 2.0
 """Seconds for other ranks to answer after one failed (they may wait for it in a collective), and for a rank
 that missed its deadline to say where it is."""
 
-LEAVE_S, POLL_S = 5.0, 1.0
+LEAVE_S = 5.0
+POLL_S = 1.0
 """Seconds until which ranks must end, and after which a wait for the store looks whether a process ended."""
 
-_LAST_LINES, _MOST_NAMED = 12, 16
+_LAST_LINES = 12
+_MOST_NAMED = 16
 
 
 class Leader:
@@ -45,21 +48,22 @@ class Leader:
     """
 
     def __init__(self, launcher: Launcher | None, program: Sequence[str], ranks: int, device: str) -> None:
-        self.host, self.run = LOCALHOST, secrets.token_hex(4)
-        self.ranks, port, job = ranks, 0, self.run
+        self.run = secrets.token_hex(4)
         if launcher:
             process.end_with_launcher(launcher.name, signal.SIGTERM)
-            self.host, self.ranks, port, job = launcher.host, launcher.ranks, launcher.port, launcher.job
+        meeting = launcher or Launcher("", 0, ranks, LOCALHOST, 0, self.run)  # by none: they meet here
+        self.host = meeting.host
+        self.ranks = meeting.ranks
         self.names = [f"rank {rank}" for rank in range(self.ranks)]
         self.lost = False
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._store: Any = None
         self._number = 0  # of the last message
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
-        listening = listen(self.host, port)
+        listening = listen(self.host, meeting.port)
         self.port: int = listening.getsockname()[1]
         environment = rank_environment(os.environ, device, alone=launcher is None)
-        environment["PERFMODEL_TEAM"] = f"{self.port} {job}"
+        environment["PERFMODEL_TEAM"] = f"{self.port} {meeting.job}"
         try:
             for rank in [0] if launcher else range(ranks):
                 self.processes[rank] = subprocess.Popen(
@@ -71,7 +75,7 @@ class Leader:
                     start_new_session=True,  # Ctrl-C reaches this process alone
                 )
             self._timed_out = import_store().DistStoreError  # torch loads while the ranks load it
-            self._store = serve_store(listening, job)
+            self._store = serve_store(listening, meeting.job)
         except BaseException as error:
             self.lost = True
             self.close()
@@ -96,7 +100,9 @@ class Leader:
                 raise NoHardwareError(f"{words} within {JOIN_S:.0f} s.")
         return self._take(range(self.ranks))
 
-    def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
+    def ask(
+        self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: object
+    ) -> list[Any]:
         """Tell ``ranks`` (None: all) to do something, and wait; returns their answers.
 
         Raises RankLostError for a rank that died or did not answer in ``deadline_s``. If ranks refused,
@@ -107,13 +113,15 @@ class Leader:
         message = json.dumps({"do": do, "number": self._number, **fields})
         for rank in ranks:  # multi_set reads a message that comes in two pieces again, and sets keys twice
             self._store.set(f"ask/{rank}", message)
-        ends, failed = time.monotonic() + deadline_s, False
+        ends = time.monotonic() + deadline_s
+        failed = False
         while missing := self._list_missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
             answered = {rank: f"{self._number}/{rank}" for rank in sorted(set(ranks) - set(missing))}
             answers = {rank: json.loads(self._store.get(key)) for rank, key in answered.items()}
             errors_seen = {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
             if errors_seen and not failed:
-                failed, ends = True, min(ends, time.monotonic() + GRACE_S)
+                failed = True
+                ends = min(ends, time.monotonic() + GRACE_S)
             for rank, child in self.processes.items():
                 if child.poll() is not None and rank in missing:
                     raise self._lose(self.names[rank], f"died: {describe_exit(child.returncode)}")

@@ -12,7 +12,9 @@ from calibrate.machine.node import ROOT, read_fact
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
-_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
+_M_ARENA_MAX = -8
 _MEMORY_SHARE = 0.5
 """Share of the free memory that the ranks of a node may use for their buffers."""
 
@@ -61,7 +63,8 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     for line in read_fact(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             free = [float(line.split()[1]) * 1024]
-    limit, used = (read_fact(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    limit = read_fact(root / "sys/fs/cgroup/memory.max")
+    used = read_fact(root / "sys/fs/cgroup/memory.current")
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
     taken = read_fact(root / "proc/self/statm").split()[:1]

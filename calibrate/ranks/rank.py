@@ -54,6 +54,9 @@ KEPT_SHARE = 0.5
 FOREVER = timedelta(days=20)
 """A wait for what rank 0 says next: poll() counts its milliseconds in 32 bits."""
 
+Message = Mapping[str, Any]
+"""What rank 0 says, or a rank answers, as JSON has it."""
+
 Loader = Callable[[str], Provider]
 Describer = Callable[[str], Availability]
 
@@ -61,16 +64,22 @@ Describer = Callable[[str], Availability]
 class RankServer:
     """Does on one rank what the store says.
 
-    store     connection to the store of rank 0, at ``host`` and ``port``;  rank  number of this rank
+    store     connection to the store of rank 0;  rank  number of this rank
     load      function that returns a provider by its name (calibrate.providers)
     describe  function that returns whether a provider can run here, by its name
+    meeting   host and port of the store, for the libraries that meet there too
     """
 
     def __init__(
-        self, store: Any, rank: int, load: Loader, describe: Describer, host: str = LOCALHOST, port: int = 0
+        self,
+        store: Any,
+        rank: int,
+        load: Loader,
+        describe: Describer,
+        meeting: tuple[str, int] = (LOCALHOST, 0),
     ) -> None:
         self._store = store
-        self._meeting = {"host": host, "port": str(port)}
+        self._meeting = {"host": meeting[0], "port": str(meeting[1])}
         self._rank = rank
         self._load = load
         self._describe = describe
@@ -85,7 +94,7 @@ class RankServer:
 
     def serve(self) -> None:
         """Serve until rank 0 says ``close``."""
-        tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+        tasks: dict[str, Callable[[Message], object]] = {
             "welcome": self._take_place,
             "open": self._open_provider,
             "group": self._open_group,
@@ -106,10 +115,11 @@ class RankServer:
             self._store.set(f"{message['number']}/{self._rank}", json.dumps(answer))
             self.timed = []
 
-    def _take_place(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _take_place(self, message: Message) -> dict[str, object]:
         """Take this rank's place, and describe its device, versions and libraries."""
         self._place = Place(**message["places"][self._rank])
-        uuid, versions = "", dict[str, str]()
+        uuid = ""
+        versions: dict[str, str] = {}
         self._memory_bytes = process.estimate_memory_bytes(self._place.local_ranks)
         if self._place.device == "cuda":
             uuid, versions = self._use_gpu()
@@ -145,14 +155,15 @@ class RankServer:
         return uuid, versions if self._place.rank else {**versions, GPU_L2: str(gpu.L2_cache_size)}
 
     def _describe_provider(self, name: str) -> Availability:
-        offered, device = self._describe(name), self._place.device
+        offered = self._describe(name)
+        device = self._place.device
         if offered.usable and device not in offered.devices:
             return Availability(
                 False, f"it has nothing for ranks on {device}", offered.install, offered.version
             )
         return offered
 
-    def _open_provider(self, message: Mapping[str, Any]) -> None:
+    def _open_provider(self, message: Message) -> None:
         name = message["provider"]
         provider = self._load(name)
         provider.open(self._place, {**message["address"], **self._meeting})
@@ -162,10 +173,10 @@ class RankServer:
         gc.collect()
         gc.freeze()
 
-    def _open_group(self, message: Mapping[str, Any]) -> None:
+    def _open_group(self, message: Message) -> None:
         self._open[message["provider"]].open_group(message["group"])
 
-    def _prepare(self, message: Mapping[str, Any]) -> None:
+    def _prepare(self, message: Message) -> None:
         """Make the operation unless it was kept, and fill its buffers."""
         self._current = None
         if self._timers and self._device.count_held_bytes() > KEPT_SHARE * self._memory_bytes:
@@ -186,13 +197,13 @@ class RankServer:
         barrier = (lambda: meet(ranks)) if meet else (lambda: None)
         return Timer(operation, point.clock, self._device, barrier, point.payload_bytes)
 
-    def _time(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _time(self, message: Message) -> dict[str, object]:
         timer, self._current = self._current, None
         if timer is None:
             raise BadInputError("nothing is prepared.")
         return pack(timer.visit(int(message["calls"]), self.timed))
 
-    def _close(self, message: Mapping[str, Any]) -> None:
+    def _close(self, message: Message) -> None:
         self.leaving = True
         self._timers.clear()
         self._current = None
@@ -208,7 +219,7 @@ def name_provider(point: Point) -> str:
     return PROVIDER_OF.get(point.implementation, point.implementation)
 
 
-def pack(times: RankTimes) -> dict[str, Any]:
+def pack(times: RankTimes) -> dict[str, object]:
     """RankTimes as JSON."""
     return {**asdict(times), "steps_s": dict(times.steps_s)}
 
@@ -222,19 +233,23 @@ def describe_error(error: BaseException) -> dict[str, str]:
 
 
 def serve(
-    host: str, port: int, job: str, rank: int, load: Loader | None = None, describe: Describer | None = None
+    meeting: tuple[str, int],
+    job: str,
+    rank: int,
+    load: Loader | None = None,
+    describe: Describer | None = None,
 ) -> None:
-    """Join the store of rank 0 at ``host`` and ``port``, and do what it says until the end.
+    """Join the store of rank 0, and do what it says until the end.
 
-    job   name of the job in the store;  load, describe  as in RankServer
+    meeting  host and port of the store;  job  its name there;  load, describe  as in RankServer
     Raises LeaderMissingError if there is no store in time.
     """
     from calibrate import providers
 
     process.keep_freed_memory()
-    store = join_store(host, port, job)
-    server = RankServer(store, rank, load or providers.load, describe or providers.describe, host, port)
-    threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
+    store = join_store(*meeting, job)
+    server = RankServer(store, rank, load or providers.load, describe or providers.describe, meeting)
+    threading.Thread(target=_watch, args=(join_store(*meeting, job), server, rank), daemon=True).start()
     host_name = socket.gethostname()
     node = read_fact(ROOT / "proc/sys/kernel/random/boot_id") or host_name  # shared by all ranks of a node
     store.set(f"0/{rank}", json.dumps({"node": node, "host": host_name, "pid": os.getpid()}))
@@ -261,7 +276,7 @@ def follow(launcher: Launcher) -> None:
     process.end_with_launcher(launcher.name, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    serve(launcher.host, launcher.port, launcher.job, launcher.rank)
+    serve((launcher.host, launcher.port), launcher.job, launcher.rank)
     end_process()
 
 
@@ -277,7 +292,7 @@ def main(load: Loader | None = None, describe: Describer | None = None) -> None:
     process.die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     port, _, job = os.environ["PERFMODEL_TEAM"].partition(" ")
-    serve(LOCALHOST, int(port), job, int(os.environ["PERFMODEL_RANK"]), load, describe)
+    serve((LOCALHOST, int(port)), job, int(os.environ["PERFMODEL_RANK"]), load, describe)
     end_process()
 
 

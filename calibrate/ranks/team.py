@@ -16,7 +16,7 @@ from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.launch import JOIN_S, Launcher, detect_launcher
 from calibrate.ranks.leader import Leader
-from calibrate.ranks.rank import follow, name_provider
+from calibrate.ranks.rank import Message, follow, name_provider
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -121,7 +121,8 @@ class RankTeam:
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
         another PerfmodelError for an error that a rank raised. After RankLostError the team cannot be used.
         """
-        ask, ends = self.leader.ask, time.monotonic() + deadline_s
+        ask = self.leader.ask
+        ends = time.monotonic() + deadline_s
         fields = {
             "point": point.model_dump(mode="json"),
             "group": list(ranks),
@@ -136,7 +137,7 @@ class RankTeam:
         """End the ranks; may be called again."""
         self.leader.close()
 
-    def _describe_world(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
+    def _describe_world(self, hellos: Sequence[Message], providers: Sequence[str]) -> World:
         """Tell every rank its place; returns the description of all ranks."""
         places = [asdict(place) for place in self.places]
         answers = self.leader.ask("welcome", JOIN_S, places=places, providers=list(providers))
@@ -178,7 +179,8 @@ class RankTeam:
 
     def _open_needed(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
         """Open what the point needs on all ranks; returns the provider of the barrier, "" for one rank."""
-        alone, provider = len(ranks) == 1, name_provider(point)
+        alone = len(ranks) == 1
+        provider = name_provider(point)
         meets = point.backend or next((name for name in self._collectives if name in self._open), "")
         if not meets and point.kind is PointKind.LOOKUP:
             meets = provider  # one-sided look-ups have a barrier of their own
@@ -198,7 +200,7 @@ class RankTeam:
         return barrier
 
 
-def place_ranks(hellos: Sequence[Mapping[str, Any]], device: str) -> list[Place]:
+def place_ranks(hellos: Sequence[Message], device: str) -> list[Place]:
     """The place of every rank, from the first answers of all ranks, which say on which node each runs.
 
     Limits: ranks that do not fill the nodes one after the other -> BadInputError
@@ -232,9 +234,7 @@ def name_place(place: Place) -> str:
     return f"rank {place.rank} (node {place.node}{gpu})"
 
 
-def read_availabilities(
-    described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
-) -> dict[str, Availability]:
+def read_availabilities(described: Mapping[str, Message], uuids: Sequence[str]) -> dict[str, Availability]:
     """Availabilities that rank 0 described; if ranks share a GPU (equal ``uuids``), functional only."""
     named = [uuid for uuid in uuids if uuid]
     gpus = len(set(named))

@@ -39,10 +39,13 @@ def combine_times(
     ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
     calls_each = seen[0].calls_each
     note = _judge_clock(point, starts, ends, elapsed_s)
-    spans, times = ends - starts, np.array([])
+    spans = ends - starts
+    times = np.array([])
     if not note:
         times = spans.max(axis=0) / calls_each
-        note = _judge_times(times)
+        limit = limits_of("sample")["time_s"]
+        refused = [limit.refusal(float(end)) for end in (times.min(), times.max())]
+        note = next((f"dropped: the time of a call {text}" for text in refused if text), "")
     visit = Visit(
         key=point.key,
         round=round,
@@ -107,13 +110,6 @@ def _judge_clock(
     if longest > most_s:
         return f"dropped: calls of {longest:.3g} s in a visit of {elapsed_s:.3g} s: the clock jumped ahead"
     return ""
-
-
-def _judge_times(times_s: NDArray[np.float64]) -> str:
-    """Why a time is impossible for a call; "" if all are possible."""
-    limit = limits_of("sample")["time_s"]
-    refused = [limit.refusal(float(end)) for end in (times_s.min(), times_s.max())]
-    return next((f"dropped: the time of a call {text}" for text in refused if text), "")
 
 
 def _pick_steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:

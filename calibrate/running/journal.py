@@ -101,7 +101,9 @@ class Journal:
     """
 
     def __init__(self, folder: Path, header: RunHeader) -> None:
-        self.folder, self.path, self.header = folder, folder / SAMPLES_NAME, header
+        self.folder = folder
+        self.path = folder / SAMPLES_NAME
+        self.header = header
         self.states: dict[str, PointState] = {}
         self.notes: list[str] = []
         self.last_round = 0
@@ -184,7 +186,8 @@ class Journal:
 
     def _replay(self, lines: RunLines) -> None:
         """Apply all lines of the file. Limits: the run of another machine or stack -> BadInputError"""
-        stored, wanted = lines.header, self.header
+        stored = lines.header
+        wanted = self.header
         if (stored.fingerprint, stored.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
                 f"{self.path} is the run of {stored.machine}, stack {stored.fingerprint[:8]}; "

@@ -31,7 +31,8 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit, funct
 MOST_DROPPED = 3
 """Visits of one point that a jumping clock may spoil before the point fails."""
 
-_DEADLINE_S, _DEADLINE_FACTOR = 60.0, 20
+_DEADLINE_S = 60.0
+_DEADLINE_FACTOR = 20
 """A visit may take this long plus so many times its calls' expected time; then its ranks hang."""
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -135,15 +136,26 @@ class _Session:
             self._warn(text)
         if self.journal.header.functional_only:
             self._warn(f"functional check only, not a calibration: {functional_reason(self.journal.header)}.")
-        stopped, error = "", None
+        stopped = ""
+        error: PerfmodelError | None = None
         try:
             with self._handle_signals():
                 stopped = self._measure_rounds()
         except KeyboardInterrupt:
             stopped = "interrupted"
         except PerfmodelError as problem:
-            stopped, error = "error", problem
-        outcome = self._make_outcome(stopped, error)
+            stopped = "error"
+            error = problem
+        outcome = RunOutcome(
+            plan=self.plan,
+            header=self.journal.header,
+            folder=self.journal.folder,
+            states={k: s for k, s in self.journal.states.items() if k in self.plan.by_key},
+            stopped=stopped,
+            error=error,
+            seconds=self._count_seconds(),
+            warnings=tuple(self.warned),
+        )
         self.listener.finished(outcome)
         if error is not None:
             raise error
@@ -179,7 +191,8 @@ class _Session:
 
     def _finish_late(self, point: Point) -> bool:
         """End the point, noisy or not, if the preset's total time is used up; returns whether it did."""
-        total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
+        total_s = self.plan.preset.total_s
+        state = self.journal.states.get(point.key)
         if total_s is None or self._count_seconds() < total_s or state is None:
             return False
         summary = estimate_median(state.medians_s)
@@ -228,7 +241,8 @@ class _Session:
         """One batch of ``calls`` calls of about ``call_s`` each, on the ranks of the point."""
         ranks = group_ranks(point, self.plan.world)
         self.salt += 1
-        began_s, began_at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        began_s = self.clock()
+        began_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         seen = self.team.visit(
             point,
             ranks,
@@ -312,7 +326,8 @@ class _Session:
         done = float(len(self.plan.points) - len(self.open))
         left_s = estimate_points_s((p for key, p in self.open.items() if key not in self.progress), self.plan)
         for key in self.open.keys() & self.progress.keys():
-            visits, progress = self.journal.states[key].visits, self.progress[key]
+            visits = self.journal.states[key].visits
+            progress = self.progress[key]
             wanted = max(progress.wanted_visits, visits + 1.0)
             budget_s = max(self.plan.target.max_time_s - progress.spent_s, progress.visit_s)
             done += visits / wanted
@@ -343,15 +358,3 @@ class _Session:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _make_outcome(self, stopped: str, error: PerfmodelError | None) -> RunOutcome:
-        return RunOutcome(
-            plan=self.plan,
-            header=self.journal.header,
-            folder=self.journal.folder,
-            states={k: s for k, s in self.journal.states.items() if k in self.plan.by_key},
-            stopped=stopped,
-            error=error,
-            seconds=self._count_seconds(),
-            warnings=tuple(self.warned),
-        )

@@ -49,14 +49,16 @@ def make_header(world: World, *, machine: str, seed: int) -> RunHeader:
 
     seed     seed of the random order, stored with the run
     """
-    environment, stack = filter_environment(os.environ), describe(world)
+    environment = filter_environment(os.environ)
+    stack = describe(world)
     turns = describe_turns(world)
     if REHEARSAL in stack.get("gpu", ""):  # a simulated GPU (tests/rehearsal)
         turns = turns or "a rehearsal without a GPU, its times are made up"
     if turns:  # never in the same folder as a calibration
         stack[TURNS] = turns
     # hashes distinguish the nodes of a run; as the salt is kept nowhere, they reveal no names
-    names, salt = world.hosts or (platform.node(),), secrets.token_bytes(32)
+    names = world.hosts or (platform.node(),)
+    salt = secrets.token_bytes(32)
     return RunHeader(
         fingerprint=fingerprint(stack, environment),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
