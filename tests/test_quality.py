@@ -89,6 +89,44 @@ def test_rooms_keep_to_their_budgets() -> None:
 _CODE = (".py", ".html", ".css", ".js", ".toml")
 
 
+def count_concepts() -> Counter[str]:
+    """What makes code hard to read whatever its lines, by the names of pyproject.toml."""
+    counts: Counter[str] = Counter()
+    paths = [path for folder in ("perfmodel", "calibrate") for path in (ROOT / folder).rglob("*.py")]
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(tree))
+        uses = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+        uses += Counter(node.attr for node in nodes if isinstance(node, ast.Attribute))
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                own = [argument for argument in arguments if argument.arg not in ("self", "cls")]
+                counts["parameters"] += len(own) >= 6
+                private = node.name.startswith("_") and not node.name.endswith("__")
+                counts["helpers"] += private and uses[node.name] == 1
+                counts["untyped"] += [ast.unparse(a.annotation) for a in own if a.annotation].count("Any")
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                counts["parallel"] += isinstance(node.value, ast.Tuple)
+                counts["unpacked"] += isinstance(node.value, ast.GeneratorExp)
+            elif isinstance(node, ast.Subscript):
+                counts["untyped"] += ast.unparse(node) in ("dict[str, Any]", "Mapping[str, Any]")
+    graph = grimp.build_graph("perfmodel", "calibrate", cache_dir=None)
+    modules = [name for name in graph.modules if not (ROOT / name.replace(".", "/")).is_dir()]
+    counts["importers"] = sum(len(graph.find_modules_that_directly_import(name)) == 1 for name in modules)
+    names = Counter(path.name for path in paths if path.name != "__init__.py")
+    counts["namesakes"] = sum(count > 1 for count in names.values())
+    return counts
+
+
+def test_concepts_only_get_fewer() -> None:
+    """Lines alone reward density, so these are held beside them; each number in pyproject.toml only falls."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert dict(count_concepts()) == settings["tool"]["perfmodel"]["concepts"], (
+        "more: mend; fewer: write it down"
+    )
+
+
 SHORTER = {
     "calibrate/cuda/exchange_memory.py": 1, "calibrate/importers/nccl_text.py": 4,
     "calibrate/torchrec_plan.py": 1, "perfmodel/cli/running.py": 1, "perfmodel/collectives/estimate.py": 1,
