@@ -154,7 +154,7 @@ def _move_to_links(
     if law is not None:
         stages.append(("links of this machine for those that were measured", stages[-1][1] + change))
     inside = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
-    if group.domains > 1 and inside and not calibration.curve(collective, group.gpus, group.domain_gpus):
+    if inside and not calibration.curve(collective, group.gpus, group.domain_gpus):
         sizes = GRID_BYTES * (group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0)
         shortest = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
         stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], shortest)))
