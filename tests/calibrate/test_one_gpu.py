@@ -146,7 +146,7 @@ def list_rehearsed(sitting: one_gpu.Sitting) -> one_gpu.Groups:
 def test_a_rehearsal_with_a_stand_in_ends_in_one_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says that it is one. Every result is exact; only times are made up. Packed wheels are not for here."""
+    """It says that it is one, and leaves packed wheels alone. All is exact but times, which are made up."""
     pytest.importorskip("torch")
     pytest.importorskip("cuda.bindings.nvrtc")
     monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
