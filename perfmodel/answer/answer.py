@@ -22,7 +22,7 @@ from perfmodel.model.popularity import LookUps
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_bytes, format_ratio
+from perfmodel.units import counted, format_bytes, format_count, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,9 +160,8 @@ class Answer:
 
 _COUNTS = ("gpus", "gpus_needed")
 _KEPT_TIMES = ("baseline_time_s", "floor_time_s")
-
-
 _RANKS = ("evidence", "main_evidence")
+_COMPARED = (*_COUNTS, "time_s", "baseline_time_s", "low_s", "high_s")
 
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
@@ -206,6 +205,10 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
     copies, notes = sum(placement.scheme.copied for placement in plan.costed.plan.placements), list[str]()
     if copies and plan.scheme is not None and not plan.scheme.copied:
         notes = [_note_copies(copies, f"{plan.scheme.row_parts} row parts")]
+    if idle := int((memory.rows_bytes == 0).sum()):
+        parts = sum(placement.scheme.parts for placement in plan.costed.plan.placements)
+        part_words = f"as the tables have {counted(parts, 'part')}"
+        notes.append(f"{format_count(idle)} of {counted(base.gpus, 'GPU')} hold no rows, {part_words}")
     compared = compare_with_local(causes, base.local, sum(row.floor_s for row in cost.rows), base.gpus)
     totals = {
         **{name: float(value) for name, value in compared.items()},
@@ -283,9 +286,6 @@ def _list_notes(basis: PassBasis, work: Configs, steps: Sequence[StepRow]) -> It
     if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
-
-
-_COMPARED = ("gpus", "gpus_needed", "time_s", "baseline_time_s", "low_s", "high_s")
 
 
 def answer_row_wise(question: Question) -> Answer:

@@ -132,9 +132,13 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     assert isinstance(UniformPlans(evaluator, most - 1).find_best("table-wise"), Impossible)
 
 
-def test_small_tables_are_copied_and_said() -> None:
-    found = next(answer_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
-    assert isinstance(found, Answer) and "4 tables have fewer rows than 16 row parts" in str(found.notes)
+def test_small_tables_that_are_copied_and_gpus_without_rows_are_said() -> None:
+    base = project_one(tables="mlperf-dlrm-dcnv2", gpus=32)
+    cut, whole = answer_shardings(base, ["row-wise-sparse", "table-wise"])
+    assert isinstance(cut, Answer) and "tables have fewer rows than 32 row parts" in str(cut.notes)
+    assert isinstance(whole, Answer) and whole.notes == (
+        "6 of 32 GPUs hold no rows, as the tables have 26 parts",
+    )
 
 
 @pytest.mark.parametrize(
