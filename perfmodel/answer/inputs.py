@@ -218,8 +218,8 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
         place = int(np.argmax(small))
         size, count = table_bytes.flat[place], gpus.flat[place]
         raise TooFewGpusError(
-            f"{_write(size)} of tables over {count:.0f} GPUs is {_write(size / count)} of rows each, above "
-            f"the {_write(usable)} of {_write(hbm)} that tables may use.",
+            f"{_write(size)} of tables over {counted(int(count), 'GPU')} is {_write(size / count)} of rows "
+            f"each, above the {_write(usable)} of {_write(hbm)} that tables may use.",
             f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for "
             f"{_write(usable * count)} of rows.",
         )

@@ -232,6 +232,19 @@ def answer_question(question: Question) -> Answer:
     return named
 
 
+def find_within(question: Question, limit_s: float) -> Answer | None:
+    """The fastest answer with a sharding that somebody runs, of those whose band ends within a time [s].
+
+    Limits: none does, or too many tables to pack -> None
+    """
+    base = answer_row_wise(question)
+    if base.table_count > MOST_COMPARED:
+        return None
+    answers = answer_shardings(base, [name for name, way in WAYS.items() if way.runs])
+    within = [x for x in answers if isinstance(x, Answer) and x.fits and x.totals["high_s"] <= limit_s]
+    return find_fastest(within) if within else None
+
+
 def place_row_wise(answer: Answer) -> Answer:
     """A row-wise answer costed as a plan. Limits: another sharding, too many tables -> as it was"""
     if answer.sharding != ROW_WISE or answer.table_count > MOST_COMPARED:

@@ -20,6 +20,7 @@ from perfmodel.answer.ranking import (
     build_explained_pass,
     find_fastest,
     find_ties,
+    find_within,
     place_row_wise,
     rank,
     rank_enough,
@@ -30,11 +31,11 @@ from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import RUNNING, CommandReply
 from perfmodel.cli.question import calibration_file, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.engine.schemes import ALL, WAYS
+from perfmodel.engine.schemes import ALL, PLANNED, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.report.ranking_text import beside_words, headline, name_enough, project_text
+from perfmodel.report.ranking_text import beside_words, headline, name_enough, option_words, project_text
 from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
 from perfmodel.schema.gate import MOST_BATCH
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
@@ -54,7 +55,7 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
             question, line = choose_batch(question, options.max_latency)
         if question.sharding == ALL:
             return _compare_all(question, typed)
-        ranking = _rank(question, typed)
+        ranking = rank_typed(question, typed)
         answer = ranking.answer
         if options.explain is not None:
             explained = build_explained_pass(answer).explain(options.explain)
@@ -63,14 +64,19 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
             answer = note_idle(answer, answer_question)
         changes = list_helping(answer, answer_question)
     except TooFewGpusError as error:
-        where = f"{error.message} Rows are in host memory." if question.rows else error.message
-        raise BadInputError(where, name_enough(rank_enough(question)) or error.next_step) from None
+        raise name_gpus(question, error) from None
     file = calibration_file(question.calibration)
     return CommandReply(
         lambda: _build_record(ranking, answer, file) | {"changes": [vars(change) for change in changes]},
         lambda: project_text(ranking, changes, file, typed, whole=RUNNING.verbose, first=line),
         answer.notes,
     )
+
+
+def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
+    """The error, with the number of GPUs that fits as its next step."""
+    where = f"{error.message} Rows are in host memory." if question.rows else error.message
+    return BadInputError(where, name_enough(rank_enough(question)) or error.next_step)
 
 
 def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
@@ -103,8 +109,12 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     batch, gpus = int(row["batch"]), int(row["gpus"])
     end, limit = format_time(row["high_s"]), format_time(limit_s)
     if row["high_s"] > limit_s:
-        where = f"one sample on each of {counted(gpus, 'GPU')}"
-        raise BadInputError(f"--max-latency {limit}: {where} takes up to {end}.", "allow more than that.")
+        name = "the plan" if row["sharding"] == PLANNED else row["sharding"]
+        where = f"{name} takes up to {end} for one sample on each of {counted(gpus, 'GPU')}"
+        faster, step = find_within(replace(question, batch=1, gpus=gpus), limit_s), "allow more than that."
+        if faster is not None:
+            step = f"{option_words(faster)} takes up to {format_time(faster.totals['high_s'])}; or {step}"
+        raise BadInputError(f"--max-latency {limit}: {where}.", step)
     rate = format_per_second(batch * gpus / row["time_s"], "samples")
     samples = f"{counted(batch, 'sample')} per GPU ({format_count(batch * gpus)} in all)"
     full = ": the memory holds no more" if row["high_s"] < limit_s / _NEAR and batch < MOST_BATCH else ""
@@ -114,8 +124,8 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line
 
 
-def _rank(question: Question, typed: TypedLine) -> Ranking:
-    """The ranking of the question; of a named sharding its answer alone.
+def rank_typed(question: Question, typed: TypedLine | None = None) -> Ranking:
+    """The ranking of the question; of a named sharding its answer alone. typed  the line, to print it
 
     Limits: no sharding fits, or it is not possible -> BadInputError that says what would be
     """
@@ -133,6 +143,8 @@ def _rank(question: Question, typed: TypedLine) -> Ranking:
     except NotPossibleError as error:
         if question.unpooled:
             raise BadInputError(error.message, "give one of these.") from None
+        if typed is None:
+            raise
         line = typed.text(("sharding", "as_json"), ("--sharding", ALL))
         raise BadInputError(error.message, f"what is possible:\n  {line}") from None
     return Ranking(answer, (answer,) if answer.fits else ())

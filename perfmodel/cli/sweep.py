@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.answer import Question
 from perfmodel.answer import sweep as grids
-from perfmodel.answer.inputs import DEFAULTS, share_equally
+from perfmodel.answer.inputs import DEFAULTS, TooFewGpusError, share_equally
 from perfmodel.cli.options import LEAVE_ONE, apart, check_name, list_values, split_values
 from perfmodel.cli.output import CommandReply, check_target, note, warn
 from perfmodel.cli.question import (
@@ -219,12 +220,32 @@ def _run(
         why += ", or do not allow the sharding"
     total_text = counted(total, "configuration")
     if not frames:
-        raise BadInputError(f"none of {total_text} is possible: {why}.", "use more GPUs.")
+        error = _explain_none(columns, questions[0], why)
+        error.message = error.message if total == 1 else f"none of {total_text} is possible: {error.message}"
+        raise error
     if answered < total:
         warn(f"{total - answered} of {total_text} left out: {why}.")
     rows = pd.concat(frames, ignore_index=True)
     steps = [name for name in rows.columns if name.endswith("_time_s")]
     return rows.fillna(dict.fromkeys(steps, 0.0))  # some libraries have further steps
+
+
+def _explain_none(columns: grids.Columns, question: Question, why: str) -> BadInputError:
+    """The error that ``project`` has for the point with the fewest bytes on a GPU, where none is possible."""
+    from perfmodel.cli.project import name_gpus, rank_typed
+
+    place = int(np.argmin(columns.get("table_bytes", np.ones(1)) / columns.get("gpus", np.ones(1))))
+    point: dict[str, Any] = {name: column[place].item() for name, column in columns.items()}
+    point |= {name: int(point[name]) for name in _COUNTS if name in point}
+    sharding = None if question.sharding == ALL else question.sharding
+    question = replace(question, sharding=sharding, **point)
+    try:
+        rank_typed(question)
+    except TooFewGpusError as error:
+        return name_gpus(question, error)
+    except BadInputError as error:
+        return error
+    return BadInputError(f"{why}.", "use more GPUs.")
 
 
 def _find_possible(chunk: grids.Columns, question: Question) -> NDArray[np.bool_]:

@@ -187,11 +187,8 @@ def beside_words(ranking: Ranking) -> str:
         parts.append(f"no calibration has times for {', '.join(ranking.unknown)}")
     fastest = ranking.beside.left_out or ranking.beside.unique_rows
     if fastest is not None and fastest.time_s < answer.time_s:
-        way = WAYS[fastest.sharding]
-        short = way.also[0] if fastest.sharding.startswith(f"{ROW_WISE}-") else way.name
-        name = f"--sharding {short} ({way.runs}{': each row sent once' * (way.name == ROWS_ONCE)})"
-        name = "use_index_dedup" if base.basis.unpooled else name
-        time = format_time(fastest.time_s)
+        way, time = WAYS[fastest.sharding], format_time(fastest.time_s)
+        name = "use_index_dedup" if base.basis.unpooled else option_words(fastest)
         if copied(way.exchange):
             parts[0] = f"{name_sharding(answer)}, {TORCHREC}'s fastest that cuts tables"
             parts.append(f"they fit every GPU uncut: {time} ({way.name})")
@@ -199,6 +196,13 @@ def beside_words(ranking: Ranking) -> str:
             equal = "" if is_slower(answer, fastest) else ", which may be as fast"
             parts.append(f"fastest used: {time}, {name}{equal}")
     return " · ".join(parts)
+
+
+def option_words(answer: Answer) -> str:
+    """The option of a sharding, and who runs it: ``--sharding ub (EMBark: each row sent once)``."""
+    way = WAYS[answer.sharding]
+    short = way.also[0] if way.name.startswith(f"{ROW_WISE}-") else way.name
+    return f"--sharding {short} ({way.runs}{': each row sent once' * (way.name == ROWS_ONCE)})"
 
 
 def name_sharding(answer: Answer) -> str:

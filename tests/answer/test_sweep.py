@@ -261,7 +261,7 @@ def test_a_plan_takes_the_largest_batch_that_its_memory_holds(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("project --table-size 10TB --max-latency 1ms", "one sample on each of 144 GPUs takes up to 1."),
+        ("project --table-size 10TB --max-latency 1ms", "--sharding 3d (EMBark) takes up to 755 µs; or"),
         ("project --table-size 10TB --max-latency 1", "a time needs a unit."),
         ("project --table-size 10TB --max-latency 2h", "at most 1h."),
         ("project --table-size 10TB --max-latency 9ms --batch 8", "--max-latency and --batch cannot"),
