@@ -104,7 +104,7 @@ class _Parameter(BaseModel):
     ranks: Ranks
 
 
-def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
+def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, object]:
     """A plan as plain data, as ``write_plan`` writes it. made_for  None: unknown"""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -125,7 +125,7 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
     }
 
 
-def record_scheme(scheme: Scheme) -> dict[str, Any]:
+def record_scheme(scheme: Scheme) -> dict[str, object]:
     """A scheme as plain data."""
     parts = {"row_parts": scheme.row_parts, "col_parts": scheme.col_parts, "hot_rows": scheme.hot_rows}
     return {"exchange": scheme.kind.key, **parts}
@@ -166,9 +166,8 @@ def read_any_plan(
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         file = torchrec_plan_from(document, str(path))
         types = {entry.table: entry.sharding_type for entry in file.tables}
-        return convert_torchrec_plan(file, tables, str(path)), ExchangeSets(
-            tuple(types[name] for name in tables.names)
-        )
+        sets = ExchangeSets(tuple(types[name] for name in tables.names))
+        return convert_torchrec_plan(file, tables, str(path)), sets
     modules = list(document.values()) if isinstance(document, dict) else []
     entries = [entry for module in modules if isinstance(module, dict) for entry in module.values()]
     if not entries or not all(isinstance(entry, dict) and "sharding_type" in entry for entry in entries):
@@ -222,7 +221,7 @@ def convert_torchrec_plan(file: TorchRecPlan, tables: PlanTables, where: str = "
 
 
 def _plan_modules(
-    modules: Sequence[dict[str, Any]], tables: PlanTables, gpus: int, domain: int, where: str
+    modules: Sequence[dict[str, object]], tables: PlanTables, gpus: int, domain: int, where: str
 ) -> tuple[Plan, ExchangeSets]:
     """TorchRec's ShardingPlan as our plan, and its sets of exchanges; tables of all modules together.
 

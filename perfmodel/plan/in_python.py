@@ -272,7 +272,7 @@ def build_question(
     )
 
 
-def _check_number(name: str, value: Any, least: float, most: float) -> None:
+def _check_number(name: str, value: object, least: float, most: float) -> None:
     """Check an argument. Limits: no number, below ``least`` or above ``most`` -> BadInputError"""
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise BadInputError(f"{name} {value!r} cannot be used.", f"a number from {least:g} to {most:g}.")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +21,8 @@ from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.options import list_options
 from perfmodel.plan.files import MadeFor, plan_record, record_scheme
 from perfmodel.plan.searching.local_search import find_next_best
-from perfmodel.plan.searching.packing import Packing
-from perfmodel.plan.searching.search import GIVEN, Search, SearchResult
-from perfmodel.plan.searching.uniform import collect_schemes, pack_as
+from perfmodel.plan.searching.packing import Packing, pack_as
+from perfmodel.plan.searching.search import GIVEN, Search, SearchResult, collect_schemes
 from perfmodel.plan.torchrec import restrict_to_torchrec
 from perfmodel.units import format_bytes
 
@@ -144,7 +142,7 @@ class Planned:
         ranks = [self.plan.placements[t].ranks for t in group.tables]
         return np.unique(np.concatenate(ranks)) if ranks[0].size else np.zeros(0, dtype=np.int64)
 
-    def list_tables(self) -> list[dict[str, Any]]:
+    def list_tables(self) -> list[dict[str, object]]:
         """One record per table, in the order of the model.
 
         Keys: table, rows, dim, sharding, exchange, row_parts, col_parts, hot_rows, shard_bytes (in HBM, on
@@ -165,7 +163,7 @@ class Planned:
             for t, placement in enumerate(self.plan.placements)
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain values in SI units, in the public schema of ``--json``."""
         e = self.evaluator
         result = self.result
@@ -206,7 +204,7 @@ class Planned:
             "plan": plan_record(self.plan, self.made_for),
         }
 
-    def _record_group(self, group: AlikeTables) -> dict[str, Any]:
+    def _record_group(self, group: AlikeTables) -> dict[str, object]:
         e = self.evaluator
         best = group.next_best
         sample = group.tables[0]
@@ -231,11 +229,9 @@ def build_outcome(search: Search, result: SearchResult) -> Planned:
     assert search.best is not None
     spare = Budget(search.budget.work, search.budget.effort_s)
     share = 0.0 if result.stopped == "interrupt" else _COMPARING
-
-    def has_enough(done: int) -> bool:
-        return spare.over(share if done >= _LEAST_COMPARED else 1.0)
-
-    groups, complete = _group_tables(search.best, result, has_enough)
+    groups, complete = _group_tables(
+        search.best, result, lambda done: spare.over(share if done >= _LEAST_COMPARED else 1.0)
+    )
     if not complete:
         result = replace(result, stopped="interrupt")
     return Planned(result, groups, _list_baselines(search.evaluator, result.limit_bytes))
@@ -289,8 +285,7 @@ def _group_tables(
     has_enough  returns whether to stop after so many groups. A searched plan is no slower than others nearby.
     Limits: Ctrl-C -> those up to then, False
     """
-    o = state.options
-    tables = state.evaluator.tables
+    o, tables = state.options, state.evaluator.tables
     members: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(result.costed.plan.placements):
         key = placement.sharding(o.gpus, o.domain), int(state.option[t])

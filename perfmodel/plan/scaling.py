@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,7 +48,7 @@ class PlanPoint:
         """Samples per second of all GPUs; 0 without a plan."""
         return 0.0 if self.answer is None else self.answer.evaluator.batch * self.gpus / self.time_s
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The point as plain values, a row of the public schema; null without a plan."""
         record = {"gpus": self.gpus, "replicas": self.replicas, "why_not": self.why or None}
         if self.answer is None:
@@ -107,7 +106,7 @@ class Scaling:
         gpus = self.knee or max(self.rates)
         return next(point for point in self.planned if point.gpus == gpus)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plans as plain values in SI units, in the public schema of ``--json``."""
         answer = self.planned[0].answer
         assert answer is not None
@@ -206,8 +205,7 @@ def time_sync(answer: Planned, replicas: int) -> float:
     """
     if not answer.training or replicas == 1:
         return 0.0
-    e = answer.evaluator
-    memory = answer.costed.memory
+    e, memory = answer.evaluator, answer.costed.memory
     size = np.array([float((memory.rows_bytes + memory.optimizer_bytes).max())])
     node = e.basis.gpus_per_node or e.setting.machine.gpus_per_node
     beside = max(min(node // e.gpus, replicas), 1)

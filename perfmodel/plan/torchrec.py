@@ -52,8 +52,7 @@ def explain_limit(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int
     Source: TorchRec 1.8: row-wise uses all ranks; table-row-wise and grid use the ranks of one domain
     """
     kind = scheme.kind
-    r = scheme.row_parts
-    c = scheme.col_parts
+    r, c = scheme.row_parts, scheme.col_parts
     if scheme.hot_rows:
         return "TorchRec has a row once, not hot rows on every GPU besides"
     if kind.facts.torchrec:
@@ -66,9 +65,8 @@ def explain_limit(scheme: Scheme, dim: int, gpus: int, domain: int, buckets: int
         return f"TorchRec keeps {buckets} buckets whole where all {gpus} GPUs have one"
     if not scheme.copied and dim % (_COLUMNS * c):
         parts = f"{dim} / {c}" if c > 1 else f"{dim}"
-        return (
-            f"TorchRec's shards have a multiple of {_COLUMNS} columns, not {parts}; its copies may have any"
-        )
+        limit = f"TorchRec's shards have a multiple of {_COLUMNS} columns"
+        return f"{limit}, not {parts}; its copies may have any"
     return ""
 
 

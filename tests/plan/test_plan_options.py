@@ -33,7 +33,7 @@ def listed(found: Listing) -> list[tuple[int, Scheme]]:
 
 @pytest.mark.parametrize(("gpus", "domain"), [(1, 1), (2, 2), (6, 3), (24, 8), (128, 8)])
 def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
-    found = list_columns(ROWS, DIM, gpus, domain, HOT, [set() for _ in ROWS])
+    found = list_columns(ROWS, DIM, gpus, domain, HOT).add([set() for _ in ROWS])
     assert listed(found) == one_by_one(gpus, domain)
     assert not found.further.any()
 
@@ -41,8 +41,8 @@ def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
 def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
     """Cut by columns in powers of two, besides rows whole or over one domain; by rows as before."""
     rows, dim = np.full(300, 10**6), np.full(300, 96)
-    few = listed(list_columns(rows[:256], dim[:256], 128, 8, [()] * 256, [set() for _ in range(256)]))
-    many = listed(list_columns(rows, dim, 128, 8, [()] * 300, [set() for _ in range(300)]))
+    few = listed(list_columns(rows[:256], dim[:256], 128, 8, [()] * 256))
+    many = listed(list_columns(rows, dim, 128, 8, [()] * 300))
     one, other = ([scheme for q, scheme in each if q == 0] for each in (few, many))
     assert set(other) < set(one) and 3 * len(other) < len(one)
     assert {scheme.col_parts for scheme in other} == {1, 2, 4, 8} and 3 in {

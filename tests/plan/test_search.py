@@ -27,8 +27,7 @@ from perfmodel.engine.schemes import ROWS_ONCE, WAYS, Exchange
 from perfmodel.engine.steps import WIDTH, Step
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.lower_bound import compute_lower_bound
+from perfmodel.plan.bounding import StepCurves, compute_lower_bound
 from perfmodel.plan.choices import options
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.outcome import build_outcome

@@ -14,7 +14,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
-from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding import StepCurves
 from perfmodel.plan.choices.options import Options, list_options
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.annealing import Annealing

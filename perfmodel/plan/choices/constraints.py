@@ -153,8 +153,7 @@ class Allowed:
         names = {_read_name(name, rule) for name in rule.names}
         kinds = frozenset(kind for kind in EXCHANGED if kind.key in names)
         cuts = frozenset(names & set(SHARDINGS))
-        shardings = self.shardings
-        exchanges = self.exchanges
+        shardings, exchanges = self.shardings, self.exchanges
         if cuts and (cuts != {DATA_PARALLEL} or not kinds):
             shardings = cuts if shardings is None else cuts & shardings
         if kinds:
@@ -223,9 +222,8 @@ class Constraints:
         return allowed
 
     def _explain_refusal(self, table: int, scheme: Scheme) -> str:
-        return self.allowed[table].explain_refusal(
-            scheme, int(self.tables.dim[table]), self.gpus, self.domain
-        )
+        dim = int(self.tables.dim[table])
+        return self.allowed[table].explain_refusal(scheme, dim, self.gpus, self.domain)
 
     def check(self, plan: Plan) -> None:
         """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""

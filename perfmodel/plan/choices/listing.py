@@ -15,10 +15,8 @@ from perfmodel.engine.tables import Array, Ints
 
 Mask = NDArray[np.bool_]
 
-
 MOST_FINE = 256
 """Kinds of table, up to which all schemes are listed; of more, those that good plans use."""
-
 _ANY_ROWS = 1 << 62
 
 
@@ -37,54 +35,50 @@ class Listing:
     hot: Ints
     further: Mask
 
+    def add(self, more: Sequence[set[Scheme]]) -> Listing:
+        """With these schemes for each kind, the last of it; those that are listed already are marked, too."""
+        if not any(more):
+            return self
+        kind = np.repeat(np.arange(len(more)), [len(schemes) for schemes in more])
+        group = np.concatenate([self.group, kind])
+        new = [_to_numbers(scheme) for schemes in more for scheme in sorted(schemes)]
+        columns = np.column_stack([[self.exchange, self.r, self.c, self.hot], np.array(new).T])
+        keys = np.vstack([group, columns])
+        _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        further = np.zeros(begin.size, dtype=bool)
+        further[number.ravel()[self.group.size :]] = True
+        order = np.lexsort((begin, group[begin]))
+        exchange, r, c, hot = columns[:, begin[order]]
+        return Listing(group[begin[order]], exchange, r, c, hot, further[order])
 
-def list_columns(
-    rows: Array,
-    dim: Array,
-    gpus: int,
-    domain: int,
-    hot: Sequence[Sequence[int]],
-    more: Sequence[set[Scheme]] = (),
-) -> Listing:
+
+def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[Sequence[int]]) -> Listing:
     """All schemes of Q kinds of table, in the order of ``list_possible_schemes``.
 
     rows, dim  [Q] size of a table of each kind;  gpus, domain  GPUs of the job, and of a scale-up domain
     hot  numbers of hot rows that may be replicated, for each kind
-    more  further schemes for each kind: the last of it; those that are listed already are marked, too
+    Limits: more than ``MOST_FINE`` kinds -> column parts are powers of two, beside rows that are whole or in
+            parts over one domain
     """
     shape = np.stack([dim, [len(numbers) for numbers in hot]]).astype(np.int64)
     parts = []
     for width, slots in np.unique(shape, axis=1).T.tolist():
         kinds = np.flatnonzero((shape == [[width], [slots]]).all(axis=0))
-        coarse = rows.size > MOST_FINE
-        schemes = list_possible_schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1), coarse)
-        exchange, r, c, slot = np.array([_to_numbers(scheme) for scheme in schemes], dtype=np.int64).T
+        schemes = list_possible_schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1))
+        listed = [s for s in schemes if rows.size <= MOST_FINE or _is_coarse(s, domain)]
+        exchange, r, c, slot = np.array([_to_numbers(scheme) for scheme in listed], dtype=np.int64).T
         few = np.array([[0, *hot[q]] for q in kinds.tolist()], dtype=np.int64)[:, slot]
         kind, place = np.nonzero(r <= rows[kinds, np.newaxis] - few)
         parts.append((kinds[kind], np.stack([exchange[place], r[place], c[place], few[kind, place]])))
     group = np.concatenate([kinds for kinds, _ in parts])
     order = np.argsort(group, kind="stable")
-    group = group[order]
-    columns = np.concatenate([numbers for _, numbers in parts], axis=1)[:, order]
-    further = np.zeros(group.size, dtype=bool)
-    if any(more):
-        group, columns, further = _add_schemes(group, columns, more)
-    exchange, r, c, few = columns
-    return Listing(group, exchange, r, c, few, further)
+    exchange, r, c, few = np.concatenate([columns for _, columns in parts], axis=1)[:, order]
+    return Listing(group[order], exchange, r, c, few, np.zeros(group.size, dtype=bool))
 
 
-def _add_schemes(group: Ints, columns: Ints, more: Sequence[set[Scheme]]) -> tuple[Ints, Ints, Mask]:
-    """(kinds, columns, whether a scheme is of ``more``) with these schemes added, each of them once."""
-    kind = np.repeat(np.arange(len(more)), [len(schemes) for schemes in more])
-    new = np.array([_to_numbers(scheme) for schemes in more for scheme in sorted(schemes)], dtype=np.int64)
-    columns = np.column_stack([columns, new.T])
-    kinds = np.concatenate([group, kind])
-    keys = np.vstack([kinds, columns])
-    _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    further = np.zeros(begin.size, dtype=bool)
-    further[number.ravel()[group.size :]] = True
-    order = np.lexsort((begin, kinds[begin]))
-    return kinds[begin[order]], columns[:, begin[order]], further[order]
+def _is_coarse(scheme: Scheme, domain: int) -> bool:
+    c = scheme.col_parts
+    return c == 1 or (c & (c - 1) == 0 and scheme.row_parts in (1, domain))
 
 
 def _to_numbers(scheme: Scheme) -> tuple[int, int, int, int]:
@@ -92,7 +86,7 @@ def _to_numbers(scheme: Scheme) -> tuple[int, int, int, int]:
 
 
 def list_possible_schemes(
-    rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = (), coarse: bool = False
+    rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
 ) -> Iterator[Scheme]:
     """All schemes that a search considers for a table; replication comes first.
 
@@ -101,7 +95,6 @@ def list_possible_schemes(
 
     rows, dim  size of the table;  gpus, domain  GPUs of the job, and of a scale-up domain
     hot  numbers of hot rows that may be replicated, in schemes with either row parts or column parts
-    coarse  column parts are powers of two, beside rows that are whole or in parts over one domain
     Limits: one rank -> replication and one shard;  never more row parts than rows, or shards than ranks
     """
     yield COPY
@@ -110,11 +103,9 @@ def list_possible_schemes(
     halves = {gpus >> k for k in exponents if gpus % (1 << k) == 0}
     domains = {domain << k for k in exponents if domain << k <= gpus // domain * domain}
     widths = [1, *(c for c in range(2, dim // VECTOR + 1) if dim % (VECTOR * c) == 0)]
-    if coarse:
-        widths = [c for c in widths if c in powers]
     for r in sorted(r for r in powers | halves | domains if r <= rows):
         for c in widths:
-            if r * c > gpus or (coarse and c > 1 and r not in (1, domain)):
+            if r * c > gpus:
                 break
             yield from (Scheme(kind, r, c) for kind in EXCHANGED if fits(kind, r, c, gpus, domain))
             few = hot if gpus > 1 and 1 in (r, c) else ()

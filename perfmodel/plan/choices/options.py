@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
 MOST_KINDS = 10_000
 """Most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB."""
 _AT_ONCE = 1 << 14  # options whose loads are computed together
+_FEW = 6  # options of a table and an exchange that are tried at their prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +126,14 @@ class Options:
         """For each kind of table, how many of its options are in the mask [Q]."""
         return np.bincount(self.group[mask], minlength=self.count.size)
 
+    def select_least(self, value: Array, mask: Mask) -> Ints:
+        """Options in the mask with the few least values of each kind of table and exchange."""
+        allowed = np.flatnonzero(mask)
+        segment = self.group[allowed] * len(Exchange) + self.exchange[allowed]
+        order = np.lexsort((value[allowed], segment))
+        start = np.searchsorted(segment[order], segment[order])
+        return allowed[order[np.arange(order.size) - start < _FEW]]
+
 
 _OF_OPTIONS = (
     *("group", "exchange", "r", "c", "hot", "parts", "shard", "everywhere"),
@@ -155,7 +164,7 @@ def list_options(evaluator: Evaluator, limit_bytes: float, more: Sequence[set[Sc
     check_kinds(tables)
     sample, kind_of, count = tables.kinds
     hot = [count_hot_rows(tables.ids[t], float(tables.rows[t])) for t in sample]
-    listed = list_columns(tables.rows[sample], tables.dim[sample], gpus, evaluator.domain, hot, more)
+    listed = list_columns(tables.rows[sample], tables.dim[sample], gpus, evaluator.domain, hot).add(more)
     table = sample[listed.group]
     copies = copied(listed.exchange)
     parts = np.where(copies, 0, listed.r * listed.c)
@@ -281,6 +290,16 @@ def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
     )
 
 
+def price_loads(estimate: Callable[[Array], Array], loads: Array, share: float = 0.05) -> Array:
+    """Time per byte of each resource at these loads [K]: difference quotients [s/byte].
+
+    estimate  times of passes from their loads [..., K];  share  of a load: the step
+    """
+    step = np.maximum(loads, loads.max() * 1e-6) * share
+    time = estimate(np.vstack([loads + np.diag(step), loads]))
+    return np.asarray((time[:-1] - time[-1]) / step)
+
+
 def find_least(value: Array, begin: Ints) -> tuple[Array, Ints]:
     """(least value, the option that has it) for each kind of table; the first option among equals.
 
@@ -289,10 +308,3 @@ def find_least(value: Array, begin: Ints) -> tuple[Array, Ints]:
     least = np.minimum.reduceat(value, begin[:-1])
     places = np.flatnonzero(value == np.repeat(least, np.diff(begin)))
     return least, places[np.searchsorted(places, begin[:-1])]
-
-
-def find_least_few(segment: Ints, value: Array, count: int) -> Ints:
-    """Indices of the ``count`` least values in each segment; ``segment`` has the segment of each value."""
-    order = np.lexsort((value, segment))
-    start = np.searchsorted(segment[order], segment[order])
-    return order[np.arange(order.size) - start < count]

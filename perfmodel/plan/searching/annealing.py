@@ -8,32 +8,33 @@ Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding import StepCurves
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import find_least_few
-from perfmodel.plan.searching.packing import Packing, is_faster, list_all_ranks, list_ranks
+from perfmodel.plan.choices.options import price_loads
+from perfmodel.plan.searching.packing import Packing, Until, is_faster, list_all_ranks, list_ranks
 
-_MOVES, _COOL_MOVES, _RECUTS = 256, 1024, 24  # changes that are evaluated together
+_MOVES = 256  # that are evaluated together
+_COOL_MOVES = 1024
+_RECUTS = 24  # that are evaluated together, at most
 _MOST_LOADS = 200_000  # of all recuts that are evaluated together
 _SWAPS = 0.5  # of the moves
-_BUSY, _COOL_BUSY = 0.5, 0.9  # of the moves: of shards on ranks that a step waits for
+_BUSY = 0.5  # of the moves: of shards on ranks that a step waits for
+_COOL_BUSY = 0.9
 _EVERY = 4  # rounds: one of them recuts tables
 _PRICED = 64  # rounds between two updates of the prices of schemes
-_FEW = 6  # cheapest schemes of each kind of table and exchange that are tried
 _SAME = 1 + 1e-9  # of a time
-_SLOPE = 0.05  # of a load: step of the difference quotient
 _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
 _DUST = 1e-3  # bytes that rounding leaves of loads that were added and removed
 
 
+@dataclass(eq=False)
 class Annealing:
     """Changes a plan under search (``Packing``) by annealing.
 
@@ -44,40 +45,39 @@ class Annealing:
     Loads are those of the J pairs of a step and a resource that these options use, as ``StepCurves``.
     """
 
-    def __init__(
-        self,
-        state: Packing,
-        curves: StepCurves,
-        random: np.random.Generator,
-        mask: Mask,
-        *,
-        domains: bool = False,
-        cool: bool = False,
-    ) -> None:
+    state: Packing
+    curves: StepCurves
+    random: np.random.Generator
+    mask: Mask
+    domains: bool = False
+    cool: bool = False
+
+    def __post_init__(self) -> None:
+        state = self.state
+        curves = self.curves
         o = self.options = state.options
-        self.domains, self.width = domains, o.domain if domains else 1
-        self.moves, self.busy = (_COOL_MOVES, _COOL_BUSY) if cool else (_MOVES, _BUSY)
-        self.state, self.curves, self.random, self.mask = state, curves, random, mask
+        self.width = o.domain if self.domains else 1
+        self.moves, self.busy = (_COOL_MOVES, _COOL_BUSY) if self.cool else (_MOVES, _BUSY)
         self.option = state.option.copy()
         self.ranks = [np.asarray(ranks) for ranks in state.ranks]
-        possible = np.concatenate([np.flatnonzero(mask), self.option])
+        possible = np.concatenate([np.flatnonzero(self.mask), self.option])
         used = (o.shard[possible] + o.everywhere[possible]).any(axis=0)[curves.resource]
         order = np.flatnonzero(used & (curves.times[curves.step, -1] > 0))
         resource, scale = curves.resource[order], curves.scale[order]
         self.steps, self.starts = np.unique(curves.step[order], return_index=True)
-        self.shard, self.everywhere, self.average = (
-            loads[:, resource] / scale for loads in (o.shard, o.everywhere, o.average)
-        )
-        self.base, self.held = state.base[resource] / scale, state.held[:, resource] / scale
+        self.shard = o.shard[:, resource] / scale
+        self.everywhere = o.everywhere[:, resource] / scale
+        self.average = o.average[:, resource] / scale
+        self.base = state.base[resource] / scale
+        self.held = state.held[:, resource] / scale
         self.memory = state.memory.copy()
         self.room = state.limit_bytes - float((state.needs - state.memory).max())
         self.holds = np.zeros((self.option.size, o.gpus), dtype=bool)
         for table in np.flatnonzero(~o.everywhere_held[self.option]):
             self.holds[table, self.ranks[table]] = True
         places = [self._find_places(table) for table in range(self.option.size)]
-        self._list_movable(
-            np.repeat(np.arange(self.option.size), [few.size for few in places]), np.concatenate(places)
-        )
+        tables = np.repeat(np.arange(self.option.size), [few.size for few in places])
+        self._list_movable(tables, np.concatenate(places))
 
     def _find_places(self, table: int) -> Ints:
         """Places of a table's parts that may move."""
@@ -88,14 +88,13 @@ class Annealing:
     def _list_movable(self, table: Ints, place: Ints) -> None:
         """Set the table, the place, the loads and the memory of each shard that may move."""
         self.table, self.place = table, place
-        option = self.option[table]
-        self.size, self.weight = self.shard[option], self.options.shard_memory[option]
+        self.size = self.shard[self.option[table]]
+        self.weight = self.options.shard_memory[self.option[table]]
 
-    def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
+    def run(self, rounds: int, until: Until, heat: float) -> bool:
         """Anneal in so many rounds; returns whether the plan became faster. If not, it is restored.
 
-        heat  slowdown that is allowed at first, as a share of the time; it falls to 0;  until  whether to
-              stop
+        heat  slowdown that is allowed at first, as a share of the time; it falls to 0
         """
         before = best = now = self.time_s
         snapshot: tuple[Ints, list[Ints], Ints, Ints] | None = None
@@ -107,16 +106,17 @@ class Annealing:
             warm = heat * before * (1 - turn / rounds) ** 2
             now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
             if is_faster(now, best):
-                best, snapshot = now, self._copy_state()
+                best = now
+                snapshot = self.option.copy(), self.ranks, self.table, self.place.copy()
         return snapshot is not None and self._apply(snapshot[0], self.place_shards(*snapshot))
 
-    def _copy_state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
-        """A copy of the plan: (option of each table, its ranks, table and place of each movable shard)."""
-        return self.option.copy(), self.ranks, self.table, self.place.copy()
-
     def place_shards(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
-        """Ranks of every table, in the order of ``Placement.ranks``; arguments as of ``_copy_state``."""
-        ranks, order = list(ranks), np.argsort(table, kind="stable")
+        """Ranks of every table, in the order of ``Placement.ranks``.
+
+        option, ranks  of each table, before its shards moved;  table, place  of each shard that may move
+        """
+        ranks = list(ranks)
+        order = np.argsort(table, kind="stable")
         tables, begin = np.unique(table[order], return_index=True)
         for t, places in zip(tables.tolist(), np.split(place[order], begin[1:]), strict=False):
             ranks[t] = list_ranks(self.options, int(option[t]), np.sort(places)) if self.domains else places
@@ -134,15 +134,13 @@ class Annealing:
 
     def _price_schemes(self) -> None:
         """Update the present prices of loads, and so the list of cheap schemes of each kind of table."""
-        o, busiest = self.options, self.base + self.held.max(axis=0)
-        step = np.maximum(busiest, busiest.max() * 1e-6) * _SLOPE
-        time = self.time_loads(np.vstack([busiest + np.diag(step), busiest]))
-        slope = (time[:-1] - time[-1]) / step
-        self.full, self.price = np.maximum(busiest, 1e-9), slope * busiest
+        o = self.options
+        busiest = self.base + self.held.max(axis=0)
+        slope = price_loads(self.time_loads, busiest)
+        self.full = np.maximum(busiest, 1e-9)
+        self.price = slope * busiest
         price = round_off(self.average @ slope)
-        allowed = np.flatnonzero(self.mask)
-        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
-        self.cheap = allowed[find_least_few(segment, price[allowed], _FEW)]
+        self.cheap = o.select_least(price, self.mask)
         self.begin = np.searchsorted(o.group[self.cheap], np.arange(o.count.size + 1))
 
     def _move_shards(self, now: float, warm: float) -> float:
@@ -150,30 +148,39 @@ class Annealing:
 
         now  the present time [s];  warm  slowdown that is allowed [s]
         """
-        random, shards, places = self.random, self.table.size, len(self.held) // self.width
+        random = self.random
+        shards = self.table.size
+        places = len(self.held) // self.width
         if not shards:
             return now
-        goes, busy = random.integers(shards, size=self.moves), self._find_busy(places)
+        goes = random.integers(shards, size=self.moves)
+        full = np.zeros(places, dtype=bool)
+        full[self.held.argmax(axis=0) // self.width] = True
+        busy = np.flatnonzero(full[self.place])  # on a place with the largest load of some resource
         if busy.size:
             often = busy[random.integers(busy.size, size=self.moves)]
             goes = np.where(random.random(self.moves) < self.busy, often, goes)
         swapped = random.random(self.moves) < _SWAPS
-        comes, source = random.integers(shards, size=self.moves), self.place[goes]
+        comes = random.integers(shards, size=self.moves)
+        source = self.place[goes]
         target = np.where(swapped, self.place[comes], random.integers(places, size=self.moves))
         possible = (source != target) & ~self.holds[self.table[goes], target * self.width]
         possible &= ~(swapped & self.holds[self.table[comes], source * self.width])
-        moves = goes, comes, swapped, source, target
-        goes, comes, swapped, source, target = (values[possible] for values in moves)
-        if not goes.size:
+        if not possible.any():
             return now
+        goes = goes[possible]
+        comes = comes[possible]
+        swapped = swapped[possible]
+        source = source[possible]
+        target = target[possible]
         change = self.size[goes] - self.size[comes] * swapped[:, np.newaxis]
         weight = self.weight[goes] - self.weight[comes] * swapped
         held = self.held.reshape(places, self.width, self.base.size).max(axis=1)
         memory = self.memory.reshape(places, self.width).max(axis=1)
-        left, right = held[source] - change, held[target] + change
         fits = (memory[target] + weight <= self.room) | (weight <= 0)
         fits &= (memory[source] - weight <= self.room) | (weight >= 0)
-        busiest = self.base + np.maximum(find_most_beside(held, source, target), np.maximum(left, right))
+        changed = np.maximum(held[source] - change, held[target] + change)
+        busiest = self.base + np.maximum(find_most_beside(held, source, target), changed)
         time = np.where(fits, self.time_loads(busiest), np.inf)
         chosen = self._choose_moves(time, now, warm, source, target)
         for i in chosen:
@@ -181,12 +188,6 @@ class Annealing:
             if swapped[i]:
                 self._shift(int(comes[i]), int(target[i]), int(source[i]))
         return float(time[chosen[0]]) if chosen.size == 1 else self.time_s  # several may be faster together
-
-    def _find_busy(self, places: int) -> Ints:
-        """Indices of the shards on one of the places that has the largest load of some resource."""
-        full = np.zeros(places, dtype=bool)
-        full[self.held.argmax(axis=0) // self.width] = True
-        return np.flatnonzero(full[self.place])
 
     def _choose_moves(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
         """Indices of the moves to make, among the moves whose times are in ``time``.
@@ -221,9 +222,13 @@ class Annealing:
         now, warm  as in ``_move_shards``
         """
         o = self.options
-        table, option = self._draw_schemes()
+        recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
+        table = self.random.integers(self.option.size, size=recuts)
+        count = np.diff(self.begin)[o.kind_of[table]]
+        table = table[count > 0]
         if not table.size:
             return now
+        option = self.cheap[self.begin[o.kind_of[table]] + self.random.integers(count[count > 0])]
         base, held, memory = self._take_off(table)
         base = base + self.everywhere[option]
         memory += o.everywhere_memory[option][:, np.newaxis]
@@ -240,32 +245,27 @@ class Annealing:
             if not accepted.size:
                 return now
             best = int(accepted[0])
-        self.base, self.held, self.memory = base[best], held[best], memory[best]
+        self.base = base[best]
+        self.held = held[best]
+        self.memory = memory[best]
         self._cut(int(table[best]), int(option[best]), taken[best])
         return float(time[best])
 
     def _cut(self, table: int, option: int, taken: Mask) -> None:
         """Cut a table by another option. taken  [G] ranks of its shards; unused if every rank has one"""
         o = self.options
-        self.option[table], self.holds[table] = option, taken
+        self.option[table] = option
+        self.holds[table] = taken
         if o.everywhere_held[option]:
             ranks = list_all_ranks(o, option)
         else:
             ranks = np.flatnonzero(taken)
             ranks = list_ranks(o, option, np.unique(ranks // o.domain)) if o.by_domain[option] else ranks
         self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
-        places, others = self._find_places(table), self.table != table
+        places = self._find_places(table)
+        others = self.table != table
         tables = np.append(self.table[others], np.full(places.size, table))
         self._list_movable(tables, np.append(self.place[others], places))
-
-    def _draw_schemes(self) -> tuple[Ints, Ints]:
-        """(random tables, a cheap option for each), at the prices of ``_price_schemes``."""
-        recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
-        table = self.random.integers(self.option.size, size=recuts)
-        kind = self.options.kind_of[table]
-        count = self.begin[kind + 1] - self.begin[kind]
-        table, kind, count = (values[count > 0] for values in (table, kind, count))
-        return table, self.cheap[self.begin[kind] + self.random.integers(count)]
 
     def _take_ranks(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
         """Mask [n, G] of the ranks that get the shards in each of n trials: mostly the least loaded ranks.
@@ -281,7 +281,8 @@ class Annealing:
         score = round_off(score @ self.price) * (1 + _NOISE * self.random.random(held.shape[:2]))
         score[memory + o.shard_memory[option][:, np.newaxis] > self.room] = np.inf
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
-        taken, inside = _find_smallest(score, parts), o.by_domain[option]
+        taken = _find_smallest(score, parts)
+        inside = o.by_domain[option]
         if inside.any():
             domains = score[inside].reshape(int(inside.sum()), o.gpus // o.domain, o.domain).sum(axis=2)
             taken[inside] = np.repeat(_find_smallest(domains, parts[inside] // o.domain), o.domain, axis=1)
@@ -292,7 +293,9 @@ class Annealing:
 
         Returns (loads that every rank has [n, J], other loads of each rank [n, G, J], memory [n, G]).
         """
-        o, option, holds = self.options, self.option[table], self.holds[table]
+        o = self.options
+        option = self.option[table]
+        holds = self.holds[table]
         fixed = o.everywhere_held[option][:, np.newaxis]
         base = self.base - self.everywhere[option] - self.shard[option] * fixed
         held = self.held - holds[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
@@ -302,7 +305,8 @@ class Annealing:
 
     def _apply(self, option: Ints, ranks: list[Ints]) -> bool:
         """Give all tables these options and ranks if the plan fits and is faster; returns whether it is."""
-        state, before = self.state, self.state.time_s
+        state = self.state
+        before = state.time_s
         changed = [
             (t, int(state.option[t]), np.asarray(state.ranks[t]))
             for t in range(option.size)

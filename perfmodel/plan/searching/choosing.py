@@ -8,7 +8,6 @@ Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (19
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +17,13 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import Options, find_least
+from perfmodel.plan.choices.options import Options, find_least, price_loads
+from perfmodel.plan.searching.packing import Until
 
 _ROUNDS = 8  # in each of which slopes are computed
-_TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; its factor at first, and in the end
+_TRIALS = 30  # of the price of memory
+_STEP = 1.5  # its factor at first
+_NEAR = 1.0002  # its factor in the end
 _SLOPE = 0.01  # of a load: step of the difference quotient
 _UNEVEN = 1.1  # busiest over mean load of shards: decides which side of an exchange is waited for
 _LEAST = 1e-3  # of the largest load: smaller loads are priced as if they were this large
@@ -33,8 +35,7 @@ _EXCEPT = 1.001  # of a table's smallest shard, so that every table keeps a sche
 class Choice:
     """An option for every table.
 
-    option  [T] of each table;  time_s  with shards spread evenly, or with the largest shard on one rank if
-            longer
+    option  [T] of each table;  time_s  with shards spread evenly, or if longer with the largest on one rank
     loads   [2, K] by resource: loads that every rank has, and mean loads from shards [bytes]
     """
 
@@ -60,22 +61,25 @@ class Choosing:
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
         self.evaluator, self.options = evaluator, options
-        allowed = np.flatnonzero(mask)
-        self.option, self.group = allowed, options.group[allowed]
+        allowed = self.option = np.flatnonzero(mask)
+        self.group = options.group[allowed]
         self.begin = np.searchsorted(self.group, np.arange(options.count.size + 1))
         self.used = np.flatnonzero([(load[allowed] > 0).any() for load in options.average.T])
-        self.shard, self.everywhere, self.average = (
-            np.array([values[allowed, k] for k in self.used]).reshape(self.used.size, allowed.size).T
-            for values in (options.shard, options.everywhere, options.average)
-        )
-        self.memory, self.shard_memory = options.average_memory[allowed], options.shard_memory[allowed]
+        self.shard = self._take(options.shard)
+        self.everywhere = self._take(options.everywhere)
+        self.average = self._take(options.average)
+        self.memory = options.average_memory[allowed]
+        self.shard_memory = options.shard_memory[allowed]
         self.spread = np.where(options.everywhere_held[allowed], 0, options.parts[allowed] / options.gpus)
         self.count = options.count.astype(np.float64)
         self.memory_s = 0.0  # the last price of a byte
 
-    def run(
-        self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
-    ) -> Choice | None:
+    def _take(self, values: Array) -> Array:
+        """Columns of the resources in use, one after the other, for the allowed options [allowed, J]."""
+        columns = np.array([values[self.option, k] for k in self.used])
+        return columns.reshape(self.used.size, self.option.size).T
+
+    def run(self, room_bytes: float, shard: float, start: Array | None, until: Until) -> Choice | None:
         """The fastest choice of all rounds that fits ``room_bytes`` of a rank.
 
         shard  largest load of a shard, relative to the load of a balanced rank [-]
@@ -90,7 +94,8 @@ class Choosing:
         for turn in range(_ROUNDS):
             slope = self._price_loads(loads)
             self.evaluator.work.add(effort.PRICED, 2 * self.average.size)
-            price, shard_s = round_off(self.average @ slope), round_off(self.shard @ slope)
+            price = round_off(self.average @ slope)
+            shard_s = round_off(self.shard @ slope)
             buffers = self.evaluator.times.count_buffers(self._widen(loads.sum(axis=0))[:, np.newaxis])
             room = room_bytes - float(buffers[0])
             small = self._find_small(shard_s, shard * held, shard * room * _OF_MEMORY)
@@ -123,9 +128,8 @@ class Choosing:
         """Seconds per byte of each resource in use, at these loads [2, J]."""
         busiest = loads[0] + _UNEVEN * loads[1]
         busiest = np.maximum(busiest, _LEAST * busiest.max())
-        step = _SLOPE * busiest
-        time = self.evaluator.estimate_times(self._widen(np.vstack([busiest + np.diag(step), busiest])))
-        return np.asarray((time[:-1] - time[-1]) / step)
+        estimate = self.evaluator.estimate_times
+        return price_loads(lambda passes: estimate(self._widen(passes)), busiest, _SLOPE)
 
     def _find_small(self, shard_s: Array, limit_s: float, limit_bytes: float) -> Mask:
         """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.
@@ -144,13 +148,15 @@ class Choosing:
 
         price, memory  of each allowed option. Limits: nothing fits -> None
         """
-        free, dear = find_least(price, self.begin)[1], find_least(memory, self.begin)[1]
+        _, free = find_least(price, self.begin)
         if float(memory[free] @ self.count) <= room:
             return _Mix(free, self.count)
+        _, dear = find_least(memory, self.begin)
         if float(memory[dear] @ self.count) > room:
             return None
         finite = np.where(np.isfinite(price), self.memory, 0)
-        low, high, step = 0.0, np.inf, _STEP
+        low, high = 0.0, np.inf
+        step = _STEP
         middle = self.memory_s or float(price[free] @ self.count) / room
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
@@ -165,7 +171,8 @@ class Choosing:
             if low > 0 and high < np.inf:
                 middle = np.sqrt(low * high)
             else:
-                middle, step = (low * step if low > 0 else high / step), step * step
+                middle = low * step if low > 0 else high / step
+                step *= step
         self.memory_s = middle
         return self._fill_memory(price, free, dear, room - float(self.memory[dear] @ self.count))
 
@@ -188,13 +195,13 @@ class Choosing:
 
     def _build_choice(self, mix: _Mix, loads: Array) -> Choice:
         """The option of every table, equal tables in order. loads  of the mix [2, J]"""
-        places, tables = mix.places[mix.tables > 0], mix.tables[mix.tables > 0]
+        places = mix.places[mix.tables > 0]
+        tables = mix.tables[mix.tables > 0]
         apart = self.shard[places] * (self.spread[places] > 0)[:, np.newaxis]
         busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
         time = float(self.evaluator.estimate_times(self._widen(busiest)))
-        order, kind_of = np.argsort(self.group[places], kind="stable"), self.options.kind_of
-        option = np.empty(kind_of.size, dtype=np.int64)
-        option[np.argsort(kind_of, kind="stable")] = np.repeat(
-            self.option[places[order]], tables[order].astype(np.int64)
-        )
+        order = np.argsort(self.group[places], kind="stable")
+        chosen = np.repeat(self.option[places[order]], tables[order].astype(np.int64))
+        option = np.empty(self.options.kind_of.size, dtype=np.int64)
+        option[np.argsort(self.options.kind_of, kind="stable")] = chosen
         return Choice(option, time, self._widen(loads))

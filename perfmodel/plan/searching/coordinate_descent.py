@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import Options, find_least_few
-from perfmodel.plan.searching.packing import is_faster
+from perfmodel.plan.choices.options import Options, price_loads
+from perfmodel.plan.searching.packing import Until, is_faster
 
 _ROUNDS = 100
-_FEW = 6  # schemes per table and exchange that are tried in a round
-_SLOPE = 0.05
 _NEARLY = 0.95
 _TOO_MUCH_S = 1e3  # penalty for a rank that needs twice its memory
 
@@ -30,7 +25,9 @@ class Descent:
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
-        self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
+        self.evaluator = evaluator
+        self.options = options
+        self.room_bytes = room_bytes
         self.average, self.everywhere, self.shard = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
@@ -39,24 +36,27 @@ class Descent:
         average  of a rank;  everywhere  the part that every rank has;  largest  of a shard
         """
         busiest = np.maximum(average, everywhere + largest)
-        columns, held = np.moveaxis(average[..., :-1], -1, 0), busiest[..., -1]
+        held = busiest[..., -1]
+        columns = np.moveaxis(average[..., :-1], -1, 0)
         buffers = self.evaluator.times.count_buffers(columns.reshape(len(columns), held.size))
         over = np.maximum(held + buffers.reshape(held.shape) - self.room_bytes, 0) / self.room_bytes
         return self.evaluator.estimate_times(busiest[..., :-1]), np.asarray(over)
 
     def rate(self, option: Ints) -> float:
         """Time of a pass with these options of all tables, plus a penalty for too much memory [s]."""
-        average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
+        average = self.average[option].sum(axis=0)
+        everywhere = self.everywhere[option].sum(axis=0)
         time, over = self.estimate(average, everywhere, self.shard[option].max(axis=0))
         return float(time + _TOO_MUCH_S * over)
 
-    def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
+    def run(self, option: Ints, mask: Mask, until: Until) -> Ints:
         """Improve the choice of one option for each table, until no change of a table helps.
 
         option  index of the option of each table [tables];  mask  options that may be chosen [options]
         until   returns whether to stop early
         """
-        option, best_s = option.copy(), self.rate(option)
+        option = option.copy()
+        best_s = self.rate(option)
         for _ in range(_ROUNDS):
             if until():
                 break
@@ -82,7 +82,8 @@ class Descent:
         place, to = self._list_candidates(option[sample], o.kind_of[sample], mask, average)
         again = np.flatnonzero(count[place] > 1)
         tables = np.concatenate([np.ones(place.size), count[place[again]]])
-        place, to = np.concatenate([place, place[again]]), np.concatenate([to, to[again]])
+        place = np.concatenate([place, place[again]])
+        to = np.concatenate([to, to[again]])
         gain, freed, over = self._compute_gains(option, sample, count, place, to, tables)
         gain /= tables
         if over > 0:  # changes that free memory at the least cost
@@ -108,8 +109,10 @@ class Descent:
         sample, count  tables that stand for equal tables with equal options, and how many there are
         place, to, tables  for each change: index in ``sample``, new option, number of tables that change
         """
-        away, shard = option[sample][place], self.shard[option[sample]]
-        average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
+        away = option[sample][place]
+        shard = self.shard[option[sample]]
+        average = self.average[option].sum(axis=0)
+        everywhere = self.everywhere[option].sum(axis=0)
         now, over = self.estimate(average, everywhere, shard.max(axis=0))
         second, largest = np.partition(np.pad(shard, ((0, 2), (0, 0))), -2, axis=0)[-2:]
         all_change = (tables == count[place])[:, np.newaxis]  # none of its kind keeps the old scheme
@@ -129,19 +132,17 @@ class Descent:
         kind  kind of table of each sample;  average  loads of a rank, and memory
         """
         o = self.options
-        average, memory = average[:-1], float(average[-1])
-        step = np.maximum(average, average.max() * 1e-6) * _SLOPE
-        time = self.evaluator.estimate_times(np.vstack([average + np.diag(step), average]))
-        price = round_off(o.average @ ((time[:-1] - time[-1]) / step))
-        allowed = np.flatnonzero(mask)
-        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
-        cheap = allowed[find_least_few(segment, price[allowed], _FEW)]
+        memory = float(average[-1])
+        average = average[:-1]
+        price = price_loads(self.evaluator.estimate_times, average)
+        cheap = o.select_least(round_off(o.average @ price), mask)
         if memory > self.room_bytes * _NEARLY:
-            cheap = np.union1d(cheap, allowed[find_least_few(segment, o.average_memory[allowed], _FEW)])
+            cheap = np.union1d(cheap, o.select_least(o.average_memory, mask))
         cheap = np.sort(cheap)
-        begin, end = np.searchsorted(o.group[cheap], kind), np.searchsorted(o.group[cheap], kind, "right")
-        place = np.repeat(np.arange(kind.size), end - begin)
-        index = np.arange(place.size) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
+        begin = np.searchsorted(o.group[cheap], kind)
+        count = np.searchsorted(o.group[cheap], kind, "right") - begin
+        place = np.repeat(np.arange(kind.size), count)
+        index = np.arange(place.size) - np.repeat(np.cumsum(count) - count, count)
         to = cheap[begin[place] + index]
         changes = to != option[place]
         return place[changes], to[changes]
@@ -154,10 +155,10 @@ class Descent:
         if not tables.size:
             return np.zeros(0)
         now = option[tables]
-        average, everywhere = (
-            values[option].sum(axis=0) + np.cumsum(values[better] - values[now], axis=0)
-            for values in (self.average, self.everywhere)
-        )
+        average = self.average[better] - self.average[now]
+        average = self.average[option].sum(axis=0) + np.cumsum(average, axis=0)
+        everywhere = self.everywhere[better] - self.everywhere[now]
+        everywhere = self.everywhere[option].sum(axis=0) + np.cumsum(everywhere, axis=0)
         unchanged = np.delete(option, tables)
         fixed = np.pad(self.shard[unchanged], ((0, 1), (0, 0))).max(axis=0)
         new = np.maximum.accumulate(self.shard[better], axis=0)

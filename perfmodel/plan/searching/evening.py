@@ -7,14 +7,12 @@ Tables whose row parts fill domains move by whole domains; a place is a domain f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from perfmodel import effort
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.searching.packing import Packing, is_faster
+from perfmodel.plan.searching.packing import Packing, Until, is_faster
 
 _WHOLE, _QUICK = ((3, 4, 5), 40, 192), ((5,), 12, 96)
 """(squarings: the 8th, 16th and 32nd power; rounds of each; shards that leave, and candidates for a swap)."""
@@ -38,11 +36,12 @@ class Evening:
         self.used = np.flatnonzero(state.held.any(axis=0))
         buffers = state.evaluator.times.count_buffers((state.base + state.held).T)
         self.room = state.limit_bytes - float(buffers.max())
-        apart, together = ~state.options.everywhere_held[state.option], state.options.by_domain[state.option]
+        apart = ~state.options.everywhere_held[state.option]
+        together = state.options.by_domain[state.option]
         movable = (apart & ~together, 1), (apart & together, state.options.domain)
         self.movable = [(np.flatnonzero(mask), ranks) for mask, ranks in movable if mask.any()]
 
-    def run(self, until: Callable[[], bool]) -> bool:
+    def run(self, until: Until) -> bool:
         """Rebalance; returns whether the plan became faster. It ends in the fastest state of all rounds."""
         if not self.used.size:
             return False
@@ -55,7 +54,8 @@ class Evening:
                     break
                 now = state.time_s
                 if is_faster(now, best) and state.fits:
-                    best, ranks = now, list(state.ranks)
+                    best = now
+                    ranks = list(state.ranks)
         for table, places in enumerate(ranks):
             if places is not state.ranks[table] and places is not None:
                 option = int(state.option[table])
@@ -65,7 +65,7 @@ class Evening:
 
     def _run_round(self, squarings: int, tables: Ints, ranks: int) -> bool:
         """Make many changes at once; returns whether there were some. As for ``_Round``"""
-        this = _Round(self.state, self.room, self.used, squarings, tables, ranks)
+        this = _Round(self, squarings, tables, ranks)
         order = np.lexsort((-round_off(this.size @ this.price), this.place, -this.full[this.place]))
         begins = np.sort(np.unique(this.place[order], return_index=True)[1])
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
@@ -81,7 +81,7 @@ class Evening:
 class _Round:
     """The N things that move in a round (a shard, or all parts of a table in a domain), and what ranks hold.
 
-    room   memory of a rank for rows and optimizer state;  used  indices of the J resources that are in use
+    evening  the state, the J resources in use, and the memory of a rank for rows and optimizer state
     squarings  how often loads are squared: the sharpness of the smooth maximum
     tables     that may move;  ranks  of a place: 1, or the ranks of a domain
     table, place  [N] where each thing is;  weight  [N] its memory on a rank [bytes]
@@ -90,10 +90,12 @@ class _Round:
     price  [J] change of the time per relative change of a load
     """
 
-    def __init__(
-        self, state: Packing, room: float, used: Ints, squarings: int, tables: Ints, ranks: int
-    ) -> None:
-        self.state, self.room, self.squarings, self.ranks = state, room, squarings, ranks
+    def __init__(self, evening: Evening, squarings: int, tables: Ints, ranks: int) -> None:
+        state = self.state = evening.state
+        used = evening.used
+        self.room = evening.room
+        self.squarings = squarings
+        self.ranks = ranks
         held = state.held.max(axis=0)
         held[held <= 0] = 1.0
         held = held[used]
@@ -104,17 +106,15 @@ class _Round:
         self.table = np.repeat(tables, [few.size for few in places])
         self.place = np.concatenate(places)
         option = state.option[self.table]
-        self.size, self.weight = (
-            state.options.shard[option][:, used] / held,
-            state.options.shard_memory[option],
-        )
+        self.size = state.options.shard[option][:, used] / held
+        self.weight = state.options.shard_memory[option]
 
     def _price_loads(self, used: Ints, held: Array) -> Array:
-        busiest, step, evaluator = self.state.busiest, np.diag(held), self.state.evaluator
-        changed = np.repeat(busiest[np.newaxis], 2 * used.size + 1, axis=0)
+        step = np.diag(held)
+        changed = np.repeat(self.state.busiest[np.newaxis], 2 * used.size + 1, axis=0)
         changed[: used.size, used] -= _LOWER * step
         changed[used.size : -1, used] += _HIGHER * step
-        time = evaluator.estimate_times(np.maximum(changed, 0))
+        time = self.state.evaluator.estimate_times(np.maximum(changed, 0))
         price = (time[-1] - time[: used.size]) / _LOWER + (time[used.size : -1] - time[-1]) / _HIGHER
         return np.asarray(np.maximum(price, price.max() * 1e-4))
 

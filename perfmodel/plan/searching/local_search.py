@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from perfmodel.engine.placement import Placement
 from perfmodel.engine.tables import Ints
-from perfmodel.plan.searching.packing import Packing, Scale, compute_balance, is_faster, place
+from perfmodel.plan.searching.packing import Packing, Scale, Until, compute_balance, is_faster, place
 
 _TRIED = 3  # schemes of one table that are really placed
 _COMPARED = 6  # schemes of one table of which the next best is chosen
 
 
-def improve(state: Packing, until: Callable[[], bool]) -> None:
+def improve(state: Packing, until: Until) -> None:
     """Improve a plan until no table has a better option. until  returns whether to stop"""
     while not until() and recut(state, until):
         pass
 
 
-def recut(state: Packing, until: Callable[[], bool]) -> bool:
-    """Give each table in turn, the largest first, the option with which the plan is fastest; whether any
-    changed.
-    """
-    o, changed = state.options, False
+def recut(state: Packing, until: Until) -> bool:
+    """Give each table in turn, the largest first, its fastest option; returns whether any changed."""
+    o = state.options
+    changed = False
     scale = Scale.build(state.evaluator, compute_balance(o, state.option))
     size = scale.score(o.average[state.option])
     for table in np.argsort(-size, kind="stable").tolist():
         if until():
             break
-        option, ranks, best_s = int(state.option[table]), state.ranks[table], state.time_s
+        now = int(state.option[table])
+        ranks = state.ranks[table]
         assert ranks is not None
-        now = option
-        for time_s, tried, places in _try_options(state, table, best_s, _TRIED):
-            if is_faster(time_s, best_s):
-                best_s, option, ranks = time_s, tried, places
+        best = state.time_s, now, ranks
+        for trial in _try_options(state, table, best[0], _TRIED):
+            if is_faster(trial[0], best[0]):
+                best = trial
+        _, option, ranks = best
         state.put_back(table, option, ranks)
         changed |= option != now
     return changed
@@ -62,7 +63,9 @@ def _try_options(state: Packing, table: int, below_s: float, count: int) -> Iter
     Only options are tried with which a lower bound on the time is less than ``below_s``, the ``count`` with
     the least. Limits: an option does not fit -> it is left out
     """
-    o, option, span = state.options, int(state.option[table]), state.options.find_range(table)
+    o = state.options
+    option = int(state.option[table])
+    span = o.find_range(table)
     state.clear(table)
     mean = state.held.mean(axis=0)
     spread = (o.parts[span] / o.gpus)[:, np.newaxis] * o.shard[span]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import Placement, Plan
+from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options
 
+Until = Callable[[], bool]  # whether to stop
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
 _DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
@@ -35,7 +36,9 @@ class Packing:
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, limit_bytes: float) -> None:
-        self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
+        self.evaluator = evaluator
+        self.options = options
+        self.limit_bytes = limit_bytes
         tables, resources = options.kind_of.size, options.shard.shape[1]
         self.option: Ints = np.zeros(tables, dtype=np.int64)
         self.ranks: list[Ints | None] = [None] * tables
@@ -70,7 +73,9 @@ class Packing:
 
     def clear(self, table: int) -> None:
         """Take a table off all ranks."""
-        o, option, ranks = self.options, int(self.option[table]), self.ranks[table]
+        o = self.options
+        option = int(self.option[table])
+        ranks = self.ranks[table]
         self.base -= o.everywhere[option]
         self.memory -= o.everywhere_memory[option]
         if o.everywhere_held[option]:
@@ -117,13 +122,16 @@ class Packing:
     def copy(self) -> Packing:
         """An independent copy of the state."""
         state = Packing(self.evaluator, self.options, self.limit_bytes)
-        state.option, state.ranks = self.option.copy(), list(self.ranks)
-        state.base, state.held, state.memory = self.base.copy(), self.held.copy(), self.memory.copy()
+        state.option = self.option.copy()
+        state.ranks = list(self.ranks)
+        state.base, state.held = self.base.copy(), self.held.copy()
+        state.memory = self.memory.copy()
         return state
 
     def build_plan(self) -> Plan:
         """The state as a plan; all of its tables must be placed."""
-        o, placements = self.options, []
+        o = self.options
+        placements = []
         shared: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
         for option, ranks in zip(self.option.tolist(), self.ranks, strict=True):
             assert ranks is not None
@@ -193,6 +201,25 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     return state if state.fits else None
 
 
+def pack_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
+    """A plan as the state of a search. Limits: a table may not have its scheme -> None"""
+    state = Packing(evaluator, options, limit_bytes)
+    option_of: dict[tuple[int, Scheme], int | None] = {}
+    for table, (kind, placement) in enumerate(zip(options.kind_of.tolist(), plan.placements, strict=True)):
+        key = kind, placement.scheme
+        if key not in option_of:
+            option_of[key] = options.find(table, placement.scheme)
+        option = option_of[key]
+        if option is None:
+            return None
+        state.option[table] = option
+    state.choose(range(state.option.size), state.option.copy())
+    for table, placement in enumerate(plan.placements):
+        if state.ranks[table] is None:
+            state.put(table, placement.ranks)
+    return state
+
+
 def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
     """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits.
 
@@ -214,7 +241,8 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
 
     Limits: too few ranks with memory -> None
     """
-    order, places = _sort_emptiest(state, option, scale), count_places(state.options, option)
+    order = _sort_emptiest(state, option, scale)
+    places = count_places(state.options, option)
     return None if order.size < places else list_ranks(state.options, option, np.sort(order[:places]))
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from perfmodel.answer.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import CostedPlan, Evaluator
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.schemes import ROW_WISE, WAYS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.lower_bound import compute_lower_bound
+from perfmodel.plan.bounding import StepCurves, compute_lower_bound
 from perfmodel.plan.choices.options import Options, check_kinds, list_options
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
-from perfmodel.plan.searching.packing import Packing, is_faster
+from perfmodel.plan.searching.packing import Packing, is_faster, pack_as
 from perfmodel.plan.searching.starts import Starts
-from perfmodel.plan.searching.uniform import collect_schemes, find_uniform_plans, pack_as
 
 GIVEN = "given"
 """Why no search ended: the plan was given."""
@@ -28,16 +30,19 @@ _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is im
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
 _VALLEYS = 4  # of such plans are changed at random besides the best plan
 _ALIKE = 1.002  # of the best plan's time: quick times differ from exact times by less
-_QUICK, _STARTING = 0.3, 0.6  # of the work, at most: for quick plans, for all starting plans
-_STARTING_S, _STARTING_LEAST = 1.5, 0.3  # with more effort: so many seconds, at least this part of the share
+_QUICK = 0.3  # of the work, at most, for quick plans
+_STARTING = 0.6  # of the work, at most, for all starting plans
+_STARTING_S = 1.5  # for them with more effort
+_STARTING_LEAST = 0.3  # of their share of the work, whatever the effort
 _EVENING = 0.25  # of that work in addition, until which they are rebalanced
 _PATIENCE = 3  # turns of each plan in a row that do not help
 _ROUNDS = 300  # of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Initial heats of annealing, by turn, as shares of the step's time: little heat moves shards to better
 ranks, much heat leaves a local optimum."""
-_HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
-"""(most tables, range of heats) for few tables, each a large share of the time: every other turn."""
+_HOT_FEW = 12
+"""Most tables of which each is a large share of the time: every other turn has these heats."""
+_HOT_LOG10 = (-1.2, -0.5)
 _COOL_LOG10 = (-4.5, -4.0)
 """Range of heats for many tables, each a small share of the step's time."""
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
@@ -89,7 +94,9 @@ class Search:
         ruled: bool = False,
         watch: Watch = lambda best_s: None,
     ) -> None:
-        self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
+        self.evaluator = evaluator
+        self.limit_bytes = limit_bytes
+        self.watch = watch
         check_kinds(evaluator.tables)
         uniform = find_uniform_plans(evaluator, limit_bytes, ruled=ruled)
         self.budget = Budget(evaluator.work, effort_s)
@@ -162,7 +169,8 @@ class Search:
         starts.add_uniform(self.uniform)
         long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
         share = _STARTING * max(long, _STARTING_LEAST)
-        starts.until, starts.until_even = partial(over, share), partial(over, share * (1 + _EVENING))
+        starts.until = partial(over, share)
+        starts.until_even = partial(over, share * (1 + _EVENING))
         starts.run_quick(partial(over, _QUICK))
         starts.run()
 
@@ -176,7 +184,8 @@ class Search:
         if self.small:
             near = self.starts.list_best_states()
             states += [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s][:_VALLEYS]
-        turns, idle, turn = [0] * len(states), 0, 0
+        turns = [0] * len(states)
+        idle = turn = 0
         while idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
             place = min(range(len(states)), key=lambda index: states[index].time_s)
             if turn % 2 and len(states) > 1:
@@ -202,8 +211,9 @@ class Search:
         heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats[again % len(heats)]))
         any_kind = hot or again % _OTHERS == _OTHERS - 1
         kinds = o.kinds if any_kind else np.unique(o.exchange[state.option]).tolist()
-        domains, mask = ways[turn % len(ways)], o.select_exchanges(kinds)
-        annealing = Annealing(state, curves, self.random, mask, domains=domains, cool=not self.small)
+        mask = o.select_exchanges(kinds)
+        domains = ways[turn % len(ways)]
+        annealing = Annealing(state, curves, self.random, mask, domains, cool=not self.small)
         better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.budget.over, heat)
         if better:
             self._improve(state)
@@ -225,3 +235,37 @@ class Search:
         if is_faster(time_s, self.best_s):
             self.best, self.best_s = state.copy(), time_s
             self.watch(time_s)
+
+
+def find_uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> list[Plan]:
+    """The fastest plan of each sharding option that fits: those that ``project`` compares.
+
+    ruled  whether rules may exclude an option, even the fastest; without rules, options that cannot be the
+           fastest are left out
+    Limits: one GPU -> none;  more than ``MOST_COMPARED`` tables -> row-wise alone
+    """
+    if evaluator.gpus == 1:
+        return []
+    ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
+    uniform = UniformPlans(evaluator, limit_bytes)
+    bounds, _ = uniform.bound_times(ways)
+    plans: list[Plan] = []
+    best_s = np.inf
+    for way in sorted(bounds, key=lambda way: bounds[way]):
+        if bounds[way] >= best_s and not ruled:
+            break
+        best = uniform.find_best(way)
+        if isinstance(best, UniformPlan):
+            plans.append(best.costed.plan)
+            best_s = min(best_s, best.costed.time_s)
+    return plans
+
+
+def collect_schemes(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Scheme]]:
+    """For each kind of equal tables, its schemes in some plans."""
+    sample, kind_of, _ = tables.kinds
+    schemes = [set[Scheme]() for _ in sample]
+    for plan in plans:
+        for kind, placement in zip(kind_of.tolist(), plan.placements, strict=True):
+            schemes[kind].add(placement.scheme)
+    return schemes

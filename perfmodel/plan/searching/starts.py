@@ -9,6 +9,7 @@ values of both are tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from operator import attrgetter
 from typing import NamedTuple
@@ -21,14 +22,14 @@ from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.packing import Packing, Until, pack
 
-Until = Callable[[], bool]
 Family = tuple[int, ...]
 """Codes of kinds of exchange, ascending."""
 
 _FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
-_SOON, _SOON_BEST = (0.35, 0.25, 0.12, 1.0, 2.0), 2  # limits whatever the effort, for how many families
+_SOON = (0.35, 0.25, 0.12, 1.0, 2.0)  # limits that are tried whatever the effort
+_SOON_BEST = 2  # families for which they are tried
 _MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # for the best families
 _ROOMS = (0.985, 0.95, 0.9, 0.8)  # of the memory, for which schemes are chosen until shards can be packed
 _WORTH = 1.25  # of the best plan's time: slower families are not pursued
@@ -36,7 +37,8 @@ _FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _QUICK = 1_000  # tables, up to which limits on shards are tried, and plans rebalanced, whatever the effort
 _EVENED_SOON = 2  # quick plans that are rebalanced
-_EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
+_EVENED = 5  # packed plans that are rebalanced
+_WORTH_EVENING = 1.05  # of the best plan's time: slower plans are not rebalanced
 
 
 class Start(NamedTuple):
@@ -47,22 +49,22 @@ class Start(NamedTuple):
     state: Packing
 
 
+@dataclass(eq=False)
 class Starts:
     """Makes all starting plans of a search.
 
     keep  is called with every plan;  until, until_even, is_over  whether to stop here, rebalancing, at all
     """
 
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        options: Options,
-        limit_bytes: float,
-        keep: Callable[[Packing], None],
-        until: Until,
-    ) -> None:
-        self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
-        self.keep, self.until, self.until_even, self.is_over = keep, until, until, until
+    evaluator: Evaluator
+    options: Options
+    limit_bytes: float
+    keep: Callable[[Packing], None]
+    until: Until
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.until_even = self.is_over = self.until
         self.singles: list[Family] = [(kind,) for kind in options.kinds] or [()]
         self.many_kinds = options.count.size > _IMPROVED
         self.choosing: dict[Family, Choosing | None] = {}
@@ -152,7 +154,8 @@ class Starts:
         shard  largest load of a shard, relative to a balanced rank [-];  until  returns whether to stop
         improved  whether the options are also improved table by table
         """
-        o, mask = self.options, self.options.select_exchanges(family)
+        o = self.options
+        mask = o.select_exchanges(family)
         if family not in self.choosing:  # a kind of table may have no option in it
             self.choosing[family] = Choosing(self.evaluator, o, mask) if o.count_left(mask).all() else None
         choosing = self.choosing[family]

@@ -1,1 +1,0 @@
-"""A lower bound on the time of all plans."""
