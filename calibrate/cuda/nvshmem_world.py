@@ -91,10 +91,15 @@ class NvshmemWorld(SymmetricWorld):
 
     def _allocate(self, count: int) -> Region:
         """A region on every PE. Limits: NVSHMEM's heap is too small -> BadInputError"""
+        import cupy
         import torch
 
         address = self._malloc(count)
-        memory = _tensor(address, count, self.device).zero_()
+        with cupy.cuda.Device(torch.empty(0, device=self.device).device.index):
+            owned = cupy.cuda.UnownedMemory(address, count, owner=None)  # by NVSHMEM
+            array = cupy.ndarray((count,), cupy.uint8, cupy.cuda.MemoryPointer(owned, 0))
+            memory = torch.from_dlpack(array)
+        memory.zero_()
         torch.cuda.synchronize(self.device)
         self.agree("a region is zero")  # before any PE puts into it
         return Region(memory, tuple(self._bases(address)))
@@ -128,17 +133,6 @@ class NvshmemWorld(SymmetricWorld):
         self._held.append(address)
         return int(address)
 
-    def _bases(self, at: int) -> list[int]:
-        """For each rank, the address here of its region, at ``at`` on this rank; 0: not mapped."""
-        return [int(self._library.ptr(at, peer)) for peer in range(self.ranks)]
-
-
-def _tensor(address: int, count: int, device: Any) -> Any:
-    """GPU memory that NVSHMEM owns, as a torch tensor uint8 [count], through CuPy."""
-    import cupy
-    import torch
-
-    with cupy.cuda.Device(torch.empty(0, device=device).device.index):
-        memory = cupy.cuda.UnownedMemory(address, count, owner=None)
-        array = cupy.ndarray((count,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
-        return torch.from_dlpack(array)
+    def _bases(self, address: int) -> list[int]:
+        """For each rank, where its region is here, whose own is at ``address``; 0: not mapped."""
+        return [int(self._library.ptr(address, peer)) for peer in range(self.ranks)]

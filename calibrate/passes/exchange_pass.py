@@ -105,7 +105,9 @@ class PassOperation(Operation):
 
         self._job = job
         self._sets = [[torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)] for s in sets]
-        self._ids, self._lengths = [tensor.clone() for tensor in self._sets[0]]
+        ids, lengths = self._sets[0]
+        self._ids = ids.clone()
+        self._lengths = lengths.clone()
         self._index = 0
         self._bags: Any = None
 

@@ -43,11 +43,18 @@ def list_model_passes(world: World, preset: str) -> list[Point]:
     timed alone (eager), as a pass waits for the number of ids that it will receive.
     Limits: one rank -> empty
     """
+    if world.ranks < 2:
+        return []
+    counts = [world.ranks]
+    if preset != "quick":  # the powers of two that fill whole nodes, too
+        powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
+        even = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
+        counts = [*even, world.ranks]
     works = _draw_works(world, preset)
     points = []
     for backend, implementation in _list_ways(world):
         few = implementation == "torchrec" and preset == "quick"
-        for ranks in _list_counts(world, preset):
+        for ranks in counts:
             for index, (work, dtype) in enumerate(works[:4] if few else works):
                 point = _make_point(world, PointKind.COMPOSED, implementation, backend, work, ranks)
                 update = {"dtype": dtype, "held_out": index % 2 == 1}
@@ -122,15 +129,6 @@ def name_carrier(world: World, implementation: str) -> str:
     if world.device == "cpu":
         return "gloo"
     return "rccl" if implementation == "exchange" and world.runs("rccl") else "nccl"
-
-
-def _list_counts(world: World, preset: str) -> list[int]:
-    """Numbers of ranks for passes: all, and except in ``quick`` the powers of two that fill whole nodes."""
-    if world.ranks < 2:
-        return []
-    powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
-    even = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
-    return [world.ranks] if preset == "quick" else [*even, world.ranks]
 
 
 def _list_ways(world: World) -> Iterator[tuple[str, str]]:

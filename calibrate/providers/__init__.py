@@ -105,9 +105,9 @@ def describe(name: str) -> Availability:
             install = format_torch_command() if module == "torch" else offer.install()
             install = INSTALL if module in _CUPY[1:] else install
             return Availability(False, f"{module} is not installed", install)
-    why, install = _explain_build(name, gpus) if name == "rccl" or offer.devices == _GPU else ("", "")
-    if name == "one_sided" and not gpus:
-        why, install = _explain_shared_memory()
+    why = install = ""
+    if name in ("rccl", "one_sided") or offer.devices == _GPU:
+        why, install = _explain_build(name, gpus)
     if why:
         return Availability(False, why, install)
     devices = offer.devices
@@ -139,8 +139,14 @@ def _find(name: str) -> Offer:
 
 
 def _explain_build(name: str, gpus: bool) -> tuple[str, str]:
-    """(why the torch that is installed is of no use, command for another one); ("", "") if it is of use."""
+    """(why the torch or the compiler here is of no use, command for another one); ("", "") if it is."""
     version = find_version(PACKAGES["torch"])
+    if name == "one_sided" and not gpus:  # ranks on CPUs that write into each other's memory
+        if shutil.which("g++") is None:
+            return "g++, which builds the kernels, is not installed", "apt install g++"
+        if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64"):
+            return "ranks on CPUs share memory on Linux and x86-64 only", ""
+        return "", ""
     if name == "rccl":
         if "rocm" not in version:
             return f"torch {version} is not built for ROCm, and RCCL comes with that build", _INSTALL_ROCM
@@ -148,12 +154,3 @@ def _explain_build(name: str, gpus: bool) -> tuple[str, str]:
     if version.endswith("+cpu"):
         return f"torch {version} is built without CUDA", format_torch_command()
     return (f"torch {version} is built for ROCm: use rccl" if "rocm" in version else ""), ""
-
-
-def _explain_shared_memory() -> tuple[str, str]:
-    """As ``_explain_build``, of ranks on CPUs that write into each other's memory."""
-    if shutil.which("g++") is None:
-        return "g++, which builds the kernels, is not installed", "apt install g++"
-    if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64"):
-        return "ranks on CPUs share memory on Linux and x86-64 only", ""
-    return "", ""

@@ -123,9 +123,13 @@ class RankServer:
         self._memory_bytes = process.estimate_memory_bytes(self._place.local_ranks)
         if self._place.device == "cuda":
             uuid, versions = self._use_gpu()
-        providers = {
-            name: asdict(self._describe_provider(name)) for name in message["providers"] if self._rank == 0
-        }
+        providers = {}
+        for name in message["providers"] if self._rank == 0 else ():
+            offered = self._describe(name)
+            if offered.usable and self._place.device not in offered.devices:
+                why = f"it has nothing for ranks on {self._place.device}"
+                offered = Availability(False, why, offered.install, offered.version)
+            providers[name] = asdict(offered)
         return {
             "uuid": uuid,
             "versions": versions | list_versions(self._place.device),
@@ -154,15 +158,6 @@ class RankServer:
         versions = {"cuda": str(torch.version.cuda), "gpu": str(gpu.name)}
         return uuid, versions if self._place.rank else {**versions, GPU_L2: str(gpu.L2_cache_size)}
 
-    def _describe_provider(self, name: str) -> Availability:
-        offered = self._describe(name)
-        device = self._place.device
-        if offered.usable and device not in offered.devices:
-            return Availability(
-                False, f"it has nothing for ranks on {device}", offered.install, offered.version
-            )
-        return offered
-
     def _open_provider(self, message: Message) -> None:
         name = message["provider"]
         provider = self._load(name)
@@ -183,19 +178,18 @@ class RankServer:
             self._timers.clear()
         point = Point.model_validate(message["point"])
         ranks = tuple(message["group"])
-        name = f"{ranks} {point.key}"
-        timer = self._timers.pop(name, None) or self._make_timer(point, ranks, message["barrier"])
+        key = f"{ranks} {point.key}"
+        timer = self._timers.pop(key, None)
+        if timer is None:
+            name = name_provider(point)
+            if name not in self._open:
+                raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
+            operation = self._open[name].operation(point, ranks)
+            meet = self._open[message["barrier"]].barrier if message["barrier"] else None
+            barrier = (lambda: meet(ranks)) if meet else (lambda: None)
+            timer = Timer(operation, point.clock, self._device, barrier, point.payload_bytes)
         timer.operation.prepare(message["salt"])
-        self._timers[name] = self._current = timer
-
-    def _make_timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
-        name = name_provider(point)
-        if name not in self._open:
-            raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
-        operation = self._open[name].operation(point, ranks)
-        meet = self._open[barrier_of].barrier if barrier_of else None
-        barrier = (lambda: meet(ranks)) if meet else (lambda: None)
-        return Timer(operation, point.clock, self._device, barrier, point.payload_bytes)
+        self._timers[key] = self._current = timer
 
     def _time(self, message: Message) -> dict[str, object]:
         timer, self._current = self._current, None

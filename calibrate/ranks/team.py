@@ -155,7 +155,7 @@ class RankTeam:
             memory_bytes=min(answer["memory_bytes"] for answer in answers),
             cores_per_node=count_node_cores(),
             hosts=tuple(hellos[place.rank]["host"] for place in self.places if place.local_rank == 0),
-            versions={name: " | ".join(seen) for name, seen in sorted(versions.items())},
+            versions={name: " | ".join(values) for name, values in sorted(versions.items())},
         )
 
     def _open_backends(self, backends: Sequence[str]) -> None:

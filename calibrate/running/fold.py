@@ -20,13 +20,13 @@ _SLACK_S = 0.01
 
 
 def combine_times(
-    point: Point, ranks: Sequence[int], seen: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
+    point: Point, ranks: Sequence[int], by_rank: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
 ) -> Visit:
     """Combine the times of all ranks into one visit.
 
         time of a call = max over ranks (end - start)
 
-    ranks      numbers of the ranks;  seen  the times that each of them measured, in the same order
+    ranks      numbers of the ranks;  by_rank  the times that each of them measured, in the same order
     round, at  number of the round, and the date and time, to store in the visit
     elapsed_s  time of the whole visit on the coordinator's clock
     Times are seconds per call, rounded to six figures. A visit whose clock is not credible has no times
@@ -34,10 +34,10 @@ def combine_times(
     Limits: end <= start, not finite, impossibly short or long, together longer than ``elapsed_s`` -> no
     times; another number of ranks or of calls -> PerfmodelError
     """
-    _check_shape(ranks, seen)
-    starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
-    ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
-    calls_each = seen[0].calls_each
+    _check_shape(ranks, by_rank)
+    starts = np.array([rank.starts_s for rank in by_rank], dtype=np.float64)
+    ends = np.array([rank.ends_s for rank in by_rank], dtype=np.float64)
+    calls_each = by_rank[0].calls_each
     note = _judge_clock(point, starts, ends, elapsed_s)
     spans = ends - starts
     times = np.array([])
@@ -52,16 +52,16 @@ def combine_times(
         at=at,
         calls_each=calls_each,
         times_s=[] if note else [_round_figures(time_s) for time_s in times],
-        bytes_sent=max(rank.bytes_sent for rank in seen),
-        checked=sum(rank.checked for rank in seen),
-        wrong=sum(rank.wrong for rank in seen),
-        slowdowns=sorted({reason for rank in seen for reason in rank.slowdowns}),
+        bytes_sent=max(rank.bytes_sent for rank in by_rank),
+        checked=sum(rank.checked for rank in by_rank),
+        wrong=sum(rank.wrong for rank in by_rank),
+        slowdowns=sorted({reason for rank in by_rank for reason in rank.slowdowns}),
         note=note,
     )
     if note:
         return visit
     slowest = np.argmax(spans, axis=0).tolist()
-    return visit.model_copy(update={"steps_s": _pick_steps(seen, slowest)})
+    return visit.model_copy(update={"steps_s": _pick_steps(by_rank, slowest)})
 
 
 def compute_median_s(visit: Visit) -> float | None:
@@ -85,10 +85,10 @@ def find_problem(point: Point, visit: Visit) -> str:
     return ""
 
 
-def _check_shape(ranks: Sequence[int], seen: Sequence[RankTimes]) -> None:
-    if len(seen) != len(ranks):
-        raise PerfmodelError(f"{len(seen)} of {len(ranks)} ranks gave times.")
-    shapes = {(len(rank.starts_s), len(rank.ends_s), rank.calls_each) for rank in seen}
+def _check_shape(ranks: Sequence[int], by_rank: Sequence[RankTimes]) -> None:
+    if len(by_rank) != len(ranks):
+        raise PerfmodelError(f"{len(by_rank)} of {len(ranks)} ranks gave times.")
+    shapes = {(len(rank.starts_s), len(rank.ends_s), rank.calls_each) for rank in by_rank}
     calls, ends, calls_each = next(iter(shapes))
     if len(shapes) > 1 or calls != ends or calls < 1 or calls_each < 1:
         raise PerfmodelError(f"ranks timed different numbers of calls: {sorted(shapes)}.")
@@ -112,13 +112,15 @@ def _judge_clock(
     return ""
 
 
-def _pick_steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
+def _pick_steps(by_rank: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
     """Times of each step by its name; for call i, on the rank with index ``slowest[i]``."""
-    names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
+    names = [name for name in by_rank[0].steps_s if all(name in rank.steps_s for rank in by_rank)]
     return {
-        name: [_round_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
+        name: [
+            _round_figures(max(by_rank[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)
+        ]
         for name in names
-        if all(len(rank.steps_s[name]) == len(slowest) for rank in seen)
+        if all(len(rank.steps_s[name]) == len(slowest) for rank in by_rank)
     }
 
 

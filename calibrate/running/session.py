@@ -243,7 +243,7 @@ class _Session:
         self.salt += 1
         began_s = self.clock()
         began_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        seen = self.team.visit(
+        by_rank = self.team.visit(
             point,
             ranks,
             calls=calls,
@@ -251,7 +251,7 @@ class _Session:
             deadline_s=_DEADLINE_S + _DEADLINE_FACTOR * calls * call_s,
         )
         progress.visit_s = max(self.clock() - began_s, 0.0)
-        return combine_times(point, ranks, seen, round=number, at=began_at, elapsed_s=progress.visit_s)
+        return combine_times(point, ranks, by_rank, round=number, at=began_at, elapsed_s=progress.visit_s)
 
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
         """End the point if it is wrong, cannot be timed, is precise enough, or has used up its time."""
