@@ -25,14 +25,16 @@ def choose_calibration(
                   comes first, and one of another clock will do
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
-    matching, seen, like = list_matching(machine.name, backend, clock), {machine.name}, machine.links.like
+    matching = list_matching(machine.name, backend, clock)
     if near_version is not None and not matching:
-        matching, clock = list_matching(machine.name, backend), None
-    while not matching and like not in seen and like in list_machines():
+        clock = None
+        matching = list_matching(machine.name, backend)
+    lender, seen = machine, {machine.name}
+    while not matching and (like := lender.links.like) not in seen and like in list_machines():
         seen.add(like)
         lender = load_machine(like)
         library = lender.ring_backend if backend is machine.ring_backend else backend
-        matching, like = list_matching(lender.name, library, clock), lender.links.like
+        matching = list_matching(lender.name, library, clock)
     if matching and near_version and matching[0].machine == machine.name:
         place = _number_version(near_version)
         return min(matching, key=lambda item: abs(place - _number_version(item.library_version)))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.link_laws import GRID_BYTES, GRID_LOG2, compute_law_time
+from perfmodel.collectives.link_laws import GRID_BYTES, GRID_LOG2, Floats, compute_law_time
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import interpolate_anchors, time_between_counts
 from perfmodel.model.unknowns import Group
@@ -20,7 +20,6 @@ from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 
@@ -136,14 +135,15 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
     nodes that were measured from 32 MiB on are flat there, at the latency of another protocol.
     Limits: the cell shows its floor, or its bandwidth, or there is no law -> the curve on that side
     """
-    calibration, sizes = base.calibration, np.array(curve.anchor_bytes)
+    sizes = np.array(curve.anchor_bytes)
+    smaller = sizes[0] > GRID_BYTES * _ROUNDING
+    larger = sizes[-1] * _ROUNDING < GRID_BYTES
     log_time = np.log(curve_time(curve, GRID_BYTES))
-    smaller, larger = sizes[0] > GRID_BYTES * _ROUNDING, sizes[-1] * _ROUNDING < GRID_BYTES
     rank = np.where(smaller | larger, Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank)
-    rank = np.maximum(rank, rank_stack(curve, calibration)).astype(np.int8)
+    rank = np.maximum(rank, rank_stack(curve, base.calibration)).astype(np.int8)
     stages: tuple[tuple[str, Floats], ...] = ((f"measured on {curve.gpus} GPUs", log_time),)
-    law, beyond = calibration.law(curve.collective), smaller & False
-    if law is not None:
+    beyond = np.zeros(GRID_BYTES.size, bool)
+    if base.calibration.law(curve.collective) is not None:
         steepest = load_priors().shape.floor_slope
         times = np.log(curve.anchor_times_s)
         slopes = np.diff(times) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the rate
@@ -172,13 +172,15 @@ def interpolate_cells(base: Calibrated, cells: tuple[Curve, Curve], group: Group
 
     Source: docs/model.md#how-a-time-is-found
     """
-    low, high = (derive_time(base, c.collective, Group.of(c.gpus, c.domain_gpus)) for c in cells)
-    times, counts = (np.exp(low.log_time), np.exp(high.log_time)), [cell.gpus for cell in cells]
-    log_time = np.log(time_between_counts(*times, group.gpus, *counts))
+    fewer, more = cells
+    low = derive_time(base, fewer.collective, Group.of(fewer.gpus, fewer.domain_gpus))
+    high = derive_time(base, more.collective, Group.of(more.gpus, more.domain_gpus))
+    times = np.exp(low.log_time), np.exp(high.log_time)
+    log_time = np.log(time_between_counts(*times, group.gpus, fewer.gpus, more.gpus))
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
-    stage = f"between {counts[0]} and {counts[1]} measured GPUs", log_time
-    measured = low.measured & high.measured
-    return Derivation(log_time, measured, evidence.astype(np.int8), (*low.stages, *high.stages, stage))
+    stage = f"between {fewer.gpus} and {more.gpus} measured GPUs", log_time
+    stages = (*low.stages, *high.stages, stage)
+    return Derivation(log_time, low.measured & high.measured, evidence.astype(np.int8), stages)
 
 
 def compute_by_law(base: Calibrated, collective: str, group: Group, cell: Curve | None = None) -> Derivation:
@@ -199,16 +201,17 @@ def compute_by_law(base: Calibrated, collective: str, group: Group, cell: Curve 
             if calibration.backend not in LAW_BACKENDS
             else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
-    log_time, correction = np.log(compute_law_time(law, machine, machine, collective, group)), None
+    log_time = np.log(compute_law_time(law, machine, machine, collective, group))
     stages = [("law of the links", log_time)]
+    correction = None
     nearest = _find_nearest_cell(calibration, collective, group)
     if cell := cell or (nearest if calibration.this_cluster else None):
         correction = _correct(base, law, cell, group)
         log_time = log_time + correction.fade * (correction.log_measured - correction.log_law)
         stages.append(("corrected by measured cells", log_time))
     rank = Evidence.EXTRAPOLATED.rank if nearest else Evidence.TRANSFERRED.rank
-    none, ranks = np.zeros(GRID_BYTES.size, bool), np.full(GRID_BYTES.size, rank, np.int8)
-    return Derivation(log_time, none, ranks, tuple(stages), correction)
+    none = np.zeros(GRID_BYTES.size, bool)
+    return Derivation(log_time, none, np.full(none.size, rank, np.int8), tuple(stages), correction)
 
 
 def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.derivation import Calibrated
-from perfmodel.collectives.link_laws import LARGEST_BYTES
+from perfmodel.collectives.link_laws import LARGEST_BYTES, Floats
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.collectives.timings import Timing, constant, select
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -29,10 +29,8 @@ from perfmodel.units import format_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
-
 _KEY_BASE = 2 * MOST_GPUS
-_TIMES = 4  # columns of ``TimeTable.read`` that are times; two of codes follow
+_READ = ("time_s", "low_s", "high_s", "floor_s", "evidence", "limit")  # columns of ``TimeTable.read``
 Member = TypeVar("Member", Backend, Clock)
 
 
@@ -61,7 +59,6 @@ class CollectiveModel:
         """The model of a machine's collectives with a calibration: shipped for it, by name, or from a file.
 
         backend  None: the machine's default;  clock  None: any clock
-        The preferred calibration is taken first, then the newest version.
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
         """
@@ -126,21 +123,23 @@ class CollectiveModel:
         question = (np.asarray(values, float) for values in (payload_bytes, gpus, per_node))
         size, ranks, node = np.broadcast_arrays(*question)
         _check_question(collective, size, ranks, node)
-        flat, keys = size.ravel(), (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
-        dtypes = (*[np.float64] * _TIMES, np.int8, np.int8)
-        columns: list[npt.NDArray[Any]] = [np.zeros(flat.size, dtype) for dtype in dtypes]
+        flat = size.ravel()
+        keys = (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
+        dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in _READ}
+        columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in _READ}
         alone = flat.size > 0 and bool((keys == keys[0]).all())
         for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
             rows = slice(None) if alone else np.flatnonzero(keys == key)
             count, on_node = divmod(key, _KEY_BASE)
             values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
-            for column, value in zip(columns, values, strict=False):
+            for column, value in zip(columns.values(), values, strict=False):
                 column[rows] = value
-        time, low, high, floor, evidence, limit = (column.reshape(size.shape) for column in columns)
-        library = constant(0, size.shape), (str(self.calibration.backend),)
-        return Timing(time, low, high, floor, evidence, limit, LIMITS, *library)
+        columns = {name: column.reshape(size.shape) for name, column in columns.items()}
+        library = constant(0, size.shape)
+        names = (str(self.calibration.backend),)
+        return Timing(**columns, limit_names=LIMITS, library=library, library_names=names)
 
-    def predict(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
+    def predict(self, frame: pd.DataFrame | Mapping[str, object]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""
         import pandas as pd
 
@@ -161,13 +160,15 @@ class CollectiveModel:
             fault = f"{sent} is less than one byte per peer: it would time an empty call."
             raise BadInputError(fault, f"the smallest size here is {ranks[row]:g} B.")
         columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
-        ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
+        ratio = np.ones(len(frame))
+        ranked = np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
             rows = np.flatnonzero(names == name)
             timing = self.estimate(name, size[rows], ranks[rows], node[rows])
             for column in columns:
                 columns[column][rows] = getattr(timing, column)
-            ratio[rows], ranked[rows] = compute_bus_factor(name, ranks[rows]), timing.evidence
+            ratio[rows] = compute_bus_factor(name, ranks[rows])
+            ranked[rows] = timing.evidence
         result = frame.assign(**columns)
         with np.errstate(divide="ignore"):
             result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
@@ -206,10 +207,9 @@ class Libraries:
         for name, times in self.libraries.items():
             try:
                 timing = times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
+                timings.append(replace(timing, library_names=(name,)))
             except NoCalibrationError as error:
                 refused.append(error)
-                continue
-            timings.append(replace(timing, library_names=(name,)))
         if not timings:
             raise refused[0]
         fastest = reduce(lambda a, b: select(a.time_s <= b.time_s, a, b), timings)
@@ -243,7 +243,8 @@ def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[f
     for model, name, gpus, node, sizes in groups:
         for size in map(float, sizes if gpus > 1 else ()):
             estimate = model.estimate(name, size, gpus, node)
-            longest, evidence = float(estimate.high_s), str(Evidence.from_rank(int(estimate.evidence)))
+            longest = float(estimate.high_s)
+            evidence = str(Evidence.from_rank(int(estimate.evidence)))
             busbw = size * float(compute_bus_factor(name, gpus)) / longest
             basis = model.table(name, gpus, node).band[0].what
             where = model.machine.name, model.calibration_id
@@ -252,7 +253,7 @@ def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[f
 
 
 def predict_collectives(
-    frame: pd.DataFrame | Mapping[str, Any],
+    frame: pd.DataFrame | Mapping[str, object],
     machine: str | Path | Machine = "h100-sxm-ib",
     backend: str | None = None,
     clock: str | None = None,
@@ -272,8 +273,8 @@ def predict_collectives(
     collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
-    where = where.with_overrides(overrides or {})
-    return CollectiveModel.load(where, backend, clock, calibration).predict(frame)
+    model = CollectiveModel.load(where.with_overrides(overrides or {}), backend, clock, calibration)
+    return model.predict(frame)
 
 
 def _read_member(kind: type[Member], text: str, what: str) -> Member:
@@ -311,6 +312,5 @@ def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) 
             value = float(values[bad][0])
             typed = f"{value:g}" if counted or not 0 < value < 2**70 else format_bytes(value)
             kind = "a whole number above 0" if counted else "above 0"
-            raise BadInputError(
-                f"{name} must be {kind} and at most {limit}, not {typed}.", f"give a {name} in this range."
-            )
+            fault = f"{name} must be {kind} and at most {limit}, not {typed}."
+            raise BadInputError(fault, f"give a {name} in this range.")

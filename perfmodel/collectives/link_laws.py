@@ -6,7 +6,6 @@ Times are tabulated on a grid of sizes, eight per octave, from 1 byte.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +24,15 @@ GRID_LOG2 = np.arange(48 * PER_OCTAVE + 1) / PER_OCTAVE
 GRID_BYTES = np.exp2(GRID_LOG2)
 LARGEST_BYTES = float(GRID_BYTES[-1])
 
-_LINK_KEYS = (
-    "nvlink_bytes_per_s",
-    "pcie_bytes_per_s",
-    "nic_bytes_per_s",
-    "nics_per_node",
-    "gpus_per_node",
-    "nvlink_domain_gpus",
-)
+_LINK_RATES = ("nvlink_bytes_per_s", "pcie_bytes_per_s", "nic_bytes_per_s")
+_LINK_COUNTS = ("nics_per_node", "gpus_per_node", "nvlink_domain_gpus")
 _STEP = 0.02
 """Step of ln rate, up and down, in the difference quotient of a time."""
 
 
 def touches_links(machine: Machine) -> bool:
     """Whether an override of the machine changes a link that collectives use, or nobody makes its domain."""
-    return machine.hypothetical or any(key in machine.overrides for key in _LINK_KEYS)
+    return machine.hypothetical or any(key in machine.overrides for key in _LINK_RATES + _LINK_COUNTS)
 
 
 def inside_rate(machine: Machine) -> float:
@@ -53,11 +46,11 @@ def card_rate(machine: Machine) -> float:
     Limits: only the number of cards changed -> each GPU's new share;  cards and GPUs halved -> unchanged; the
     user set the rate -> that rate
     """
-    rate, changed = machine.value("nic_bytes_per_s"), machine.overrides
-    if "nics_per_node" not in changed or "nic_bytes_per_s" in changed:
+    rate = machine.value("nic_bytes_per_s")
+    if "nics_per_node" not in machine.overrides or "nic_bytes_per_s" in machine.overrides:
         return rate
     share = machine.value("nics_per_node") / machine.original("nics_per_node")
-    if "gpus_per_node" in changed:
+    if "gpus_per_node" in machine.overrides:
         share *= machine.original("gpus_per_node") / machine.value("gpus_per_node")
     return rate * share
 
@@ -75,7 +68,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     """NCCL's constants for this machine's links: scale-up link or PCIe inside, its kind of network across."""
     links = "nvlink" if machine.nvlink_domain_gpus > 1 else "pcie"
     network = priors.network.get(machine.network_priors)
-    values: dict[str, Any] = {**priors.nccl.model_dump(), **priors.shape.model_dump()}
+    values = priors.nccl.model_dump() | priors.shape.model_dump()
     values |= {f"{kind}_inside_s": values[f"{links}_{kind}_step_s"] for kind in ("ring", "tree")}
     values |= network.model_dump(exclude_none=True) if network else {}
     triples = {name: value for name, value in values.items() if isinstance(value, list)}
@@ -111,7 +104,8 @@ def compute_law_time(
     measured_on  the machine that the law was fitted on;  algorithm  as of ``LinkLaw.time_at``
     Limits: small messages -> other links change the steps alone;  large -> the rates alone
     """
-    unknowns, steps = scale_unknowns(law, machine, measured_on), step_constants(machine, load_priors())
+    unknowns = scale_unknowns(law, machine, measured_on)
+    steps = step_constants(machine, load_priors())
     return LINK_LAWS[law.law].time_at(unknowns, steps, collective, group, payload_bytes, algorithm)
 
 
@@ -120,7 +114,8 @@ def find_rate_shares(law: Law, machine: Machine, collective: str, group: Group) 
 
     1 where all the time is bytes over that rate, 0 where the rate has no effect; the rest is latency.
     """
-    centre, link_law = scale_unknowns(law, machine, machine.unchanged()), LINK_LAWS[law.law]
+    centre = scale_unknowns(law, machine, machine.unchanged())
+    link_law = LINK_LAWS[law.law]
     kinds = "inside", "across"
     moves = _STEP * np.array([[unknown.rate == kind for unknown in link_law.unknowns] for kind in kinds])
     moved = np.concatenate([centre - moves, centre + moves])

@@ -83,17 +83,19 @@ class TimeTable:
         place = np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE  # the grid ends at ``LARGEST_BYTES``
         left = np.minimum(place.astype(np.int64), GRID_LOG2.size - 2)
         weight = place - left
-        time, low, high, share = (
-            column[left] + weight * (column[left + 1] - column[left])
-            for column in (self.log_time, self.log_low, self.log_high, self.floor_share)
-        )
+
+        def interpolate(column: Floats) -> Floats:
+            return np.asarray(column[left] + weight * (column[left + 1] - column[left]))
+
         evidence = np.maximum(self.evidence[left], self.evidence[left + (weight > 0)])  # the weaker of both
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
             evidence = np.where(exact, np.int8(self.anchor_evidence), evidence).astype(np.int8)
-        time = np.exp(time)
-        return time, np.exp(low), np.exp(high), time * share, evidence, self.limit[left]
+        time = np.exp(interpolate(self.log_time))
+        low = np.exp(interpolate(self.log_low))
+        high = np.exp(interpolate(self.log_high))
+        return time, low, high, time * interpolate(self.floor_share), evidence, self.limit[left]
 
 
 def build_table(base: Calibrated, machine: Machine, collective: str, group: Group) -> TimeTable:
@@ -103,9 +105,11 @@ def build_table(base: Calibrated, machine: Machine, collective: str, group: Grou
     The times are those of ``derive_time``, moved to the links of ``machine``.
     Limits: neither measured curves nor a law -> NoCalibrationError
     """
-    calibration, derived = base.calibration, derive_time(base, collective, group)
+    calibration = base.calibration
     curve = calibration.curve(collective, group.gpus, group.domain_gpus)
-    borrowed, changed = base.machine.name != machine.name, touches_links(machine)
+    derived = derive_time(base, collective, group)
+    borrowed = base.machine.name != machine.name
+    changed = touches_links(machine)
     weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank if borrowed else 0
     stages, moved = _move_to_links(base, machine, collective, group, bool(weakest))
     log_light = np.log(np.maximum(compute_least_times(machine, collective, group), _SHORTEST_S))
@@ -113,7 +117,8 @@ def build_table(base: Calibrated, machine: Machine, collective: str, group: Grou
     log_time = np.maximum.accumulate(np.maximum(stages[-1][1], log_light))
     band = build_band(base.machine, calibration, collective, group, derived.measured)
     band += widen_band(machine, calibration, borrowed=borrowed, changed=changed and moved)
-    below, above = (np.sum([getattr(piece, end) for piece in band], axis=0) for end in ("below", "above"))
+    below = np.sum([piece.below for piece in band], axis=0)
+    above = np.sum([piece.above for piece in band], axis=0)
     low = np.maximum.accumulate(np.maximum(log_time - below, log_light))
     share, limit = find_latency_share(machine, calibration.law(collective), collective, group, log_time)
     return TimeTable(
@@ -140,8 +145,7 @@ def _move_to_links(
     A ring passes all of S through each domain, as if there were one domain; an all-to-all keeps S (g - 1)/G
     inside, the bytes of g ranks with a payload of S g/G. Source: docs/model.md#how-a-time-is-found
     """
-    calibration, stages = base.calibration, [*derive_time(base, collective, group).stages]
-    law = calibration.law(collective) if other_links else None
+    law = base.calibration.law(collective) if other_links else None
 
     def shift(ranks: Group, sizes: Floats) -> Floats:
         if law is None:
@@ -151,10 +155,11 @@ def _move_to_links(
         return np.asarray(np.log(times[0] / times[1]))
 
     change = shift(group, GRID_BYTES)
+    stages = [*derive_time(base, collective, group).stages]
     if law is not None:
         stages.append(("links of this machine for those that were measured", stages[-1][1] + change))
-    inside = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
-    if inside and not calibration.curve(collective, group.gpus, group.domain_gpus):
+    inside = base.calibration.curve(collective, group.domain_gpus, group.domain_gpus)
+    if inside and not base.calibration.curve(collective, group.gpus, group.domain_gpus):
         sizes = GRID_BYTES * (group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0)
         shortest = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
         stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], shortest)))
@@ -163,9 +168,10 @@ def _move_to_links(
 
 def compute_least_times(machine: Machine, collective: str, group: Group) -> Floats:
     """Least times on the grid at the datasheet rates of the links (``compute_light_time``) [s]."""
-    rates, nvls = (inside_rate(machine), across_rate(machine)), machine.links.nvls
+    links = inside_rate(machine), across_rate(machine)
+    nvls = machine.links.nvls
     times = [
-        compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates, in_switch=nvls)
+        compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *links, in_switch=nvls)
         for ranks in (group.domain_gpus, group.smallest_domain_gpus)
     ]
     return np.maximum(*times)
@@ -211,8 +217,11 @@ def build_band(
     (``data/priors/bands.toml``). A law's grows with each doubling of domains, inside one of ranks, beyond the
     largest that was measured.
     """
-    across, priors, is_own = group.domains > 1, load_priors(), calibration.this_cluster
-    table, links = priors.bands, name_links(machine, across=across)
+    across = group.domains > 1
+    priors = load_priors()
+    table = priors.bands
+    links = name_links(machine, across=across)
+    is_own = calibration.this_cluster
     classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
     alike = [c for c in cells if c.collective == collective]
@@ -255,7 +264,8 @@ def find_curve_errors(
 
     left_out_log_sd  error of each measured size, left out; empty: too few sizes to leave one out
     """
-    noise, errors = load_priors().uncertainty, np.asarray(left_out_log_sd, float)
+    noise = load_priors().uncertainty
+    errors = np.asarray(left_out_log_sd, float)
     errors = errors if errors.size else np.full(anchor_bytes.size, noise.unknown_left_out_log_sd)
     near = np.interp(np.log2(payload_bytes), np.log2(anchor_bytes), errors)
     return np.asarray(_Z95 * np.hypot(max(noise.least_log_sd, anchor_log_sd), near))
@@ -268,7 +278,8 @@ def widen_band(
 
     borrowed  whether the calibration is of another machine;  changed  whether rates were typed (``--set``)
     """
-    noise, parts = load_priors().uncertainty, []
+    noise = load_priors().uncertainty
+    parts = []
     if borrowed or changed:
         reason = "links that nobody measured" if changed else f"links of {calibration.machine} for these"
         parts.append((reason, noise.unseen_log_sd))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +62,14 @@ def untimed(timing: Timing) -> Timing:
 
 def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
     """``a`` where ``mask`` is true, ``b`` elsewhere."""
-    columns: dict[str, Any] = {
-        name: np.where(mask, getattr(a, name), getattr(b, name)) for name in _COLUMNS[:5]
-    }
-    for name in _COLUMNS[5:]:
-        names = f"{name}_names"
-        moved = (getattr(b, name) + len(getattr(a, names))).astype(np.int8)
-        columns[name] = np.where(mask, getattr(a, name), moved)
-        columns[names] = getattr(a, names) + getattr(b, names)
-    return Timing(**columns)
+    return Timing(
+        time_s=np.where(mask, a.time_s, b.time_s),
+        low_s=np.where(mask, a.low_s, b.low_s),
+        high_s=np.where(mask, a.high_s, b.high_s),
+        floor_s=np.where(mask, a.floor_s, b.floor_s),
+        evidence=np.where(mask, a.evidence, b.evidence),
+        limit=np.where(mask, a.limit, (b.limit + len(a.limit_names)).astype(np.int8)),
+        limit_names=a.limit_names + b.limit_names,
+        library=np.where(mask, a.library, (b.library + len(a.library_names)).astype(np.int8)),
+        library_names=a.library_names + b.library_names,
+    )
