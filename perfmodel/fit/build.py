@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.curves import fit_curve, leave_one_out, local_spread
-from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, rounded
+from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, prior_of, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock
@@ -128,7 +128,7 @@ def find_cells(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
     )
     cells = []
     for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"], observed=True):
-        collective, gpus, domain, algorithm = (str(piece) for piece in key)
+        collective, gpus, domain, algorithm = map(str, key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
         measured = medians.index.to_numpy(float), medians.to_numpy(float)
         sources = tuple(sorted(rows["source_id"].astype(str).unique()))
@@ -140,8 +140,10 @@ def fit_cell(cell: Cell, identity: Identity) -> Curve:
     """The curve of a cell, from its samples."""
     assert cell.rows is not None  # made by ``find_cells``
     rows = cell.rows
-    sizes, times = rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float)
-    fit, errors = fit_curve(sizes, times), leave_one_out(sizes, times)
+    sizes = rows["payload_bytes"].to_numpy(float)
+    times = rows["time_s"].to_numpy(float)
+    fit = fit_curve(sizes, times)
+    errors = leave_one_out(sizes, times)
     versions = sorted(rows["library_version"].astype(str).unique())
     clocks = sorted(rows["clock"].astype(str).unique())
     quantiles = [rounded(float(np.quantile(errors, q)), 3) if errors.size else None for q in (0.5, 0.9)]
@@ -199,9 +201,10 @@ def _fit_laws(
     if identity.backend in RING_BACKENDS:
         rests_on_others = identity.backend is Backend.NCCL and not identity.this_cluster
         by_law = split_by_law([c for c in cells if not rests_on_others or c.group.domains == 1])
-        start = {name: like.law(name) if like else None for name in ("all_to_all", "all_gather")}
-        pairwise = fit_law("pairwise", by_law["pairwise"], machine, priors, start["all_to_all"])
-        rings = fit_law("ring_tree", by_law["ring_tree"], machine, priors, start["all_gather"], pairwise)
+        prior = prior_of("pairwise", machine, priors, like.law("all_to_all") if like else None)
+        pairwise = fit_law("pairwise", by_law["pairwise"], machine, priors, prior)
+        prior = prior_of("ring_tree", machine, priors, like.law("all_gather") if like else None, pairwise)
+        rings = fit_law("ring_tree", by_law["ring_tree"], machine, priors, prior)
         return [
             pairwise.model_copy(update={"collectives": ["all_to_all"]}),
             rings.model_copy(update={"collectives": sorted(RING_TREE_COLLECTIVES)}),
@@ -210,5 +213,6 @@ def _fit_laws(
     laws = []
     for name in sorted({cell.collective for cell in cells}):
         alike = [cell for cell in cells if cell.collective == name]
-        laws.append(fit_law("pairwise", alike, machine, unlike_nccl, like.law(name) if like else None))
+        prior = prior_of("pairwise", machine, unlike_nccl, like.law(name) if like else None)
+        laws.append(fit_law("pairwise", alike, machine, unlike_nccl, prior))
     return laws

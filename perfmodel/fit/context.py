@@ -68,7 +68,8 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
     value = {key: quantity.value for key, quantity in load_kernel_constants().items()}
     G = passes["gpus"].to_numpy(float)
     bags = (passes["batch"] * passes["tables"]).to_numpy(float)
-    lookups, elements = (bags * passes[name].to_numpy(float) for name in ("pooling", "dim"))
+    lookups = bags * passes["pooling"].to_numpy(float)
+    elements = bags * passes["dim"].to_numpy(float)
     payloads = {
         "all_to_all_splits": exchanges.splits_bytes(G, value["splits_per_peer"], value["split_bytes"]),
         "all_to_all_lengths": exchanges.lengths_bytes(G, bags, value["length_bytes"]),
@@ -91,7 +92,8 @@ def _time_alone(
     calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
 ) -> Floats:
     """Time of a step's collective by its curve [s]; NaN without one."""
-    times, collective = np.full(len(passes), np.nan), step.rsplit("_", 1)[0]
+    times = np.full(len(passes), np.nan)
+    collective = step.rsplit("_", 1)[0]
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
         curve = calibration.curve(collective, int(gpus), machine.domain_gpus_of(int(node)))
         if curve is not None:
@@ -111,6 +113,6 @@ def find_median_interval(values: Floats) -> Interval | None:
     from scipy.stats import binom  # takes a third of a second to import, and few calls need it
 
     outside = max(0, int(binom.ppf(0.025, values.size, 0.5)) - 1)
-    low, high = float(ordered[outside]), float(ordered[values.size - 1 - outside])
-    low = max(min(rounded(low, 3), centre), _SHORTEST_S)
-    return Interval(value=centre, low=low, high=max(rounded(high, 3), centre))
+    low = max(min(rounded(float(ordered[outside]), 3), centre), _SHORTEST_S)
+    high = max(rounded(float(ordered[values.size - 1 - outside]), 3), centre)
+    return Interval(value=centre, low=low, high=high)

@@ -44,14 +44,8 @@ class CurveFit:
 
     def time(self, payload_bytes: npt.ArrayLike) -> Floats:
         """Time of a payload [s] (``interpolate_anchors``)."""
-        return interpolate_anchors(
-            payload_bytes,
-            self.alpha_s,
-            self.beta_bytes_per_s,
-            self.p,
-            self.anchor_bytes,
-            self.anchor_times_s,
-        )
+        shape = self.alpha_s, self.beta_bytes_per_s, self.p
+        return interpolate_anchors(payload_bytes, *shape, self.anchor_bytes, self.anchor_times_s)
 
 
 def fit_curve(
@@ -66,7 +60,8 @@ def fit_curve(
     sizes, medians = _take_medians(payload_bytes, time_s)
     if sharpness is None and sizes.size <= _FEWEST_POINTS:
         sharpness = 1.0
-    logs, fixed = np.log(medians), [] if sharpness is None else [np.log(sharpness)]
+    logs = np.log(medians)
+    fixed = [] if sharpness is None else [np.log(sharpness)]
 
     def residual(q: Floats) -> Floats:
         alpha, beta, p = np.exp([*q, *fixed])
@@ -78,15 +73,14 @@ def fit_curve(
     free = 3 - len(fixed)
     bounds.append((np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1])))
     solution = solve(residual, start[:free], bounds[:free])
-    wide = [*half_widths(solution), *[0.0 for _ in fixed]]
-    centres = [*solution.x, *fixed]
-    alpha, beta, knee = (
-        (float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e)))
-        for v, e in zip(centres, wide, strict=True)
-    )
+    wide = [*half_widths(solution.fun, solution.jac), *[0.0 for _ in fixed]]
+    fitted = zip([*solution.x, *fixed], wide, strict=True)
+    spans = [(float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e))) for v, e in fitted]
+    alpha, beta, knee = spans
     anchors = isotonic_regression(logs).x
     off = np.log(np.ravel(time_s)) - logs[np.searchsorted(sizes, np.ravel(payload_bytes))]
-    repeats, steps = np.abs(off), np.abs(anchors - logs)
+    repeats = np.abs(off)
+    steps = np.abs(anchors - logs)
     at_bound = not fixed and not KNEE_BOUNDS[0] * 1.001 <= knee[1] <= KNEE_BOUNDS[1] / 1.001
     return CurveFit(
         alpha_s=alpha[1],
@@ -130,7 +124,8 @@ def local_spread(errors: Floats) -> Floats:
 
 def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
     """(sizes, median time of each)"""
-    sizes, times = np.asarray(payload_bytes, float).ravel(), np.asarray(time_s, float).ravel()
+    sizes = np.asarray(payload_bytes, float).ravel()
+    times = np.asarray(time_s, float).ravel()
     unique, where = np.unique(sizes, return_inverse=True)
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
@@ -149,14 +144,15 @@ def solve(
     residual  function of the parameters: differences of ln t
     start, bounds   one value and one (low, high) per parameter; a start outside is moved inside
     """
-    lower, upper = (np.array(side, float) for side in zip(*bounds, strict=True))
+    lower = np.array([low for low, _ in bounds], float)
+    upper = np.array([high for _, high in bounds], float)
     inside = np.clip(start, lower + 1e-9, upper - 1e-9)
     return least_squares(
         residual, inside, loss="soft_l1", f_scale=LOG_SCALE, bounds=(lower, upper), xtol=1e-12
     )
 
 
-def half_widths(solution: Any) -> list[float]:
+def half_widths(residuals: Floats, jacobian: Floats) -> list[float]:
     """Half-widths of the 95 % intervals of the parameters, by Student's t with n - k degrees of freedom.
 
         cov = K^2 [sum psi_i^2 / (n - k)] / mean(psi')^2 (X^T X)^-1,   K = 1 + (k/n) var(psi') / mean(psi')^2
@@ -167,14 +163,14 @@ def half_widths(solution: Any) -> list[float]:
     (n - k) / n) and 1.96 as a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
     Limits: residuals far below the scale -> ordinary least squares;  n <= k -> a factor of 4 either way
     """
-    points, parameters = solution.jac.shape
+    points, parameters = jacobian.shape
     free = points - parameters
     if free <= 0:
         return [float(np.log(4.0))] * parameters
-    z = (solution.fun / LOG_SCALE) ** 2
+    z = (residuals / LOG_SCALE) ** 2
     slope = (1 + z) ** -1.5
-    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy returns sqrt(psi') X
-    scatter = float(np.sum(solution.fun**2 / (1 + z))) / free / float(slope.mean()) ** 2
+    plain = jacobian / np.sqrt(slope)[:, np.newaxis]  # scipy returns sqrt(psi') X
+    scatter = float(np.sum(residuals**2 / (1 + z))) / free / float(slope.mean()) ** 2
     few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
     information = plain.T @ plain + 1e-9 * np.eye(parameters)
     errors = few * np.sqrt(scatter * np.diag(np.linalg.inv(information)))

@@ -38,8 +38,9 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
     kernels = run.work_samples(PointKind.KERNEL)
     values = _describe_host(run, memory_bytes) | _measure_copies(run, kernels)
     values |= _measure_kernels(run, kernels, _make_machine(run, values))
-    stack, doubts = run.header.stack, list(_make_machine(run, values).doubts())  # this machine says so itself
-    cpu, network = stack.get("gpu") or stack.get("cpu", "an unnamed processor"), stack.get("network", "")
+    stack = run.header.stack
+    cpu = stack.get("gpu") or stack.get("cpu", "an unnamed processor")
+    network = stack.get("network", "")
     if network not in ("infiniband", "roce", "efa", "slingshot"):
         network = "none" if run.header.nodes == 1 else "ethernet"
     order = [(str(backend), str(clock)) for backend in Backend for clock in CLOCK_ORDER]
@@ -50,6 +51,7 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
         "title": f"{cpu}, {values['gpus_per_node'].value} ranks per node",
         "notes": "made by perfmodel calibrate; a rank stands for a GPU, a host for a node",
     }
+    doubts = list(_make_machine(run, values).doubts())  # this machine says so itself
     head |= {"accepted": doubts} if doubts else {}
     tables: dict[str, dict[str, object]] = {"": head, "defaults": {"backend": backend}}
     tables["defaults"] |= {"clock": clock} if clock else {}
@@ -95,17 +97,19 @@ def _describe_host(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
 
 def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
     """Rates of memory, cache and links, from the fastest copies; of links, from collectives too."""
-    source, values = f"run {run.run_id}", {}
+    source = f"run {run.run_id}"
+    values = {}
     collectives = run.collective_samples()
     links = (collectives["payload_bytes"] / collectives["time_s"]).tolist()
     copies = kernels[kernels["operation"] == "copy"]
     if not copies.empty:
-        rate, size = copies["payload_bytes"] / copies["time_s"], copies["payload_bytes"]
+        size = copies["payload_bytes"]
+        rate = size / copies["time_s"]
         large = rate[size >= min(_LARGE_BYTES, int(size.max()))]
-        memory, cache = rounded(float(large.max())), rounded(float(rate.max()))
+        memory = rounded(float(large.max()))
+        values["hbm_bytes_per_s"] = _Value(memory, source, "fastest large copy, all ranks at once")
+        cache = rounded(float(rate.max()))
         links.append(cache)
-        why = "fastest large copy, all ranks at once"
-        values["hbm_bytes_per_s"] = _Value(memory, source, why)
         values["l2_bytes_per_s"] = _Value(cache, source, "fastest copy of any size")
     if links:
         why = "ranks of a host meet in its memory: no copy and no collective was faster"

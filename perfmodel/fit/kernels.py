@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Bounds = dict[str, tuple[float, float]]
 Values = Mapping[str, float]
 """Constants by machine key."""
 
@@ -36,7 +38,8 @@ _BOUNDS = {"row_access_bytes": (8.0, 4096.0), "bag_factor": (0.1, 50.0)}
 _FARTHEST = 1e3
 """Largest factor between a floor or rate and the value that the samples show."""
 _AT_BOUND = 1e-3
-_CACHE, _MEMORY = "l2_bytes_per_s", "gather_bytes_per_s"
+_CACHE = "l2_bytes_per_s"
+_MEMORY = "gather_bytes_per_s"
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9
@@ -51,7 +54,7 @@ class _Kernel:
     """
 
     start: Values
-    bounds: Mapping[str, tuple[float, float]]
+    bounds: Bounds
     time_s: Floats
     time: Callable[[Values], Floats]
     moved_bytes: Callable[[Values], Floats]
@@ -91,7 +94,9 @@ def fit_kernels(
     names = sorted({str(name) for name in rows["implementation"]})
     of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
     timed = build_kernel("bucketize", _select_timed("bucketize", passes), machine)
-    bucketize, fits, slower = _determine(timed, machine), list[KernelConstants](), None
+    bucketize = _determine(timed, machine)
+    fits: list[KernelConstants] = []
+    slower = None
     for name in sorted(names, key=lambda name: name != of_the_pass):
         cells = rows[rows["implementation"] == name]
         cells = cells[cells["gpus"] == cells["gpus"].max()]
@@ -111,15 +116,21 @@ def _record_constants(
     slower: InPass | None,
 ) -> KernelConstants:
     """The constants of an implementation. slower  how a whole pass slows its gather"""
-    values, at_bound, untold = dict[str, Interval](), list[str](), list[str]()
+    values: dict[str, Interval] = {}
+    at_bound: list[str] = []
+    untold: list[str] = []
     fits: dict[KernelStep, KernelFit] = {}
     steps: tuple[tuple[KernelStep, _Fitted | None, InPass | None], ...]
     steps = ("gather_pool", gather, slower), ("bucketize", bucketize, None)
     for step, fitted, there in steps:
         if fitted is None:
             continue
+        factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
         for (key, q), wide in zip(fitted.logs.items(), fitted.wide, strict=True):
-            values[key] = _scale(key, q, wide, there)
+            scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
+            shift = more_s if key.endswith("floor_s") else 0.0
+            ends = (float(np.exp(q + side * wide)) * scale + shift for side in (0, -1, 1))
+            values[key] = make_interval(*ends)
             if min(abs(q - np.log(limit)) for limit in fitted.kernel.bounds[key]) < _AT_BOUND:
                 at_bound.append(key)
         untold += fitted.fixed
@@ -155,7 +166,8 @@ def build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Ke
     if step == "gather_pool":
         row = columns["dim"] * np.array([float(element_bytes(name)) for name in cells["dtype"]])
         return _build_gather(columns, row, machine)
-    bags, length = columns["batch"] * columns["tables"], load_kernel_constants()["length_bytes"].value
+    bags = columns["batch"] * columns["tables"]
+    length = load_kernel_constants()["length_bytes"].value
     moved = exchanges.ids_bytes(bags * columns["pooling"], columns["id_bytes"])
     moved = moved + exchanges.lengths_bytes(columns["shards"], bags, length)
     start, bounds = _guess(columns["time_s"], moved, *_KEYS)
@@ -166,9 +178,10 @@ def build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Ke
     return _Kernel(start, bounds, columns["time_s"], time, lambda values: moved)
 
 
-def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], dict[str, Any]]:
+def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], Bounds]:
     """First guesses and bounds for a floor and a rate."""
-    shortest, fastest = float(times.min()), float((moved / times).max())
+    shortest = float(times.min())
+    fastest = float((moved / times).max())
     bounds = {key: (x / _FARTHEST, x * _FARTHEST) for key, x in ((floor, shortest), (rate, fastest))}
     return {floor: shortest / 2, rate: fastest}, bounds
 
@@ -178,12 +191,17 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
 
     row  bytes of a row [bytes]. Calls rotate through more rows than the L2 holds: ids of each are uniform
     """
-    constants, times, ids = load_kernel_constants(), columns["time_s"], columns["id_bytes"]
-    draws, tables, shards = columns["batch"] * columns["pooling"], columns["tables"], columns["shards"]
+    constants = load_kernel_constants()
+    times = columns["time_s"]
+    ids = columns["id_bytes"]
+    draws = columns["batch"] * columns["pooling"]
+    tables = columns["tables"]
+    shards = columns["shards"]
     cache = machine.value("l2_bytes") * constants["l2_usable_fraction"].value / tables
     bag = columns["dim"] * constants["pooled_element_bytes"].value + constants["offset_bytes"].value
     miss = kernels.compute_uniform_misses(columns["rows"] / shards, draws, row, cache)
-    bags, sector = columns["batch"] * tables * shards, machine.value("sector_bytes")
+    bags = columns["batch"] * tables * shards
+    sector = machine.value("sector_bytes")
 
     def move(least: float, factor: float) -> kernels.GatherTraffic:
         return kernels.count_traffic(miss, draws * tables, row, least, sector, ids, bags, factor * bag)
@@ -204,9 +222,10 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
     return _Kernel(start, bounds, times, time, lambda values: move_with(values).dram_bytes)
 
 
-def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: Any = slice(None)) -> Any:
+def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: slice | Bools = slice(None)) -> Any:
     """The constants that are not ``fixed`` from some of the calls; the result has their logarithms."""
-    free, logs = [key for key in kernel.start if key not in fixed], np.log(kernel.time_s[rows])
+    free = [key for key in kernel.start if key not in fixed]
+    logs = np.log(kernel.time_s[rows])
 
     def residual(q: Floats) -> Floats:
         values = {**fixed, **dict(zip(free, np.exp(q), strict=True))}
@@ -232,7 +251,8 @@ def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
         rates = {_MEMORY: 4.0, _CACHE: 0.5}
         starts.append({key: value * rates.get(key, 1.0) for key, value in kernel.start.items()})
     solution = min((_solve(kernel, start, {}) for start in starts), key=lambda s: float(f"{s.cost:.6g}"))
-    wide, free = half_widths(solution), kernel.time_s.size - len(kernel.start)
+    wide = half_widths(solution.fun, solution.jac)
+    free = kernel.time_s.size - len(kernel.start)
     worse = (1 + stdtrit(free, 0.975) ** 2 / free) * solution.cost
     fitted = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
     unseen = {key for key, half in zip(kernel.start, wide, strict=True) if np.sinh(half) >= 1.0}
@@ -244,18 +264,10 @@ def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
     if again and again.cost <= worse:
         names = [key for key in kernel.start if key not in fixed]
         logs = dict(zip(names, again.x.tolist(), strict=True))
-        compatible = _Fitted(kernel, fixed, logs, half_widths(again))
+        compatible = _Fitted(kernel, fixed, logs, half_widths(again.fun, again.jac))
         if not endless or compatible.values[_MEMORY] <= compatible.values[_CACHE]:
             return compatible
     return _Fitted(kernel, {}, dict(zip(kernel.start, solution.x.tolist(), strict=True)), wide)
-
-
-def _scale(key: str, q: float, wide: float, there: InPass | None) -> Interval:
-    """A constant with its interval, from its logarithm, as slow as in a whole pass (``there``)."""
-    factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
-    scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
-    shift = more_s if key.endswith("floor_s") else 0.0
-    return make_interval(*(float(np.exp(q + side * wide)) * scale + shift for side in (0, -1, 1)))
 
 
 def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -> InPass | None:
@@ -274,9 +286,9 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
         return np.asarray(np.log(np.exp(x[0]) * alone + added) - logs)
 
     shifts = (float(np.log(_SHORTEST_S)), float(np.log(modelled.time_s.max())))
-    start, bounds = [0.0, float(np.log(modelled.time_s.min() / 10))], [_FACTORS, shifts]
+    start = [0.0, float(np.log(modelled.time_s.min() / 10))]
     free = 1 if modelled.time_s.size <= _FEWEST_PASSES else 2
-    best = solve(residual, start[:free], bounds[:free])
+    best = solve(residual, start[:free], [_FACTORS, shifts][:free])
     more_s = float(np.exp(best.x[1])) if free > 1 else 0.0
     return InPass(
         factor=rounded(float(np.exp(best.x[0]))),
@@ -288,13 +300,15 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
 
 def _summarize(fitted: _Fitted, there: InPass | None) -> KernelFit:
     """How good a fit is: errors ln(t_fit / t) of each sample, predicted by a fit to all others."""
-    kernel, fixed, values = fitted.kernel, fitted.fixed, fitted.values
+    kernel = fitted.kernel
+    values = fitted.values
     left_out = np.empty(kernel.time_s.size)
     for i in range(left_out.size):
-        q = _solve(kernel, values, fixed, np.arange(left_out.size) != i).x
-        others = fixed | dict(zip(fitted.logs, np.exp(q), strict=True))
+        q = _solve(kernel, values, fitted.fixed, np.arange(left_out.size) != i).x
+        others = fitted.fixed | dict(zip(fitted.logs, np.exp(q), strict=True))
         left_out[i] = float(np.log(kernel.time(others)[i] / kernel.time_s[i]))
-    errors, moved = _measure_errors(left_out), kernel.moved_bytes(values)
+    errors = _measure_errors(left_out)
+    moved = kernel.moved_bytes(values)
     return KernelFit(
         **errors | {"log_sd": max(errors["log_sd"], there.log_sd if there else 0.0)},
         sample_count=left_out.size + (there.passes if there else 0),

@@ -71,9 +71,13 @@ class ClusterCells:
     cells: Mapping[str, Sequence[Cell]]
 
 
-def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
+def prior_of(
+    law: str, machine: Machine, priors: Priors, like: Law | None = None, other: Law | None = None
+) -> Believed:
     """Prior of a law's unknowns on a machine; its network unknowns were learned from other clusters.
 
+    like   the law of another cluster of the same machine, at the same clock: the mean of the prior
+    other  the other law of this cluster, fitted before (``correct_card``)
     Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the network card
     """
     beliefs = priors.known_of(law, machine.network_priors)
@@ -82,7 +86,9 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
     keys = [belief.relative_to for belief in ordered]
     scales = [(rates.get(key) or machine.value(key)) if key else 1.0 for key in keys]
     centre = [np.log(belief.value * scale) for belief, scale in zip(ordered, scales, strict=True)]
-    return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
+    log_sd = np.array([belief.log_sd for belief in ordered])
+    prior = Believed(np.log(np.array(like.values)) if like else np.array(centre), log_sd)
+    return correct_card(law, prior, other, machine, priors) if other else prior
 
 
 def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed) -> Believed:
@@ -93,7 +99,8 @@ def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, 
     all derivatives: the unknowns vary along its columns.
     Limits: no measured cells -> the prior itself
     """
-    steps, noise = step_constants(machine, priors), priors.uncertainty
+    steps = step_constants(machine, priors)
+    noise = priors.uncertainty
     sizes = np.array([cell.time_s.size for cell in cells for _ in cell.time_s])
     weight = np.sqrt(noise.effective_points / np.maximum(sizes, noise.effective_points)) / noise.sample_log_sd
 
@@ -135,32 +142,20 @@ def correct_card(law: str, prior: Believed, other: Law, machine: Machine, priors
     """
     if other.fitted_domains == 1:
         return prior
-    i, j = (LINK_LAWS[name].names.index(_CARD) for name in (law, other.law))
-    centre, log_sd = prior.centre.copy(), prior.log_sd.copy()
+    i = LINK_LAWS[law].names.index(_CARD)
+    j = LINK_LAWS[other.law].names.index(_CARD)
+    centre = prior.centre.copy()
     centre[i] += np.log(other.values[j]) - prior_of(other.law, machine, priors).centre[j]
+    log_sd = prior.log_sd.copy()
     log_sd[i] = min(log_sd[i], priors.uncertainty.card_log_sd)
     return Believed(centre, log_sd)
 
 
 def fit_law(
-    law: str,
-    cells: Sequence[Cell],
-    machine: Machine,
-    priors: Priors,
-    like: Law | None = None,
-    other: Law | None = None,
+    law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed | None = None
 ) -> Law:
-    """A fitted law of a machine, as a calibration stores it (``fit_logs``).
-
-    like   the law of another cluster of the same machine, at the same clock: the mean of the prior
-    other  the other law of this cluster, fitted before (``correct_card``)
-    """
-    prior = prior_of(law, machine, priors)
-    if like is not None:
-        prior = Believed(np.log(np.array(like.values)), prior.log_sd)
-    if other is not None:
-        prior = correct_card(law, prior, other, machine, priors)
-    fitted = fit_logs(law, cells, machine, priors, prior)
+    """A fitted law of a machine, as a calibration stores it (``fit_logs``). prior  None: ``prior_of``"""
+    fitted = fit_logs(law, cells, machine, priors, prior or prior_of(law, machine, priors))
     scatter = fitted.residuals if cells else np.array([priors.uncertainty.unseen_log_sd])
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",
@@ -195,7 +190,8 @@ def learn_networks(clusters: Sequence[ClusterCells], priors: Priors) -> dict[str
         measured = [c for c in clusters if c.machine.network_priors == network and law in c.cells]
         if not measured:
             continue
-        section, unknowns = priors.network.get(network), LINK_LAWS[law].unknowns
+        section = priors.network.get(network)
+        unknowns = LINK_LAWS[law].unknowns
         logs, weights = np.zeros((2, len(measured) + 1, len(unknowns)))
         weights[0] = section.prior_weight if section else 1.0
         for row, cluster in enumerate(measured, start=1):
@@ -225,7 +221,8 @@ def find_weighted_median(values: Floats, weights: Floats) -> Floats:
     Limits: equal weights of three -> the middle value;  of two -> their mean
     """
     order = np.argsort(values, axis=0, kind="stable")
-    values, weights = (np.take_along_axis(array, order, axis=0) for array in (values, weights))
+    values = np.take_along_axis(values, order, axis=0)
+    weights = np.take_along_axis(weights, order, axis=0)
     places = (np.cumsum(weights, axis=0) - weights / 2) / np.sum(weights, axis=0)
     return np.array([np.interp(0.5, *column) for column in zip(places.T, values.T, strict=True)])
 
@@ -249,5 +246,6 @@ def rounded(value: float, digits: int = 4) -> float:
 def make_interval(value: float, low: float, high: float) -> Interval:
     """A fitted value with its 95 % interval, rounded as in files."""
     centre = rounded(value)
-    low, high = rounded(min(low, value), 3), rounded(max(high, value), 3)
-    return Interval(value=centre, low=min(low, centre), high=max(high, centre))
+    low = min(rounded(min(low, value), 3), centre)
+    high = max(rounded(max(high, value), 3), centre)
+    return Interval(value=centre, low=low, high=high)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from perfmodel.collectives.choose import list_matching
 from perfmodel.errors import NoCalibrationError
@@ -82,13 +81,15 @@ def _fit_kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibratio
     return shipped.model_copy(update=kernels | named)
 
 
-def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:
+def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, object]:
     """Kernel constants at the clock of the collectives, as in passes over the library; else at another clock.
 
     The L2 size that the GPU reported counts: the machine file may differ.
     Returns fields of a calibration; none where nothing was fitted.
     """
-    samples, composed, reported = run.work_samples(PointKind.KERNEL), run.work_samples(PointKind.COMPOSED), {}
+    samples = run.work_samples(PointKind.KERNEL)
+    composed = run.work_samples(PointKind.COMPOSED)
+    reported = {}
     size = float(run.header.stack.get(GPU_L2) or 0)
     if size:
         source = f"the GPU of run {run.run_id}"

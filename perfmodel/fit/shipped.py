@@ -129,7 +129,7 @@ def find_cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> 
     for entry in load_plan().cluster:
         machine = entry.built()
         if entry.machine not in inside:
-            (gpus,) = (e for e in load_plan().calibration if e.machine == entry.machine and e.is_first)
+            (gpus,) = [e for e in load_plan().calibration if e.machine == entry.machine and e.is_first]
             cells = find_cells(gpus.rows(rows), machine)
             inside[entry.machine] = [cell for cell in cells if cell.group.domains == 1]
         cells_of = find_cells(entry.rows(rows), machine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,11 +102,10 @@ def test_scatter_of_half_widths_is_hubers_by_hand() -> None:
     slopes = np.array([1.0] * 6 + [off] * 2)
     residuals = np.array([0.0] * 6 + [LOG_SCALE, -LOG_SCALE])
     jacobian = np.sqrt(slopes)[:, np.newaxis]  # as scipy scales the ones of a mean
-    (half,) = half_widths(SimpleNamespace(fun=residuals, jac=jacobian))
+    (half,) = half_widths(residuals, jacobian)
     mean = (6 + 2 * off) / 8
     scatter = 2 * (LOG_SCALE**2 / 2) / 7 / mean**2
     k = 1 + (1 / 8) * (6 * (1 - mean) ** 2 + 2 * (off - mean) ** 2) / 8 / mean**2
     assert half == pytest.approx(2.364624251592785 * k * (scatter / 8) ** 0.5, rel=1e-6)
-    two = SimpleNamespace(fun=np.array([1e-6, -1e-6]), jac=np.ones((2, 1)))
-    assert half_widths(two) == pytest.approx([12.7062e-6], rel=1e-4)
-    assert half_widths(SimpleNamespace(fun=np.zeros(1), jac=np.ones((1, 1)))) == [np.log(4)]
+    assert half_widths(np.array([1e-6, -1e-6]), np.ones((2, 1))) == pytest.approx([12.7062e-6], rel=1e-4)
+    assert half_widths(np.zeros(1), np.ones((1, 1))) == [np.log(4)]
