@@ -108,7 +108,10 @@ def compute_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) ->
     than a simulated cache (tests/model/test_access.py); T is ``find_characteristic_draws``
     Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
     """
-    rows, draws, resident, unique = (as_array(a) for a in (E, n, X, U))
+    rows = as_array(E)
+    draws = as_array(n)
+    resident = as_array(X)
+    unique = as_array(U)
     with np.errstate(divide="ignore", invalid="ignore"):
         filling = np.where(resident < rows, np.log1p(-resident / rows) / np.log1p(-1 / rows), np.inf)
         later = resident + (draws - filling) * (rows - resident) / rows
@@ -128,15 +131,18 @@ def find_characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Ar
     Source: Che, Tung, Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): characteristic time
     Limits: X = 1 -> 1;  X = 0 -> 0;  X >= all rows -> inf;  equal p = 1/E -> ln(1 - X/E) / ln(1 - 1/E)
     """
-    held, every = as_array(X), float(np.sum(as_array(rows)))
-    low, high = np.zeros(held.shape), np.full(held.shape, 2.0)
+    held = as_array(X)
+    every = float(np.sum(as_array(rows)))
+    low = np.zeros(held.shape)
+    high = np.full(held.shape, 2.0)
     finite = held < every * (1 - np.finfo(np.float64).eps)
     while np.any(short := finite & (count_unique_rows(p, rows, high) < held)):
         high = np.where(short, 2 * high, high)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = count_unique_rows(p, rows, middle) < held
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     return np.where(finite, np.where(held > 0, (low + high) / 2, 0), np.inf)
 
 
@@ -150,12 +156,10 @@ def count_cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) ->
     Source: Che et al. (2002): a distinct row of the batch that was not asked for in the T_c draws before
     Limits: X = 0 -> U(n);  X >= all rows -> 0;  equal p -> U(n) (1 - X/E);  n = 1 -> chance of a miss
     """
-    p, rows = np.asarray(p, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    p = as_array(p)
+    rows = as_array(rows)
     stays = find_characteristic_draws(p, rows, X)[..., np.newaxis]
     with np.errstate(divide="ignore", invalid="ignore"):
         absent = np.exp(np.where(stays > 0, stays * np.log1p(-p), 0))
-    return np.asarray(
-        np.minimum(
-            np.sum(rows * compute_touched_share(p, n) * absent, axis=-1), count_unique_rows(p, rows, n)
-        )
-    )
+    missed = np.sum(rows * compute_touched_share(p, n) * absent, axis=-1)
+    return np.asarray(np.minimum(missed, count_unique_rows(p, rows, n)))

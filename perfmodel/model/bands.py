@@ -31,9 +31,12 @@ def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Arr
     Source: variances of independent variables add
     Limits: no parts -> 0;  one part -> that part;  errors of 3 and 4 -> 5
     """
-    lows, centres, highs = (np.array([as_array(span[end]) for span in parts]) for end in range(3))
+    lows = np.array([as_array(low) for low, _, _ in parts])
+    centres = np.array([as_array(centre) for _, centre, _ in parts])
+    highs = np.array([as_array(high) for _, _, high in parts])
     time = centres.sum(axis=0)
-    down, up = (np.sqrt(np.sum((ends - centres) ** 2, axis=0)) for ends in (lows, highs))
+    down = np.sqrt(np.sum((lows - centres) ** 2, axis=0))
+    up = np.sqrt(np.sum((highs - centres) ** 2, axis=0))
     return time - down, time, time + up
 
 
@@ -59,12 +62,13 @@ def compute_slowdown_band(C: Span, *shared: tuple[Span, Span]) -> tuple[Array, A
     Limits: no communication and K = b -> low = high = 1;  no errors -> low = high = s;
             exact kernels -> (C_low + K)/b and (C_high + K)/b
     """
-    c_low, c, c_high = (as_array(x) for x in C)
-    pairs = [tuple(tuple(as_array(x) for x in span) for span in pair) for pair in shared]
+    c_low, c, c_high = _make_arrays(C)
+    pairs = [(_make_arrays(kernel), _make_arrays(local)) for kernel, local in shared]
     time = c + sum((k for (_, k, _), _ in pairs), np.zeros(()))
     base = sum((b for _, (_, b, _) in pairs), np.zeros(()))
     s = time / base
-    down, up = (c - c_low) / base, (c_high - c) / base
+    down = (c - c_low) / base
+    up = (c_high - c) / base
     for (k_low, k, k_high), (b_low, b, b_high) in pairs:
         down = add_in_quadrature(down, s - (time - k + k_high) / (base - b + b_high))
         up = add_in_quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
@@ -84,17 +88,18 @@ def compute_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tup
     Limits: A = B -> low = high = 0;  no cause in common, one each -> errors add as squares;
             B = 0 -> A's own errors
     """
-    common, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
-    lows, highs, alone = [], [], [np.zeros(4)]
+    zero = (0.0, 0.0, 0.0)
+    lows = []
+    highs = []
+    alone = [np.zeros(4)]
     for cause in sorted(A.keys() | B.keys()):
-        (a_low, a, a_high), (b_low, b, b_high) = (
-            _make_arrays(A.get(cause, zero)),
-            _make_arrays(B.get(cause, zero)),
-        )
-        if cause not in common:
+        a_low, a, a_high = _make_arrays(A.get(cause, zero))
+        b_low, b, b_high = _make_arrays(B.get(cause, zero))
+        if cause not in A or cause not in B:
             alone.append(np.array([a - a_low, b_high - b, a_high - a, b - b_low]))
             continue
-        down, up = (a - a_low) - (b - b_low), (a_high - a) - (b_high - b)
+        down = (a - a_low) - (b - b_low)
+        up = (a_high - a) - (b_high - b)
         lows.append(max(down, -up, 0.0))
         highs.append(max(up, -down, 0.0))
     a_down, b_up, a_up, b_down = np.sum(alone, axis=0)
@@ -122,7 +127,8 @@ def compute_ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it contains 1 exactly
             where the interval of A - B contains 0
     """
-    (a_low, a, a_high), (b_low, b, b_high) = _make_arrays(A), _make_arrays(B)
+    a_low, a, a_high = _make_arrays(A)
+    b_low, b, b_high = _make_arrays(B)
     u, v = 1 - a_low / a, b_high / b - 1
     low = a / b * (1 - u**2) / (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2))
     u, v = a_high / a - 1, 1 - b_low / b
@@ -131,5 +137,5 @@ def compute_ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def _make_arrays(span: Span) -> tuple[Array, Array, Array]:
-    low, middle, high = (np.asarray(value, dtype=np.float64) for value in span)
-    return low, middle, high
+    low, middle, high = span
+    return as_array(low), as_array(middle), as_array(high)

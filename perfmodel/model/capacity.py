@@ -93,7 +93,8 @@ def round_to_nodes(n: ArrayLike, g: ArrayLike) -> Array:
     Source: clusters are handed out in whole nodes (125 -> 128 with 8 GPUs per node)
     Limits: n <= g -> n;  n a multiple of g -> n;  never more than n + g - 1
     """
-    needed, node = np.asarray(n, dtype=np.float64), np.asarray(g, dtype=np.float64)
+    needed = np.asarray(n, dtype=np.float64)
+    node = np.asarray(g, dtype=np.float64)
     return np.where(needed <= node, needed, np.ceil(needed / node) * node)
 
 
@@ -133,5 +134,6 @@ def pad_row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Arr
             ``construct_split_state`` of its training kernels (a = 1, and s = INT8_EMB_ROW_DIM_OFFSET = 8)
     Limits: s = 0, a = 1 -> D w;  16 int8 -> 32 to infer, 24 to train;  4 fp16 -> 16 and 8
     """
-    size, step = np.asarray(D, dtype=np.float64) * np.asarray(w) + np.asarray(s), np.asarray(a)
+    size = np.asarray(D, dtype=np.float64) * np.asarray(w) + np.asarray(s)
+    step = np.asarray(a)
     return np.asarray(np.ceil(size / step) * step)

@@ -90,7 +90,8 @@ def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     Source: definition (sharpness 1 is two links used one after the other, -> inf is the smaller rate)
     Limits: one -> inf -> the other;  sharpness -> inf -> the smaller
     """
-    low, high = take_smaller(first, second), take_larger(first, second)
+    low = take_smaller(first, second)
+    high = take_larger(first, second)
     return low * (1 + (low / high) ** sharpness) ** (-1 / sharpness)
 
 
@@ -141,7 +142,8 @@ def in_switch_time(
     Source: NVIDIA/nccl src/enqueue.cc; docs/model.md#all-reduce-across-domains
     Limits: wire = 0 -> base;  wire -> inf -> bandwidth
     """
-    used, small = compute_channel_share(wire, n_half), compute_chunk_cost(wire, n_grow)
+    used = compute_channel_share(wire, n_half)
+    small = compute_chunk_cost(wire, n_grow)
     return base + channels * used + wire / bandwidth * (1 + small)
 
 

@@ -125,7 +125,8 @@ def count_even_parts(r: ArrayLike, n: ArrayLike) -> Array:
     Source: TorchRec 1.8, ``sharding_plan``: of n buckets a rank has floor(n / r), the first ranks one more
     Limits: n = 0 -> r;  r divides n -> r;  r = 1 -> 1;  n = 10, r = 4 -> 3 of 10 buckets: 3.33
     """
-    parts, buckets = as_array(r), as_array(n)
+    parts = as_array(r)
+    buckets = as_array(n)
     return np.where(buckets > 0, buckets / np.maximum(np.ceil(buckets / parts), 1), parts)
 
 

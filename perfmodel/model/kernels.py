@@ -115,9 +115,10 @@ def count_traffic(
     Source: Lin et al., arXiv 2201.07821
     Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
     """
-    moved, missing = count_row_bytes(row, sector, least), as_array(miss)
+    moved = count_row_bytes(row, sector, least)
+    missed = moved * as_array(miss)
     return GatherTraffic(
-        gather_bytes(n, moved * missing, id_bytes, bags, o), gather_bytes(n, moved, id_bytes, bags, o)
+        gather_bytes(n, missed, id_bytes, bags, o), gather_bytes(n, moved, id_bytes, bags, o)
     )
 
 

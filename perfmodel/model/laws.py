@@ -253,12 +253,13 @@ def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) 
 
 def build_pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group) -> Candidate:
     """PAT, with one rank per node (``pat_hops``); a step of it is a ring's across, in the Simple protocol."""
-    step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
-    depth, ranks = parts.count_tree_levels(group.domains), (group.domains, nccl.pat_rank_s)
+    step = nccl.ring_network_s["Simple"]
+    ratio = u["simple_network_ratio"]
+    depth = parts.count_tree_levels(group.domains)
     return Candidate(
         "PAT",
         nccl.pat_base_s,
-        pat_hops(depth, step, nccl.pat_overlap, *ranks, ratio),
+        pat_hops(depth, step, nccl.pat_overlap, group.domains, nccl.pat_rank_s, ratio),
         compute_ring_rate(u, nccl, group) * nccl.pat_fraction,
         1.0,
         u["simple_choice_ratio"],
@@ -342,8 +343,8 @@ def compute_pairwise_time(
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)
     copies = 2.0 if collective == "all_reduce" else 1.0
-    inside, across = (u["link_bytes_per_s"], u["link_half_peers"]), u["nic_bytes_per_s"]
-    rates = (*inside, across, u["remote_peer_bytes_per_s"])
+    inside = (u["link_bytes_per_s"], u["link_half_peers"])
+    rates = (*inside, u["nic_bytes_per_s"], u["remote_peer_bytes_per_s"])
     moved = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *shape, nccl.rate_sharpness)
     if group.smallest_domain_gpus < group.domain_gpus:
         small = (group.gpus, group.smallest_domain_gpus, group.domains)

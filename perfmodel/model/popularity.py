@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.model import access
-from perfmodel.model.recording import Array
+from perfmodel.model.recording import Array, as_array
 from perfmodel.schema.workload import ONE_ROW, Distribution
 
 BINS_PER_OCTAVE = 16
@@ -40,21 +40,19 @@ def list_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
 
     ids  distribution of the ids;  E  rows of the table [rows], >= 1
     """
-    arrays = _make_bins(ids, E)
+    arrays: tuple[Array, Array]
+    if ids == ONE_ROW:
+        arrays = np.ones(1), np.ones(1)
+    elif ids.bins:
+        row_share, lookup_share = np.array(ids.bins).T
+        arrays = scale_histogram(E, row_share, lookup_share)
+    elif ids.uniform:
+        arrays = np.full(1, 1 / E), np.full(1, float(E))
+    else:
+        arrays = access.build_zipf_bins(E, ids.skew, BINS_PER_OCTAVE)
     for values in arrays:
         values.setflags(write=False)
     return arrays
-
-
-def _make_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
-    if ids == ONE_ROW:
-        return np.ones(1), np.ones(1)
-    if ids.bins:
-        row_share, lookup_share = np.array(ids.bins).T
-        return scale_histogram(E, row_share, lookup_share)
-    if ids.uniform:
-        return np.full(1, 1 / E), np.full(1, float(E))
-    return access.build_zipf_bins(E, ids.skew, BINS_PER_OCTAVE)
 
 
 def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> tuple[Array, Array]:
@@ -70,19 +68,18 @@ def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> 
     Source: derived
     Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
     """
-    share, lookups = (np.asarray(x, dtype=np.float64) for x in (row_share, lookup_share))
+    share = as_array(row_share)
+    lookups = as_array(lookup_share)
     order = np.argsort(-lookups / share, kind="stable")
     ends = np.cumsum(share[order]) / share.sum() * E
     below = np.cumsum(lookups[order]) / lookups.sum()
     k = np.arange(ends.size)
-    whole_rows = (
-        np.maximum(np.maximum.accumulate(ends - k), 1) + k
-    )  # each at least one row after the one before
-    whole_rows = whole_rows[
-        : int(np.searchsorted(whole_rows, E - 1, side="right"))
-    ]  # and before the last row
+    # Each is at least one row after the one before, and before the last row.
+    whole_rows = np.maximum(np.maximum.accumulate(ends - k), 1) + k
+    whole_rows = whole_rows[: int(np.searchsorted(whole_rows, E - 1, side="right"))]
     edges = np.concatenate([[0], whole_rows, [E]])
-    rows, got = np.diff(edges), np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
+    rows = np.diff(edges)
+    got = np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
     return got[got > 0] / rows[got > 0], rows[got > 0]
 
 
@@ -95,7 +92,8 @@ class Popularity:
     """
 
     def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
-        self.p, self.rows = (np.asarray(x, dtype=np.float64) for x in (p, rows))
+        self.p = as_array(p)
+        self.rows = as_array(rows)
         self.starts = np.asarray(starts, dtype=np.int64)
         self._unique: dict[tuple[float, int, int], float] = {}
         self._logs_of: dict[tuple[int, int], tuple[Array, Array, float, float, float]] = {}
@@ -141,7 +139,8 @@ class Popularity:
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
-        missing, distinct = left * (self.rows * self.p), (1 - left) * self.rows
+        missing = left * (self.rows * self.p)
+        distinct = (1 - left) * self.rows
         used = self.starts[self.starts < self.p.size]
         return np.add.reduceat(distinct, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
@@ -150,7 +149,9 @@ class Popularity:
         share)."""
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
-            distinct, missing = (values[:, part].sum(axis=1) for values in self._table)
+            distinct_of_parts, missing_of_parts = self._table
+            distinct = distinct_of_parts[:, part].sum(axis=1)
+            missing = missing_of_parts[:, part].sum(axis=1)
             with np.errstate(divide="ignore"):
                 logs = np.log(distinct), np.log(np.maximum(missing, 1e-300))
             every = float(self.bins(part)[1].sum())
@@ -172,7 +173,8 @@ class Popularity:
         if not self.bins(part)[1].size:
             return np.zeros(np.shape(X))
         distinct, missing, fewest, every, share = self._of_part(part)
-        held, unique = np.asarray(X, dtype=np.float64), self.unique(n, part)
+        held = as_array(X)
+        unique = self.unique(n, part)
         with np.errstate(divide="ignore"):
             stays = np.exp(np.interp(np.log(held), distinct, self._draw_logs))
             gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))
@@ -191,7 +193,8 @@ def build_popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ())
     p, rows = list_bins(ids, E)
     if not heads:
         return Popularity(p, rows)
-    ends, ranks = np.cumsum(rows), np.array(heads, dtype=np.float64)
+    ends = np.cumsum(rows)
+    ranks = np.array(heads, dtype=np.float64)
     edges = np.union1d(ends, ranks[ranks < ends[-1]])
     starts = np.searchsorted(edges, np.minimum(ranks, ends[-1])) + 1
     cut = np.diff(edges, prepend=0.0)
@@ -219,9 +222,12 @@ class LookUps:
     """
 
     def __init__(self, ids: Distribution, rows: float, pooling: float, batch: float, gpus: float) -> None:
-        self.ids, self.rows, self.pooling = ids, rows, pooling
-        self.mine, self.all = batch * pooling, gpus * batch * pooling
+        self.ids = ids
+        self.rows = rows
+        self.pooling = pooling
         self.gpus = gpus
+        self.mine = batch * pooling
+        self.all = gpus * batch * pooling
         self.heads: tuple[float, ...] = ()  # numbers of hot rows at which popularities are split
 
     def prepare(self, heads: Iterable[float]) -> None:
@@ -257,8 +263,8 @@ class LookUps:
 
     def unique(self, hot: float, everywhere: bool = False) -> float:
         """U, distinct rows of the tail in the look-ups of one rank, or of all if ``everywhere`` [rows]."""
-        draws, tail = self.all if everywhere else self.mine, slice(self._at(hot), None)
-        return self.whole.unique(draws, tail)
+        draws = self.all if everywhere else self.mine
+        return self.whole.unique(draws, slice(self._at(hot), None))
 
     def distinct_in_bag(self, hot: float) -> float:
         """Distinct rows of the tail in a bag of L ids, over the share of its ids in the tail [rows].
@@ -284,8 +290,8 @@ class LookUps:
         Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
-        tail_share, tail = 1 - self.hot_share(hot), slice(self._at(hot), None)
-        p, _ = self.whole.bins(tail)
+        tail_share = 1 - self.hot_share(hot)
+        p, _ = self.whole.bins(slice(self._at(hot), None))
         return 1 + (r - 1) * float(p[0]) / tail_share if p.size and tail_share > 0 else 1.0
 
     def cached(self, share: float) -> tuple[float, float]:
@@ -306,11 +312,13 @@ class LookUps:
         """
         place = self._at(hot)
         rows = slice(0, place) if gather == Gather.HOT else slice(place, None)
-        source, draws = self.whole, self.mine
+        source = self.whole
+        draws = self.mine
         if gather == Gather.SHARD:
             draws = self.all
         elif gather == Gather.REQUESTS:
-            source, draws = self.requested, self.gpus * self.unique(0)
+            source = self.requested
+            draws = self.gpus * self.unique(0)
         lookups = draws * source.share(rows)
         if lookups <= 0:
             return np.zeros(np.shape(X))

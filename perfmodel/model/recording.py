@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -85,12 +85,10 @@ class Evaluation:
                     yield from term.follow(letter)
                     break
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
-        formula, name = (
-            read_formula(self.function),
-            f"{self.function.__module__}.{self.function.__qualname__}",
-        )
+        formula = read_formula(self.function)
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
         letters = [
             {"letter": letter, "value": to_float(number)} | formula.letters[letter]
             for letter, number in self.letters.items()
@@ -113,30 +111,37 @@ class Traced(np.ndarray[Any, Any]):
 
     equations: tuple[Evaluation, ...] = ()
 
-    def __array_finalize__(self, other: Any) -> None:
+    def __array_finalize__(self, other: object) -> None:
         """Views and parts of an array have its equations."""
         self.equations = getattr(other, "equations", ())
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
         """Results of arithmetic have the equations of all operands."""
         plain = {name: _untrace(option) for name, option in options.items()}
         return _trace(getattr(ufunc, method)(*map(_untrace, inputs), **plain), _list_equations(inputs))
 
-    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+    def __array_function__(
+        self,
+        function: Callable[..., object],
+        types: Iterable[type],
+        inputs: Iterable[ArrayLike],
+        options: Mapping[str, object],
+    ) -> object:
         """Results of functions have the equations of all arguments, choices those of what is chosen."""
-        result = function(*map(_untrace, inputs), **options)
-        if function is np.where and (np.all(inputs[0]) or not np.any(inputs[0])):
-            inputs = inputs[1:2] if np.all(inputs[0]) else inputs[2:]
-        return _trace(result, _list_equations(inputs))
+        operands = tuple(inputs)
+        result = function(*map(_untrace, operands), **options)
+        if function is np.where and (np.all(operands[0]) or not np.any(operands[0])):
+            operands = operands[1:2] if np.all(operands[0]) else operands[2:]
+        return _trace(result, _list_equations(operands))
 
 
-def _untrace(number: Any) -> Any:
+def _untrace(number: object) -> object:
     if isinstance(number, (list, tuple)):
         return type(number)(map(_untrace, number))
     return number.view(np.ndarray) if isinstance(number, Traced) else number
 
 
-def _trace(result: Any, equations: Iterable[Evaluation]) -> Any:
+def _trace(result: object, equations: Iterable[Evaluation]) -> object:
     """A result with the equations that computed it. Limits: zeros -> none"""
     if not isinstance(result, (np.ndarray, np.generic)):
         return result
@@ -145,10 +150,12 @@ def _trace(result: Any, equations: Iterable[Evaluation]) -> Any:
     return traced
 
 
-def _list_equations(inputs: Iterable[Any]) -> Iterator[Evaluation]:
+def _list_equations(inputs: Iterable[object]) -> Iterator[Evaluation]:
     for number in inputs:
-        nested = isinstance(number, (list, tuple))
-        yield from _list_equations(number) if nested else getattr(number, "equations", ())
+        if isinstance(number, (list, tuple)):
+            yield from _list_equations(number)
+        else:
+            yield from getattr(number, "equations", ())
 
 
 def to_float(number: Number) -> float:
@@ -183,6 +190,7 @@ def read_formula(function: Callable[..., Any]) -> Formula:
             meaning, *units = _UNIT.split(bound[2])
             words = {"meaning": meaning.replace("`", ""), "unit": "".join(units[:1])}
             letters |= dict.fromkeys(bound[1].split(", "), words)
-    unit, text = _UNIT.search(indented), " ".join(_UNIT.sub("", indented).split())
+    unit = _UNIT.search(indented)
+    text = " ".join(_UNIT.sub("", indented).split())
     source = " ".join(ends[0].replace("`", "").split()) if "Source:" in below else ""
     return Formula(re.sub(r"^[\w()]+ = ", "", text), unit[1] if unit else "-", letters, source)
