@@ -73,7 +73,8 @@ class Budget:
     """
 
     def __init__(self, work: Work, effort_s: float) -> None:
-        self.work, self.effort_s = work, effort_s
+        self.work = work
+        self.effort_s = effort_s
         self.began_s = work.seconds
 
     @property

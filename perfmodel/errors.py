@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 _OPTION = re.compile(r"--(?:set )?([a-z]+(?:[-_][a-z]+)*)")
 
@@ -31,12 +30,13 @@ class PerfmodelError(Exception):
         super().__init__(message)
         self.message = message
         self.next_step = next_step
-        self.where, self.allowed = where, allowed
+        self.where = where
+        self.allowed = allowed
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.next_step}" if self.next_step else self.message
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The error for JSON: what, where, allowed, next (step), exit (code); None where a text is empty."""
         option = _OPTION.search(self.message)
         where = self.where or (option[0] if option else None)
@@ -100,7 +100,6 @@ def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except PerfmodelError as error:
-        error.message, error.next_step = (
-            _OPTION.sub(argument, text) for text in (error.message, error.next_step)
-        )
+        error.message = _OPTION.sub(argument, error.message)
+        error.next_step = _OPTION.sub(argument, error.next_step)
         raise

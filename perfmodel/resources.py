@@ -63,13 +63,15 @@ def address_space_bytes() -> float:
 
 def out_of_memory(error: BaseException) -> NoHardwareError | None:
     """If ``error`` means that memory ran out, an error that names the reached limit; else None."""
-    text, limit_bytes = " ".join(str(error).split()), address_space_bytes()
+    text = " ".join(str(error).split())
+    limit_bytes = address_space_bytes()
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # C code that gets no memory, not even for an exception, where there is a limit to reach
     no_room |= isinstance(error, SystemError) and limit_bytes < float("inf")
     if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
         return None
-    words, step = f"memory ran out{f' ({text})' if text else ''}", "end other programs"
+    words = f"memory ran out{f' ({text})' if text else ''}"
+    step = "end other programs"
     if limit_bytes < float("inf"):
         words += f": this process is limited to {format_bytes(limit_bytes)} of addresses (ulimit -v)"
         step = "allow it more (ulimit -v unlimited)"

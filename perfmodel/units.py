@@ -63,7 +63,7 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool = False)
     match = _NUMBER.fullmatch(_GROUP_GAP.sub("", text)) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise BadInputError(f"{subject} is not {kind}.", step)
-    digits, unit = match.group(1), match.group(2)
+    digits, unit = match.groups()
     number = float(digits)
     if not math.isfinite(number):
         raise BadInputError(f"{subject} is too large to be a number.", step)
@@ -110,7 +110,9 @@ def _write_power(base: int, exponent: int) -> str:
 
 def _spell_out(text: TypedNumber, power: int, rate: bool) -> str:
     """Advice: the number in bytes, in binary units and in bits, which nobody reads in two ways."""
-    digits, prefix, per = text.digits, _PREFIXES[power], "/s" if rate else ""
+    digits = text.digits
+    prefix = _PREFIXES[power]
+    per = "/s" if rate else ""
     if not power:
         return f"write {digits}B{per} or {digits}bit{per}."
     decimal, binary = _write_power(10, 3 * power), _write_power(2, 10 * power)
@@ -126,7 +128,8 @@ def _has_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
     if not letter or letter not in "KMGTPE":
         return BadInputError(f"{text.subject} is not {kind}.", f"write {kind}, for example {example}.")
     power = "KMGTPE".index(letter) + 1
-    decimal, binary = (f"{text.number * base**power:.15g}" for base in (1000, 1024))
+    decimal = f"{text.number * 1000**power:.15g}"
+    binary = f"{text.number * 1024**power:.15g}"
     return BadInputError(
         f"{text.subject} is ambiguous: {decimal} or {binary}?", f"write {decimal} or {binary}."
     )

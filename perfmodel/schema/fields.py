@@ -92,7 +92,8 @@ class Limit(Strict):
         """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
         if self.least <= value <= self.most or (self.zero and value == 0):  # false for NaN
             return ""
-        low, high = units.format_quantity(self.least, self.unit), units.format_quantity(self.most, self.unit)
+        low = units.format_quantity(self.least, self.unit)
+        high = units.format_quantity(self.most, self.unit)
         number = units.format_quantity(value, self.unit) if abs(value) < _LONG else f"{value:g} {self.unit}"
         return f"must be {'0, or ' if self.zero else ''}from {low} to {high}, not {number}"
 
@@ -100,9 +101,13 @@ class Limit(Strict):
         """Why ``value`` needs confirmation. Limits: within ten times of a product on the market -> "" """
         low, _, high = self.source.partition("; ")
         if value < self.sold_least / FAR:
-            word, end, source = "less than a tenth of", self.sold_least, low
+            word = "less than a tenth of"
+            end = self.sold_least
+            source = low
         elif value > self.sold_most * FAR:
-            word, end, source = "more than ten times", self.sold_most, high
+            word = "more than ten times"
+            end = self.sold_most
+            source = high
         else:
             return ""
         sold = units.format_quantity(end, self.unit)
@@ -244,7 +249,7 @@ class Hardware(Strict):
         if not values:
             return self
         replaced = {key: self._take_value(key, value, source) for key, value in values.items()}
-        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        fields: dict[str, object] = {name: getattr(self, name) for name in type(self).model_fields}
         fields["values"] = {**self.values, **replaced}
         fields["overrides"] = self.overrides | set(replaced)
         return validated(type(self), fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
@@ -252,9 +257,10 @@ class Hardware(Strict):
     def _take_value(self, key: str, value: float | str, source: str) -> Quantity:
         if key not in self.keys:
             raise unknown_name(f"{self.kind} value", key, self.keys)
-        unit, meaning = self.keys[key].unit, self.keys[key].meaning
+        unit = self.keys[key].unit
         number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
         if refused := self.refusal(key, number):
+            meaning = self.keys[key].meaning
             present = f"; here {self.values[key]}" if key in self.values else ""
             raise BadInputError(f"{source} {key}={value}: it {refused}.", f"{meaning}{present}.")
         origin = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}

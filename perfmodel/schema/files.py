@@ -104,7 +104,8 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
     """
     lines = []
     for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
-        place, kind = problem["loc"], problem["type"]
+        place = problem["loc"]
+        kind = problem["type"]
         field = ".".join(map(str, place))
         if line_numbers and len(place) > 1 and isinstance(place[1], int):
             field = ", ".join([f"line {line_numbers[place[1]]}", *map(str, place[2:])])
@@ -112,7 +113,8 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
         if kind == "value_error":  # our own say the value
             words = words.removeprefix("Value error, ")
         elif kind not in _REASONS:
-            words, field = f"{words} (found {shown(problem['input'])})", field or "the whole file"
+            words = f"{words} (found {shown(problem['input'])})"
+            field = field or "the whole file"
         line = f"{field}: {words}" if field else words
         lines.append(line[:_LONGEST_PROBLEM])
     left = error.error_count() - len(lines)

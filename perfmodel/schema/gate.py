@@ -28,20 +28,24 @@ MOST_PLANNED_GPUS = 2**18  # GPUs of a plan that lists each GPU; the largest clu
 MOST_TABLES = 100_000
 MOST_ROWS = 2**53  # integers are exact up to this in double precision
 WIDEST = 2**16
-LEAST_POOLING, MOST_POOLING = 1e-6, 1e9
-"""Below the lower limit, less than one of a million bags would have a row."""
+LEAST_POOLING = 1e-6
+"""Below it, less than one of a million bags would have a row."""
+MOST_POOLING = 1e9
 
 MOST_BATCH = 2**30  # samples per GPU; the ids of so many alone fill 8 GiB
 MOST_SKEW = 5  # exponent of Zipf's law; the second row is then asked for 2^50 times less often than the first
 STDIN = Path("-")
 MIB = 2**20
-MOST_BYTES, MOST_LOG_BYTES, MOST_RUN_BYTES = 64 * MIB, 512 * MIB, 1024 * MIB
+MOST_BYTES = 64 * MIB
+MOST_LOG_BYTES = 512 * MIB
+MOST_RUN_BYTES = 1024 * MIB
 MOST_TOML_BYTES = MIB  # tomllib takes up to 500 bytes of memory per byte of table headers
 MOST_VALUES = 4_000_000  # in a JSON or YAML document
 MOST_LEVELS = 32  # in a YAML document
 MOST_KEY_PARTS = 16  # a.b.c has three
 MOST_DIGITS = 400  # of a number in YAML; the largest double has 309
-MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
+MOST_RECORDS = 1_000_000
+MOST_COLUMNS = 1_000
 
 _TOO_DEEP = "nested too deeply"
 _TOO_MANY = f"more than {format_count(MOST_VALUES)} values"
@@ -56,10 +60,9 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 
 def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
     """The error for a file that exceeds a limit. what  plural noun of which there are too many"""
-    limit, words = format_count(most), f"{where} has more than {format_count(most)} {what}."
-    return BadInputError(
-        words, f"{next_step}: at most {limit} are read.", where=where, allowed=f"at most {limit}"
-    )
+    limit = f"at most {format_count(most)}"
+    words = f"{where} has more than {format_count(most)} {what}."
+    return BadInputError(words, f"{next_step}: {limit} are read.", where=where, allowed=limit)
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
@@ -127,7 +130,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
     """The value of a JSON text; ``where`` names it. Limits: a key twice in one object -> BadInputError"""
 
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def build(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(document := dict(pairs)) < len(pairs):
             raise _refuse_twice(Counter(name for name, _ in pairs).most_common(1)[0][0], where)
         return document

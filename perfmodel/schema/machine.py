@@ -29,7 +29,8 @@ from perfmodel.schema.gate import read_toml
 FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
 """Kernel rates that are a share of the memory's rate."""
 
-KEYS, CHIP_KEYS = limits_of("machine"), limits_of("chip")
+KEYS = limits_of("machine")
+CHIP_KEYS = limits_of("chip")
 """Values of a machine and of a chip, what each is and its range; a file gives all that are required."""
 
 _SUFFIX = ".toml"
@@ -70,7 +71,9 @@ class Machine(Hardware):
     def _check_links(self) -> Self:
         if unknown := [key for key in self.accepted if key not in KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
-        link, domain, node = self.links.scale_up, self.nvlink_domain_gpus, self.gpus_per_node
+        link = self.links.scale_up
+        domain = self.nvlink_domain_gpus
+        node = self.gpus_per_node
         if domain > 1 and self.value("nvlink_bytes_per_s") == 0:
             raise ValueError(f"an {link} domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
         if 1 < domain < node:
@@ -232,7 +235,8 @@ def _load_shipped(name: str) -> Machine:
 
 def read_machine(path: Path) -> Machine:
     """A machine from a TOML file, validated."""
-    where, shipped = f"machine file {path}", list_machines()
+    where = f"machine file {path}"
+    shipped = list_machines()
     machine = read_as(Machine, path, "machine file")
     if doubts := machine.doubts():
         accepted = json.dumps([*machine.accepted, *doubts])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class Run:
         for point, visits, flag in self.usable(kind):
             finish = self.finishes.get(point.key)
             work = point.work or LookupWork(batch=1)  # a copy or an empty launch looks nothing up
-            row: dict[str, Any] = {**work.model_dump(), **point.model_dump(exclude={"work"})}
+            row: dict[str, object] = {**work.model_dump(), **point.model_dump(exclude={"work"})}
             row |= {"key": point.key, "clock": str(point.clock), "flag": flag}
             row |= {name: getattr(finish, name, None) for name in ("low_s", "high_s")}
             row["time_s"] = _take_medians([visit.times_s for visit in visits])
@@ -157,7 +157,8 @@ def read_run(path: Path | str) -> Run:
     run = Run(lines.header, {}, {}, {})
     for _, line in lines.good:
         if isinstance(line, PointLine):  # a second point line restarts the point
-            run.points[line.key], run.visits[line.key] = line.point, []
+            run.points[line.key] = line.point
+            run.visits[line.key] = []
         elif isinstance(line, Visit):
             run.visits[line.key].append(line)
         if isinstance(line, Finish):
@@ -268,7 +269,8 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     """The calibration of a run for a library and clock; by default the first of ``calibrations_of``."""
     calibrations = dict[Path, Calibration]()
     if (folder / SAMPLES_NAME).is_file():
-        header, why = read_header(folder), "holds no calibration: no collective was measured to its end"
+        header = read_header(folder)
+        why = "holds no calibration: no collective was measured to its end"
         if header.functional_only:
             why = f"is a functional check ({functional_reason(header)}): there is no calibration of it"
         else:

@@ -202,7 +202,8 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
     if not complete:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
     header = header_of(first, file)
-    good, damage = list[tuple[int, PointLine | Visit | Finish]](), list[Damage]()
+    good: list[tuple[int, PointLine | Visit | Finish]] = []
+    damage: list[Damage] = []
     visits: dict[str, list[Visit]] = {}  # so far, of each point
     for number, text in enumerate(lines, 2):
         if not (bare := text.strip(_BLANK)):

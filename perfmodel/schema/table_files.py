@@ -124,7 +124,8 @@ def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
     """A shipped table set by name, a user's file by path, stdin (``-``: CSV or JSON), or the set as it is."""
     if isinstance(name_or_path, TableSet):
         return name_or_path
-    text, is_path = str(name_or_path), isinstance(name_or_path, Path)
+    text = str(name_or_path)
+    is_path = isinstance(name_or_path, Path)
     if not is_path and text not in list_models():  # os.path.exists: any text may be a name
         is_path = text == str(STDIN) or looks_like_path(text, TABLE_SUFFIXES) or os.path.exists(text)
     return read_tables(Path(text)) if is_path else _load_shipped(text)
@@ -137,15 +138,16 @@ def _load_shipped(name: str) -> TableSet:
 
 def read_tables(path: Path) -> TableSet:
     """A table set from a file, by its suffix. In JSON and YAML the list may be the whole document."""
-    suffix, where = path.suffix.lower(), f"{_WHAT} {path}"
+    suffix = path.suffix.lower()
+    where = f"{_WHAT} {path}"
     if path == STDIN:
         suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
     elif os.path.isdir(path):  # false where its folder cannot be searched
         raise BadInputError(f"{where} is a folder.", f"give one of its files: {', '.join(TABLE_SUFFIXES)}.")
     if suffix == ".csv":
         header, lines, numbers = read_csv(path, _WHAT, MOST_TABLES)
-        document = _read_rows(header, [[field or None for field in row] for row in lines], where)
-        return _build_set(validated(_TableFile, document, _WHAT, str(path), numbers), path)
+        rows = _read_rows(header, [[field or None for field in row] for row in lines], where)
+        return _build_set(validated(_TableFile, rows, _WHAT, str(path), numbers), path)
     if suffix not in _READERS:
         suffixes = ", ".join(TABLE_SUFFIXES)
         raise BadInputError(f"{where}: suffix {shown(suffix)} is not known.", f"{suffixes} are read.")
@@ -170,7 +172,9 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     return _build_set(validated(_TableFile, document, "frame", repr(name), strict=True), Path(name))
 
 
-def _read_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], where: str) -> dict[str, Any]:
+def _read_rows(
+    header: Sequence[str], rows: Sequence[Sequence[object]], where: str
+) -> dict[str, list[dict[str, object]]]:
     """A document with one table a row; the header names its fields; None: omitted."""
     names = _check_names(header, "column", where)
     if not rows:
@@ -181,7 +185,7 @@ def _read_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], where: str)
     return {"tables": [read_config(entry, where) if MARK in names else entry for entry in entries]}
 
 
-def _read_entry(table: Any, where: str) -> Any:
+def _read_entry(table: object, where: str) -> object:
     """A table of a list in our own fields, in lower case; what is no table is reported by the validation."""
     if not isinstance(table, dict):
         return table
@@ -224,7 +228,7 @@ def _build_set(file: _TableFile, path: Path) -> TableSet:
     return TableSet(file.name or name, tuple(tables), file.source or source, file.note)
 
 
-def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def read_config(config: Mapping[str, object], where: str) -> dict[str, object]:
     """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
 
     config  its fields, of ``FIELDS``. TorchRec's config has no number of ids per bag, so one of
@@ -257,7 +261,7 @@ def _strip_name(value: object) -> str:
     return str(value).rsplit(".", 1)[-1].upper()
 
 
-def _read_bags(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _read_bags(config: Mapping[str, object], where: str) -> dict[str, object]:
     """``features`` of a table, and ``pooling``, the ids of a bag: the mean over features that differ."""
     names = config.get("feature_names") or []
     if isinstance(names, str):  # as in a CSV field

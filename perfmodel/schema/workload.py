@@ -114,7 +114,9 @@ def zipf(skew: float) -> Distribution:
 def parse_distribution(text: str | None) -> Distribution:
     """The distribution that ``--distribution`` means; None: uniform."""
     kind, colon, name = (UNIFORM.name if text is None else text).strip().partition(":")
-    kind, name, laws = kind.strip().lower(), name.strip(), {law.name: law for law in (UNIFORM, ONE_ROW)}
+    kind = kind.strip().lower()
+    name = name.strip()
+    laws = {law.name: law for law in (UNIFORM, ONE_ROW)}
     if kind in laws and not colon:
         return laws[kind]
     if kind == "zipf" and colon:
