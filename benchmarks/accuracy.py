@@ -25,8 +25,8 @@ import rival
 from left_out import summary
 
 from perfmodel.collectives.link_laws import step_constants
-from perfmodel.fit.curves import fit_curve
-from perfmodel.fit.laws import fit_logs, prior_of
+from perfmodel.fit.curve_fits import fit_curve
+from perfmodel.fit.law_fits import fit_logs, prior_of
 from perfmodel.fit.shipped import find_cluster_cells
 from perfmodel.model.curves import hockney_time
 from perfmodel.model.laws import LINK_LAWS

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from perfmodel.fit.kernels import build_kernel, fit_kernels
+from perfmodel.fit.kernel_fits import build_kernel, fit_kernels
 from perfmodel.model import exchanges, kernels
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.machine import load_machine

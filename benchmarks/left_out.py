@@ -16,7 +16,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import across_rate
 from perfmodel.collectives.time_tables import name_links
 from perfmodel.fit.build import FORCED, select_usable
-from perfmodel.fit.laws import fit_law
+from perfmodel.fit.law_fits import fit_law
 from perfmodel.fit.shipped import Entry, fit_entry, load_plan
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import Calibration, shipped_calibration

@@ -203,7 +203,7 @@ class Measurement:
 
         Limits: a run that only checks results -> nothing
         """
-        from perfmodel.fit.runs import fit_run
+        from perfmodel.fit.run_fits import fit_run
 
         if outcome.header.functional_only:
             return [], []

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.fit.curves import fit_curve, leave_one_out, local_spread
-from perfmodel.fit.laws import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, prior_of, rounded
+from perfmodel.fit.curve_fits import fit_curve, leave_one_out, local_spread
+from perfmodel.fit.law_fits import RING_TREE_COLLECTIVES, Cell, fit_law, make_interval, prior_of, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.derivation import curve_time
-from perfmodel.fit.laws import rounded
+from perfmodel.fit.law_fits import rounded
 from perfmodel.model import exchanges
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.fields import Interval

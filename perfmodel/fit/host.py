@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfmodel import resources
-from perfmodel.fit.kernels import fit_kernels
-from perfmodel.fit.laws import rounded
+from perfmodel.fit.kernel_fits import fit_kernels
+from perfmodel.fit.law_fits import rounded
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import KEYS, Machine

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.fit.build import Identity, find_cells, fit_calibration, split_by_law
-from perfmodel.fit.laws import Cell, ClusterCells, learn_networks
+from perfmodel.fit.law_fits import Cell, ClusterCells, learn_networks
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.fields import Strict, read_as

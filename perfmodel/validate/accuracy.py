@@ -13,8 +13,8 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.time_tables import find_curve_errors
-from perfmodel.fit.curves import fit_curve, local_spread
-from perfmodel.fit.laws import learn_networks
+from perfmodel.fit.curve_fits import fit_curve, local_spread
+from perfmodel.fit.law_fits import learn_networks
 from perfmodel.fit.shipped import Entry, Selection, find_cluster_cells, fit_entry, load_plan
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine

@@ -23,7 +23,7 @@ from calibrate.running import stack
 from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate
 from perfmodel.errors import BadInputError, RankLostError
-from perfmodel.fit.curves import fit_curve
+from perfmodel.fit.curve_fits import fit_curve
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Status
 

@@ -14,7 +14,7 @@ from calibrate.machine.identity import Host
 from calibrate.planning.world import World
 from calibrate.running import stack
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.runs import fit_run
+from perfmodel.fit.run_fits import fit_run
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import calibration_in, read_run
 from perfmodel.schema.runs import RunHeader

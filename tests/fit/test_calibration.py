@@ -17,8 +17,8 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import step_constants
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, split_by_law
-from perfmodel.fit.curves import leave_one_out
-from perfmodel.fit.laws import Cell, fit_law
+from perfmodel.fit.curve_fits import leave_one_out
+from perfmodel.fit.law_fits import Cell, fit_law
 from perfmodel.fit.shipped import Selection, fit_entry, load_plan
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from perfmodel import resources
-from perfmodel.fit.curves import fit_curve
-from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.curve_fits import fit_curve
+from perfmodel.fit.kernel_fits import fit_kernels
 from perfmodel.model import kernels
 from perfmodel.model.curves import hockney_time
 from perfmodel.schema.evidence import Clock

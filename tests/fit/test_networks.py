@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.collectives.link_laws import step_constants
-from perfmodel.fit.laws import (
+from perfmodel.fit.law_fits import (
     Cell,
     ClusterCells,
     correct_card,

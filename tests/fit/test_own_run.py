@@ -18,8 +18,8 @@ from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.build import select_usable
 from perfmodel.fit.context import find_median_interval, select_passes
-from perfmodel.fit.kernels import fit_kernels
-from perfmodel.fit.runs import fit_run
+from perfmodel.fit.kernel_fits import fit_kernels
+from perfmodel.fit.run_fits import fit_run
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import (
     GPU_L2,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.fit.curves import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out, solve
+from perfmodel.fit.curve_fits import KNEE_BOUNDS, LOG_SCALE, fit_curve, half_widths, leave_one_out, solve
 from perfmodel.model.curves import hockney_time, interpolate_anchors
 
 SIZES = 2.0 ** np.arange(9, 30)

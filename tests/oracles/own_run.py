@@ -149,7 +149,7 @@ def write_run(folder: Path, **options: Any) -> Path:
 @cache
 def _files(**options: Any) -> dict[str, str]:
     """Name and text of each file of the folder: a run is fitted once, whoever wants its folder."""
-    from perfmodel.fit.runs import fit_run
+    from perfmodel.fit.run_fits import fit_run
     from perfmodel.schema.calibration import save_calibration
     from perfmodel.schema.machine import read_machine
     from perfmodel.schema.run_files import read_run

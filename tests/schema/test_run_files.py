@@ -13,7 +13,7 @@ from cli_calls import called, is_an_error
 from oracles import own_run
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.fit.runs import fit_run
+from perfmodel.fit.run_fits import fit_run
 from perfmodel.schema import files
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock

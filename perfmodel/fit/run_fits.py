@@ -8,7 +8,7 @@ from perfmodel.collectives.choose import list_matching
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration
 from perfmodel.fit.context import fit_handovers, select_passes
-from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.kernel_fits import fit_kernels
 from perfmodel.schema.calibration import GPU_L2, Calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.fields import Interval

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from perfmodel.fit.context import read_times
-from perfmodel.fit.curves import half_widths, solve
-from perfmodel.fit.laws import make_interval, rounded
+from perfmodel.fit.curve_fits import half_widths, solve
+from perfmodel.fit.law_fits import make_interval, rounded
 from perfmodel.model import exchanges, kernels
 from perfmodel.schema.calibration import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.evidence import Clock
