@@ -46,9 +46,18 @@ def build_zipf_bins(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
                      this many bins, each standing for its rows at their geometric mean rank
     Returns two arrays [bins]: p and the rows of each bin; sum of their product is 1.
     Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
-    Limits: s = 0 -> all p = 1/E;  E = 1 -> p = 1
+    Limits: s = 0 -> all p = 1/E;  E = 1 -> p = 1;  E <= bins_per_octave -> a bin for each rank
     """
-    ranks, counts = _rank_bins(int(E), bins_per_octave)
+    most = int(E)
+    head = np.arange(1, min(most, bins_per_octave) + 1, dtype=np.float64)
+    ranks = head
+    counts = np.ones_like(head)
+    if head.size < most:
+        octaves = np.log2(most / head[-1])
+        steps = np.linspace(0, octaves, int(np.ceil(octaves * bins_per_octave)) + 1)
+        edges = np.unique(np.round(head[-1] * 2**steps))
+        ranks = np.concatenate([head, np.sqrt((edges[:-1] + 1) * edges[1:])])
+        counts = np.concatenate([counts, np.diff(edges)])
     weight = ranks**-s
     return weight / np.sum(weight * counts), counts
 
@@ -64,22 +73,6 @@ def count_unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     """
     draws = as_array(n)[..., np.newaxis]
     return np.asarray(np.sum(as_array(rows) * compute_touched_share(as_array(p), draws), axis=-1))
-
-
-def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
-    """Popularity ranks 1..E in bins: (representative rank of each bin, number of ranks in the bin).
-
-    Bins hold one rank each at the head, and ranks in geometric steps in the tail.
-    Limits: E <= bins_per_octave -> every rank in a bin of its own;  the bins hold E ranks together
-    """
-    head = np.arange(1, min(E, bins_per_octave) + 1, dtype=np.float64)
-    if head.size >= E:
-        return head, np.ones_like(head)
-    octaves = np.log2(E / head[-1])
-    steps = np.linspace(0, octaves, int(np.ceil(octaves * bins_per_octave)) + 1)
-    edges = np.unique(np.round(head[-1] * 2**steps))
-    tail = np.sqrt((edges[:-1] + 1) * edges[1:])
-    return np.concatenate([head, tail]), np.concatenate([np.ones_like(head), np.diff(edges)])
 
 
 def count_resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes: ArrayLike) -> Array:
@@ -105,7 +98,7 @@ def compute_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) ->
     E      rows of the table [rows];  n  look-ups [-], > 0
     X      rows that stay in the cache [rows];  U  distinct rows of the n look-ups [rows]
     Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model), who have X for T: up to 18 % more misses
-    than a simulated cache (tests/model/test_access.py); T is ``find_characteristic_draws``
+    than a simulated cache (tests/model/test_popularity.py); T is ``find_characteristic_draws``
     Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
     """
     rows = as_array(E)
