@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from perfmodel.engine.tables import Array
 from perfmodel.model.access import compute_touched_share
-
-Array = NDArray[np.float64]
 
 
 def gm_time(
@@ -62,7 +61,8 @@ def gm_ub_time(
     Limits: c = 1, e = 0 -> s + g, as inferred from the paper;  l = e = 0, c -> inf -> all copies, or all
             look-ups, whichever is longer;  the same for every distribution of the ids
     """
-    stream, gather = moved / rate / chunks, n * row / vector / chunks + scan
+    stream = moved / rate / chunks
+    gather = n * row / vector / chunks + scan
     slot = np.maximum(np.maximum(stream, gather), (stream + gather + latency) / 2)
     return np.asarray((chunks - 1) * slot + stream + gather)
 

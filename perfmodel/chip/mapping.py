@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.chip.equations import lower_bound
 from perfmodel.chip.options import LookUpOptions
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from perfmodel.engine.tables import Array, Ints
 
 _TARGETS = (1.0, 1.2, 1.5)  # longest piece of a start, in lower bounds
 _LARGEST = (1.0, 0.5, 0.25)  # most bytes that a piece of a start keeps, in buffers
@@ -92,7 +90,8 @@ class CoreMapping:
         return CoreMapping(self.tables, self.choice, cores, load_ps, self.held_bytes[order])
 
     def _add(self, table: int, sign: int) -> None:
-        options, option, cores = self.tables[table], self.choice[table], self.cores[table]
+        options = self.tables[table]
+        option, cores = self.choice[table], self.cores[table]
         self.load_ps[cores] += sign * options.piece_ps[option]
         self.load_ps[-2:] += sign * options.shared_ps[option]
         self.held_bytes[cores] += sign * options.held_bytes[option]
@@ -115,7 +114,11 @@ class Mapper:
 
     def run(self, start: CoreMapping | None = None) -> CoreMapping:
         """The best mapping from ``start`` and from starts that are packed with several limits."""
-        packed = [*([start] if start else []), *self._pack_all()]
+        bound_ps = self.bound_s * 1e12
+        pairs = product(_TARGETS, _LARGEST)
+        limits = dict.fromkeys((bound_ps * target, self.room_bytes * share) for target, share in pairs)
+        starts = [start, *(self._pack(*limit) for limit in limits)]
+        packed = [mapping for mapping in starts if mapping is not None]
         fast = min(packed, key=lambda mapping: mapping.time_s)
         lean = min(packed, key=lambda mapping: float(mapping.load_ps.sum()))
         improved = [self._try_moves(mapping.copy()) for mapping in (fast, lean)]
@@ -133,14 +136,6 @@ class Mapper:
         works = [o.pieces * o.piece_ps for o in self.tables]
         held = [o.pieces * o.held_bytes for o in self.tables]
         return lower_bound(works, held, [o.piece_ps for o in self.tables], self.cores, self.room_bytes)
-
-    def _pack_all(self) -> list[CoreMapping]:
-        limits = dict.fromkeys(
-            (self.bound_s * 1e12 * target, self.room_bytes * share)
-            for target in _TARGETS
-            for share in _LARGEST
-        )
-        return [mapping for limit in limits if (mapping := self._pack(*limit)) is not None]
 
     def _pack(self, target_ps: float, most_bytes: float) -> CoreMapping | None:
         """Tables on cores, longest or largest pieces first, each with the cheapest option that fits.
@@ -217,7 +212,8 @@ class Mapper:
         Limits: no exchange lowers it, or the memory is busier than all cores -> None
         """
         self.moves += 1
-        source, room = int(np.argmax(mapping.load_ps[:-2])), self.room_bytes * _ROOM
+        source = int(np.argmax(mapping.load_ps[:-2]))
+        room = self.room_bytes * _ROOM
         pairs = list(zip(self.tables, mapping.choice.tolist(), strict=True))
         piece_ps = np.array([*(o.piece_ps[option] for o, option in pairs), 0.0])
         held = np.array([*(o.held_bytes[option] for o, option in pairs), 0.0])
@@ -225,11 +221,13 @@ class Mapper:
         for table, cores in enumerate(mapping.cores):
             placed[table, cores] = True
         placed[-1] = True
-        best, exchange = float(mapping.load_ps[source]), None
+        best = float(mapping.load_ps[source])
+        exchange = None
         if best <= mapping.load_ps[-2:].max():
             return None
         for table in np.flatnonzero(placed[:-1, source]).tolist():
-            gain, grown = piece_ps[table] - piece_ps[:, np.newaxis], held[table] - held[:, np.newaxis]
+            gain = piece_ps[table] - piece_ps[:, np.newaxis]
+            grown = held[table] - held[:, np.newaxis]
             worst = np.maximum(mapping.load_ps[source] - gain, mapping.load_ps[:-2] + gain)
             worst[~placed | placed[table]] = np.inf
             worst[:-1][placed[:-1, source]] = np.inf
@@ -243,10 +241,8 @@ class Mapper:
         """The best mapping after random tables were taken off together and put back, many times."""
         random = np.random.default_rng(0)
         while self.moves < self.budget and best.time_s > self.bound_s * _CLOSE:
-            mapping, tables = (
-                best.copy(),
-                random.permutation(len(self.tables))[: random.integers(2, _TOGETHER + 1)].tolist(),
-            )
+            mapping = best.copy()
+            tables = random.permutation(len(self.tables))[: random.integers(2, _TOGETHER + 1)].tolist()
             for table in tables:
                 mapping.remove(table)
             weight = 2 * float(random.random())

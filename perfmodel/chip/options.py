@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip import equations
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.model.access import compute_touched_share, count_unique_rows, find_characteristic_draws
 from perfmodel.model.popularity import list_bins
 from perfmodel.schema.machine import Chip
 from perfmodel.schema.workload import Distribution
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 WAYS = ("GM", "L1", "GM-UB", "L1-UB")
 """How a core looks a table up, named by the memories that it uses (``equations``)."""
 GM, L1, GM_UB, L1_UB = range(4)
 
-_ID_BYTES, _OFFSET_BYTES, _ELEMENT_BYTES = 8, 8, 4  # of ids and offsets of bags, and of elements of bags
+_ID_BYTES = _OFFSET_BYTES = 8  # of ids and offsets of bags
+_ELEMENT_BYTES = 4  # of a bag's element
 _LOCAL_ID_BYTES = 4  # of an id in the vector buffer
 _CHUNK_PARTS = 8  # a chunk is an eighth of the vector buffer
 _KEPT_PARTS = (1, 2, 4, 8, 16, 64, 10**9)  # rows kept: a buffer of them, a half, a quarter …, and one row
@@ -71,10 +71,8 @@ class LookUpOptions:
 
     def join(self, other: LookUpOptions) -> LookUpOptions:
         """These options, and then those of ``other``."""
-        pairs = {
-            field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
-        }
-        return LookUpOptions(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+        names = [field.name for field in fields(self)]
+        return LookUpOptions(*[np.concatenate([getattr(self, n), getattr(other, n)]) for n in names])
 
     def drop_beaten(self) -> LookUpOptions:
         """The options that no other one beats in pieces, time and buffer, with loads about as small."""
@@ -113,7 +111,8 @@ class TableOnChip:
     @cached_property
     def symmetric(self) -> LookUpOptions:
         """The four ways if every core has a slice of the batch; infinite times where it does not fit."""
-        way, slices = np.arange(len(WAYS)), np.full(len(WAYS), min(self.chip.cores, self.batch))
+        way = np.arange(len(WAYS))
+        slices = np.full(len(WAYS), min(self.chip.cores, self.batch))
         kept_rows = np.where((way == L1) | (way == L1_UB), self.rows, 0.0)
         return _Pieces(self, way, slices, np.ones_like(way), kept_rows).options
 
@@ -123,28 +122,23 @@ class TableOnChip:
 
     def _list_cuts(self) -> tuple[Ints, Ints, Ints, Array]:
         """(way, slices of the batch, parts of the rows, kept rows) of all options."""
-        cores, room = self.chip.cores, float(self.chip.value("local_bytes") // self.row)
+        cores = self.chip.cores
+        room = float(self.chip.value("local_bytes") // self.row)
         powers = (2 ** np.arange(cores.bit_length())).tolist()
         steps = _STEP ** np.arange(int(np.log(cores) / np.log(_STEP)) + 1)
         fitting = np.ceil(self.rows / max(room, 1) * np.array([0.5, 0.75, 1, 1.5])).tolist()
         numbers = {int(parts) for parts in [*powers, *fitting] if 1 < parts <= min(self.rows, cores)}
         slices_of_all = sorted({*np.rint(steps).astype(int).tolist(), cores})
         cuts = [(slices, 1, share) for slices in slices_of_all for share in _KEPT_PARTS]
-        cuts += [
-            (slices, parts, share)
-            for parts in sorted(numbers)
-            for slices in powers
-            for share in _KEPT_PARTS[:3]
-        ]
+        further = product(sorted(numbers), powers, _KEPT_PARTS[:3])
+        cuts += [(slices, parts, share) for parts, slices, share in further]
         cuts = [cut for cut in cuts if cut[0] * cut[1] <= cores and cut[0] <= self.batch]
         slices, parts, share = np.array(cuts).T
         kept_rows = np.maximum(np.minimum(np.ceil(self.rows / parts), room // share), 1)
-        undivided, any_share = share == 1, share > 0
-        used = [undivided & (parts == 1), any_share, undivided, any_share]  # by way
+        undivided = share == 1
+        used = [undivided & (parts == 1), share > 0, undivided, share > 0]  # by way
         way, cut = np.nonzero(used)
         return way, slices[cut], parts[cut], np.where((way == L1) | (way == L1_UB), kept_rows[cut], 0.0)
-
-    # ---- rows, from the hottest one ------------------------------------------------------------------
 
     @cached_property
     def bins(self) -> tuple[Array, Array, Array]:
@@ -159,9 +153,8 @@ class TableOnChip:
 
     def count_misses(self, head: Array) -> Array:
         """Look-ups, by all cores, of rows after the ``head`` hottest ones that miss the shared cache [-]."""
-        values = equations.row_misses(
-            self.bins[0], self.batch * self.pooling, self._find_stay(self.cache_bytes)
-        )
+        stays = self._find_stay(self.cache_bytes)
+        values = equations.row_misses(self.bins[0], self.batch * self.pooling, stays)
         return self.sum_rows(values, self.rows) - self.sum_rows(values, head)
 
     def count_past_core(self, draws: Array) -> tuple[Array, Array]:
@@ -173,7 +166,8 @@ class TableOnChip:
 
     def _find_stay(self, cache_bytes: float) -> float:
         """Look-ups during which a row stays in a cache of so many bytes; infinite if it holds all rows."""
-        (p, rows, _), held = self.bins, cache_bytes / self.row
+        p, rows, _ = self.bins
+        held = cache_bytes / self.row
         if held >= count_unique_rows(p, rows, self.batch * self.pooling):
             return np.inf
         return float(find_characteristic_draws(p, rows, held)) if held >= 1 else 0.0
@@ -183,32 +177,34 @@ class _Pieces:
     """Costs of the pieces of a table, an array entry for each of its options."""
 
     def __init__(self, table: TableOnChip, way: Ints, slices: Ints, parts: Ints, kept_rows: Array) -> None:
-        self.table, self.way, self.slices, self.parts, self.kept_rows = table, way, slices, parts, kept_rows
-        self.v, self.row, self.every = table.chip.value, table.row, table.batch * table.pooling
-        self.keeps, self.streams = (way == L1) | (way == L1_UB), (way == GM_UB) | (way == L1_UB)
+        self.table, self.way = table, way
+        self.slices, self.parts = slices, parts
+        self.kept_rows = kept_rows
+        self.v, self.row = table.chip.value, table.row
+        self.every = table.batch * table.pooling
+        self.keeps = (way == L1) | (way == L1_UB)
+        self.streams = (way == GM_UB) | (way == L1_UB)
         self.bags = np.ceil(table.batch / slices)
-        self.share = np.maximum(
-            table.bins[0][0], 1 / parts
-        )  # of the look-ups in the part with the hottest row
+        self.share = np.maximum(table.bins[0][0], 1 / parts)  # of the look-ups: the part with the hottest row
         self.look_ups = self.bags * table.pooling * self.share
         self.head = np.where(self.keeps, np.minimum(kept_rows * parts, table.rows), 0.0)
-        self.inside = np.where(
-            way == GM_UB, 1.0, table.sum_rows(table.bins[0], self.head)
-        )  # buffers serve them
+        served = table.sum_rows(table.bins[0], self.head)  # by buffers
+        self.inside = np.where(way == GM_UB, 1.0, served)
         self.past, self.past_hottest = table.count_past_core(self.bags * table.pooling)
         self.copied = np.where(self.keeps & (not table.chip.buffers.persist), kept_rows * self.row, 0.0)
 
     @cached_property
     def options(self) -> LookUpOptions:
         """The options with all that they take; infinite times where a buffer is too small."""
-        table, partial = self.table, self.parts > 1
-        gathered_s, (near_s, passes, fits) = self._compute_gathered(), self._compute_near()
+        table = self.table
+        partial = self.parts > 1
+        gathered_s = self._compute_gathered()
+        near_s, passes, fits = self._compute_near()
         fits &= ~self.keeps | (self.kept_rows * self.row <= self.v("local_bytes"))
         touched = self.bags * np.where(partial, compute_touched_share(self.share, table.pooling), 1.0)
         moved = self.bags * (table.pooling * _ID_BYTES + _OFFSET_BYTES)
-        moved = moved + touched * table.dim * _ELEMENT_BYTES * np.where(
-            partial, 2, 1
-        )  # added to others' bags
+        sent = np.where(partial, 2, 1)  # partial bags are added to others'
+        moved = moved + touched * table.dim * _ELEMENT_BYTES * sent
         waits_s = self.v("row_latency_s") * (passes + partial + (self.copied > 0))
         piece_s = waits_s + (moved + self.copied) / self.v("core_bytes_per_s") + near_s + gathered_s
         piece_s = np.where(fits, np.maximum(piece_s, self._compute_slice_s()), np.inf)
@@ -228,8 +224,10 @@ class _Pieces:
         A pass has as many bags, with their ids, as the vector buffer holds beside two chunks, or beside the
         kept rows where both buffers are one memory.
         """
-        v, row, table = self.v, self.row, self.table
+        v, row = self.v, self.row
+        table = self.table
         inside_rate = v("local_to_vector_bytes_per_s")
+        vector_rate = v("vector_bytes_per_s")
         m = np.where(self.way == GM_UB, np.ceil(table.rows / self.parts), self.kept_rows)
         chunk = max(1.0, v("vector_bytes") // (_CHUNK_PARTS * row))
         in_place = (self.way == L1_UB) & (inside_rate == 0)
@@ -237,28 +235,28 @@ class _Pieces:
         at_once = (v("vector_bytes") - np.where(in_place, m * row, 2 * chunk * row)) // per_bag
         passes = np.where(self.streams, np.ceil(self.bags / np.maximum(at_once, 1)), 1)
         chunks = passes * np.where(in_place, 1, np.ceil(np.maximum(m, 1) / chunk))
-        n, scan = self.look_ups * self.inside, self.bags * table.pooling / passes * v("id_s")
+        n = self.look_ups * self.inside
+        scan = self.bags * table.pooling / passes * v("id_s")
         stream = (passes * m * row, n, row, chunks, scan)
         times = {
             GM: np.zeros_like(n),
             L1: equations.l1_time(n, row, v("local_bytes_per_s"), v("row_issue_s")),
-            GM_UB: equations.gm_ub_time(
-                *stream, v("row_latency_s"), v("core_bytes_per_s"), v("vector_bytes_per_s")
-            ),
-            L1_UB: equations.l1_ub_time(*stream, inside_rate, v("vector_bytes_per_s")),
+            GM_UB: equations.gm_ub_time(*stream, v("row_latency_s"), v("core_bytes_per_s"), vector_rate),
+            L1_UB: equations.l1_ub_time(*stream, inside_rate, vector_rate),
         }
         near_s = np.select([self.way == way for way in times], list(times.values()))
         return near_s, passes, ~self.streams | (at_once >= 1)
 
     def _compute_gathered(self) -> Array:
         """Time to gather the look-ups that buffers do not serve from global memory [s]."""
-        v, rate = self.v, self.v("core_bytes_per_s")
+        v = self.v
+        rate = v("core_bytes_per_s")
         past = np.where(self.way == GM, self.past, 1.0)
         gathered = np.maximum((1 - self.inside) * self.every, 1e-300)
         missed = np.minimum(self.table.count_misses(self.head) / gathered, past)
-        near, middle, far = (
-            v(f"{place}_latency_s") + self.row / rate for place in ("core_cache", "cache", "row")
-        )
+        near = v("core_cache_latency_s") + self.row / rate
+        middle = v("cache_latency_s") + self.row / rate
+        far = v("row_latency_s") + self.row / rate
         mean = (1 - past) * near + (past - missed) * middle + missed * far
         rates = np.where(past < 1, np.minimum(v("local_bytes_per_s"), rate / np.maximum(past, 1e-9)), rate)
         n = self.look_ups * (1 - self.inside)
@@ -269,18 +267,18 @@ class _Pieces:
         p, _, before = self.table.bins
         gathered = self.every * (1 - self.inside)
         bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
-        hottest = np.where(
-            self.way == GM, self.past_hottest * self.slices, np.minimum(self.every * p[bin_after], gathered)
-        )
+        after = np.minimum(self.every * p[bin_after], gathered)
+        hottest = np.where(self.way == GM, self.past_hottest * self.slices, after)
         requests = np.where(self.way == GM, self.past * self.every, gathered)
         rate = self.v("cache_bytes_per_s")
         return equations.slice_time(requests, hottest, self.row, self.v("cache_slices"), rate)
 
     def _count_row_bytes(self, passes: Array) -> tuple[Array, Array]:
         """Bytes of rows that all pieces read from (global memory, the shared cache) [bytes]."""
-        table_bytes, streams = self.table.rows * self.row, self.way == GM_UB
+        table_bytes = self.table.rows * self.row
         again = 1.0 if table_bytes <= self.v("cache_bytes") else self.slices * passes
         past = np.where(self.way == GM, self.past, 1 - self.inside) * self.every
-        memory = np.where(streams, table_bytes * again, self.table.count_misses(self.head) * self.row)
-        cache = np.where(streams, table_bytes * self.slices * passes, past * self.row)
+        missed = self.table.count_misses(self.head) * self.row
+        memory = np.where(self.way == GM_UB, table_bytes * again, missed)
+        cache = np.where(self.way == GM_UB, table_bytes * self.slices * passes, past * self.row)
         return memory + self.copied * self.parts, cache + self.copied * self.slices * self.parts

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.chip.mapping import CoreMapping, Mapper
 from perfmodel.chip.options import GM, WAYS, LookUpOptions, TableOnChip
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import Chip
 from perfmodel.units import format_bytes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -92,14 +89,24 @@ class ChipPlan:
         """Where each table is looked up, the table with most time of all cores first."""
         placements = []
         for table, (option, cores) in enumerate(zip(self.mapping.choice, self.mapping.cores, strict=True)):
-            o, rows = self.mapping.tables[table].take(int(option)), int(self.tables.rows[table])
+            o = self.mapping.tables[table].take(int(option))
+            rows = int(self.tables.rows[table])
             kept_rows = min(int(o.kept_rows[0] * o.parts[0]), rows)
-            way = WAYS[int(o.way[0])] + ("+GM" if 0 < kept_rows < rows else "")
-            cut = float(o.held_bytes[0]), int(o.parts[0]), int(o.slices[0]), cores.tolist()
-            name, piece_s = self.tables.names[table], float(o.piece_ps[0]) * 1e-12
-            placements.append(
-                TablePlacement(table, name, rows, way, kept_rows, *cut, piece_s, piece_s * cores.size)
+            piece_s = float(o.piece_ps[0]) * 1e-12
+            placement = TablePlacement(
+                table=table,
+                name=self.tables.names[table],
+                rows=rows,
+                way=WAYS[int(o.way[0])] + ("+GM" if 0 < kept_rows < rows else ""),
+                kept_rows=kept_rows,
+                held_bytes=float(o.held_bytes[0]),
+                row_parts=int(o.parts[0]),
+                batch_slices=int(o.slices[0]),
+                cores=cores.tolist(),
+                piece_s=piece_s,
+                core_s=piece_s * cores.size,
             )
+            placements.append(placement)
         return sorted(placements, key=lambda placement: -placement.core_s)
 
     def time_with(self, tables: PlanTables) -> float:
@@ -141,9 +148,11 @@ def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip
     """
     if batch < 1:
         raise BadInputError(f"a batch of {batch} samples has no work.", "give 1 or more.")
-    size, table_bytes = chip.value("gm_size_bytes"), tables.total_bytes
-    if 0 < size < table_bytes:
-        excess, needs, has = (format_bytes(x, binary=False) for x in (table_bytes - size, table_bytes, size))
+    size = chip.value("gm_size_bytes")
+    if 0 < size < tables.total_bytes:
+        needs = format_bytes(tables.total_bytes, binary=False)
+        excess = format_bytes(tables.total_bytes - size, binary=False)
+        has = format_bytes(size, binary=False)
         raise BadInputError(
             f"{tables.model} needs {needs}, {excess} more than the {has} of global memory of {chip.name}.",
             "use a chip with more memory (perfmodel show chips lists them), or fewer or narrower tables.",
@@ -176,5 +185,6 @@ def choose_ways(symmetric: Sequence[LookUpOptions], room_bytes: float) -> list[i
     for saving, table, way in sorted(savings, reverse=True):
         held = symmetric[table].held_bytes
         if saving > 0 and held[ways[table]] == 0 and held[way] <= room_bytes:
-            ways[table], room_bytes = way, room_bytes - held[way]
+            ways[table] = way
+            room_bytes -= held[way]
     return ways
