@@ -58,7 +58,8 @@ def _predict_left_out(cell: pd.DataFrame) -> pd.DataFrame:
 
     A point does not affect its own interval: the errors in it are those of the other sizes.
     """
-    sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
+    sizes = cell["payload_bytes"].to_numpy(float)
+    times = cell["time_s"].to_numpy(float)
     remaining = [np.arange(sizes.size) != i for i in range(sizes.size)]
     fits = [fit_curve(sizes[others], times[others]) for others in remaining]
     errors = np.array([float(fit.time(size)) for fit, size in zip(fits, sizes, strict=True)]) / times - 1
@@ -80,7 +81,8 @@ def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
     """
     import pandas as pd
 
-    samples, parts = measured.load_shipped_samples(), []
+    samples = measured.load_shipped_samples()
+    parts = []
     for name, entry in measured.list_preferred_entries().items():
         points = measured.list_measured_points(entry, samples)
         held_out = points[points["nodes"] == 2]

@@ -14,6 +14,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import GRID_BYTES, compute_law_time
 from perfmodel.collectives.time_tables import compute_least_times
 from perfmodel.collectives.timings import Timing
+from perfmodel.engine.tables import Array, Ints
 from perfmodel.fit.build import select_usable
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import PER_PEER, Evidence
@@ -22,15 +23,13 @@ from perfmodel.schema.machine import Machine
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Places = npt.NDArray[np.int64]
 
 Z95 = 1.96
 LATENCY_SHARE = 0.5
 """Share of latency in an expected time above which a size says nothing about the rate of its links."""
-_WRONG, _ALONE = ("wrong", "unread-check"), "single-process"
-"""Flags of rows whose #wrong is not 0, or no number, and of a process that launched all ranks."""
+_WRONG = ("wrong", "unread-check")  # flags of rows whose #wrong is not 0, or no number
+_ALONE = "single-process"  # flag of rows of a process that launched all ranks
 _NO_NVLS = "^(?!NVLS$)"
 _ROUNDING = 1e-3  # by which a time at the end of a band may leave it, as where the speed of light cuts it
 _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype"]
@@ -51,12 +50,12 @@ class Series:
     gpus_per_node: int
     datatype: str
     said: str
-    payload_bytes: Floats
-    time_s: Floats
+    payload_bytes: Array
+    time_s: Array
     model: CollectiveModel
     normal: Timing
     judged: Bools
-    wrong_bytes: Floats
+    wrong_bytes: Array
 
     @property
     def nodes(self) -> int:
@@ -74,33 +73,35 @@ class Series:
         return str(Evidence.from_rank(int(np.median(self.normal.evidence))))
 
     @property
-    def ratios(self) -> Floats:
+    def ratios(self) -> Array:
         """Measured over expected time of each size [-]."""
         return np.asarray(self.time_s / self.normal.time_s)
 
-    def deviations(self, expected_s: Floats, least_log_sd: float = 0.0) -> Floats:
+    def deviations(self, expected_s: Array, least_log_sd: float = 0.0) -> Array:
         """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0.
 
         least_log_sd  of a hypothesis, which a law predicts where nothing like it was measured
         """
-        off, normal = np.log(self.time_s / expected_s), self.normal
+        off = np.log(self.time_s / expected_s)
+        normal = self.normal
         widths = np.log(np.where(off > 0, normal.high_s / normal.time_s, normal.time_s / normal.low_s))
         return np.asarray(off / np.maximum((widths + _ROUNDING) / Z95, least_log_sd))
 
     @cached_property
-    def side(self) -> Places:
+    def side(self) -> Ints:
         """For each size 1 if it is above the band, -1 below, 0 inside or not judged."""
         z = self.deviations(self.normal.time_s)
         return np.where(self.judged & (np.abs(z) > Z95), np.sign(z), 0).astype(np.int64)
 
     @cached_property
-    def stretches(self) -> list[Places]:
+    def stretches(self) -> list[Ints]:
         """Places of consecutive sizes outside the band on one side: two sizes at least.
 
         A single size inside the band does not end a stretch. A single size outside may be a first call or
         noise, so it is none; only the largest size is one by itself, if it is off by twice the band's width.
         """
-        places, last = np.flatnonzero(self.side), self.side.size - 1
+        places = np.flatnonzero(self.side)
+        last = self.side.size - 1
         far = abs(float(self.deviations(self.normal.time_s)[-1])) > 2 * Z95
         ends = np.flatnonzero((np.diff(self.side[places]) != 0) | (np.diff(places) > 2)) + 1
         runs = np.split(places, ends)
@@ -137,13 +138,14 @@ class Series:
         """Whether it is slow, impossible or wrong: faster than its peers is not abnormal."""
         return self.verdict not in ("normal", "fast", "not judged")
 
-    def predict_ratio(self, machine: Machine, algorithm: str = "") -> Floats | None:
+    def predict_ratio(self, machine: Machine, algorithm: str = "") -> Array | None:
         """The law's times on another machine over those here, one for each size [-].
 
         algorithm  what NCCL may choose there, as in NCCL_ALGO (``Ring``); "": anything
         Limits: no law, an ``algorithm`` of a law without a choice, or that changes no time -> None
         """
-        law, here = self.model.calibration.law(self.collective), self.model.machine
+        law = self.model.calibration.law(self.collective)
+        here = self.model.machine
         if law is None or (algorithm and law.law != "ring_tree"):
             return None
         measured_on = Calibrated.of(here, self.model.calibration).machine
@@ -161,19 +163,20 @@ def build_series(samples: pd.DataFrame, model: CollectiveModel, said: str, same_
     A sum of integers takes longer, because the switch (NVLS) does not add them.
     Limits: samples that no fit would use (``select_usable``), less than a byte for each peer -> left out
     """
-    bad, curves = samples[samples["flag"].isin(_WRONG)].groupby(["source_id", "collective", "gpus"]), []
+    bad = samples[samples["flag"].isin(_WRONG)].groupby(["source_id", "collective", "gpus"])
     wrong = {key: np.unique(rows["payload_bytes"]) for key, rows in bad}
     usable = select_usable(samples.replace({"flag": dict.fromkeys([*_WRONG, _ALONE], "ok")}))
     usable = usable[(usable["payload_bytes"] >= usable["gpus"]) | ~usable["collective"].isin(PER_PEER)]
+    curves = []
     for key, rows in usable.groupby(_KEY, sort=False):
         log, collective, _, gpus, per_node, datatype = map(str, key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
-        sizes, times = medians.index.to_numpy(float), medians.to_numpy(float)
+        sizes = medians.index.to_numpy(float)
         normal = model.estimate(collective, sizes, int(gpus), int(per_node))
         judged = (normal.floor_s / normal.time_s < LATENCY_SHARE) | same_clock
         whose = log, collective, int(gpus), int(per_node), datatype, said
         damaged = wrong.get((log, collective, int(gpus)), np.empty(0))
-        series = Series(*whose, sizes, times, model, normal, judged, damaged)
+        series = Series(*whose, sizes, medians.to_numpy(float), model, normal, judged, damaged)
         slower = series.predict_ratio(model.machine, _NO_NVLS) if "int" in datatype else None
         if slower is not None:
             longer = {name: getattr(normal, name) * np.maximum(slower, 1) for name in ("time_s", "high_s")}

@@ -7,16 +7,14 @@ from functools import lru_cache
 from math import inf
 
 import numpy as np
-import numpy.typing as npt
 
 from perfmodel.collectives.choose import list_matching
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.engine.tables import Array
 from perfmodel.model.bands import compute_ratio_band
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
-
-Floats = npt.NDArray[np.float64]
 
 MACHINE, GPUS = "h200-sxm-ib", 8
 COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "broadcast")
@@ -38,17 +36,17 @@ class Comparison:
     low, high  95 % band of NCCL's time over NVSHMEM's, with independent errors; empty unless from ``compare``
     """
 
-    payload_bytes: Floats
-    nvshmem_s: Floats
-    nccl_s: Floats
-    low: Floats = field(default_factory=lambda: np.zeros(0))
-    high: Floats = field(default_factory=lambda: np.zeros(0))
+    payload_bytes: Array
+    nvshmem_s: Array
+    nccl_s: Array
+    low: Array = field(default_factory=lambda: np.zeros(0))
+    high: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def ends(self) -> tuple[Comparison, Comparison]:
         """Two comparisons with NCCL's times changed: the ratio at the low and at the high end of its band."""
-        fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
-        return fast, slow
+        fast = replace(self, nccl_s=self.low * self.nvshmem_s)
+        return fast, replace(self, nccl_s=self.high * self.nvshmem_s)
 
     @property
     def small_ratio(self) -> float:
@@ -80,7 +78,8 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
 
     nvshmem_clock, nccl_clock  how the times of each were taken
     """
-    curves, models = list[Curve](), list[CollectiveModel]()
+    curves = list[Curve]()
+    models = list[CollectiveModel]()
     for backend, clock in ((Backend.NVSHMEM, nvshmem_clock), (Backend.NCCL, nccl_clock)):
         for calibration in list_matching(MACHINE, backend, clock)[:1]:
             models.append(CollectiveModel(load_machine(MACHINE), calibration))
@@ -88,13 +87,15 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
     if len(curves) < len(PAIRS[0]):
         return None
     sizes = list_common_sizes(curves)
-    timings = [model.estimate(collective, sizes, GPUS) for model in models]
-    nvshmem, nccl = ((timing.low_s, timing.time_s, timing.high_s) for timing in timings)
-    low, _, high = compute_ratio_band(nccl, nvshmem)
-    return Comparison(sizes, nvshmem[1], nccl[1], low, high)
+    nvshmem = models[0].estimate(collective, sizes, GPUS)
+    nccl = models[1].estimate(collective, sizes, GPUS)
+    low, _, high = compute_ratio_band(
+        (nccl.low_s, nccl.time_s, nccl.high_s), (nvshmem.low_s, nvshmem.time_s, nvshmem.high_s)
+    )
+    return Comparison(sizes, nvshmem.time_s, nccl.time_s, low, high)
 
 
-def list_common_sizes(curves: list[Curve]) -> Floats:
+def list_common_sizes(curves: list[Curve]) -> Array:
     """Sizes within the measured ranges of all curves, 16 per octave [bytes]."""
     low = max(c.anchor_bytes[0] for c in curves)
     high = min(c.anchor_bytes[-1] for c in curves)

@@ -55,7 +55,8 @@ def load_embark() -> EmbarkRun:
 
 def build_evaluator(model: str, gpus: int, batch: int) -> Evaluator:
     """The evaluator of a workload on EMBark's machine, forward and backward. batch  samples of all GPUs"""
-    run, tables = load_embark(), PlanTables.load(model)
+    run = load_embark()
+    tables = PlanTables.load(model)
     return Evaluator.on(
         run.machine,
         tables.replace_ids((zipf(run.alpha),) * len(tables)),
@@ -111,10 +112,8 @@ def predict_throughput(
         step = WholeStep.compute(plan, dense)
         rates += [batch / time_s / _MILLION for time_s in (step.step_s, step.low_s, step.high_s)]
     judged = Finding.within(rates[0], rates, format_number)
-    fewest, largest = (format_count(batch) for batch in (min(batches), max(batches)))
-    return replace(
-        judged, words=f"{judged.words} million a second at batches of {fewest} to {largest} in all"
-    )
+    sizes = f"{format_count(min(batches))} to {format_count(max(batches))}"
+    return replace(judged, words=f"{judged.words} million a second at batches of {sizes} in all")
 
 
 def build_dense(evaluator: Evaluator, flops: float, gradient_bytes: float) -> Dense:
@@ -137,7 +136,8 @@ def compute_share(gpus: int, batches: Sequence[int]) -> Finding:
     batches  of all GPUs together. The tables and the batch are not published: the band covers all workloads
              and all ``batches``
     """
-    run, shares = load_embark(), []
+    run = load_embark()
+    shares = []
     models = sorted(run.models, key=lambda model: model != run.figure_model)
     for batch in batches:
         for model in models:
@@ -151,7 +151,8 @@ def compare_speedup(answer: str, batches: Sequence[int]) -> Finding:
 
     answer  "mean" or "max" over the workloads
     """
-    run, ratios = load_embark(), []
+    run = load_embark()
+    ratios = []
     for batch in batches:
         before = [_collect_ends(_plan_table_row_wise(model, run.gpus, batch)) for model in run.models]
         after = [_collect_ends(load_planned(model, run.gpus, batch)) for model in run.models]

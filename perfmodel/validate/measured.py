@@ -88,7 +88,8 @@ def predict_points(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame
 
 def judge_points(points: pd.DataFrame) -> pd.DataFrame:
     """The points with columns error, inside (the 95 % interval) and size (class of sizes, of ``SIZES``)."""
-    time, size = points["time_s"], points["payload_bytes"]
+    time = points["time_s"]
+    size = points["payload_bytes"]
     return points.assign(
         error=points["predicted_s"] / time - 1,
         inside=(points["low_s"] <= time) & (time <= points["high_s"]),

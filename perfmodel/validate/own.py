@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.answer import project_row_wise
 from perfmodel.engine.settings import TORCH
@@ -64,14 +64,16 @@ def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFra
     path = min(fits, key=lambda p: str(fits[p].clock) != clock)
     row = row_bytes([DTYPES.index(name) for name in passes["dtype"]], passes["dim"], training=False)
     columns = ("gpus", "batch", "pooling", "dim", "dtype", "id_bytes")
-    question: dict[str, Any] = {name: passes[name].to_numpy() for name in columns}
+    question: dict[str, object] = {name: passes[name].to_numpy() for name in columns}
     question["table_count"] = passes["tables"].to_numpy()
     question["table_bytes"] = passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * row
     uses_torch = passes["implementation"].iloc[0] == OWN_PASS and fits[path].kernels_of(TORCH) is not None
     kernels = TORCH if uses_torch else None
     frame = project_row_wise(question, machine, backend=backend, calibration=path, kernels=kernels)
     measured = passes["time_s"].to_numpy(float)
-    projected, low, high = (frame[name].to_numpy(float) for name in ("time_s", "low_s", "high_s"))
+    projected = frame["time_s"].to_numpy(float)
+    low = frame["low_s"].to_numpy(float)
+    high = frame["high_s"].to_numpy(float)
     added = {
         "calibration": fits[path].calibration_id,
         "projected_s": projected,

@@ -75,14 +75,14 @@ def compare_rise(
     return replace(judged, words=f"{'; '.join(reversed(said))}; all from {format_bytes(start)}")
 
 
-def count_crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
+def count_crossings(axes: Mapping[str, Sequence[float]], **options: Any) -> Finding:
     """How often the faster library changes as a grid's exchange grows; 0 if NCCL wins the smallest.
 
-    axes  values of each argument of the grid;  asked  arguments that all of its points share
+    axes  values of each argument of the grid;  options  that all of its points share
     """
     grid = sweep.combine_axes(**axes)
-    sizes, *ratios = _compare_bags(grid, Clock.DEVICE, Clock.EAGER, asked)
-    _, stream, *_ = _compare_bags(grid, Clock.STREAM, Clock.STREAM, asked)
+    sizes, *ratios = _compare_bags(grid, Clock.DEVICE, Clock.EAGER, options)
+    _, stream, *_ = _compare_bags(grid, Clock.STREAM, Clock.STREAM, options)
     beyond = sizes[ratios[0] <= 1]
     flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
     wins = [ratio > 1 for ratio in ratios]
@@ -93,14 +93,14 @@ def count_crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Findin
 
 
 def _compare_bags(
-    grid: sweep.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
+    grid: sweep.Columns, nvshmem_clock: Clock, nccl_clock: Clock, options: Mapping[str, Any]
 ) -> list[NDArray[np.float64]]:
     """Sizes of a rank's exchange, increasing, and NCCL's time of a pass over NVSHMEM's with its band.
 
     Both run the same kernels, so the band is wider than needed; points of equal size are averaged.
     """
-    nvshmem = project_columns(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
-    nccl = project_columns(grid, backend="nccl", clock=str(nccl_clock), **asked)
+    nvshmem = project_columns(grid, backend="nvshmem", clock=str(nvshmem_clock), **options)
+    nccl = project_columns(grid, backend="nccl", clock=str(nccl_clock), **options)
     spans = [(columns["low_s"], columns["time_s"], columns["high_s"]) for columns in (nccl, nvshmem)]
     low, ratio, high = compute_ratio_band(*spans)
     size = nvshmem["gpus"] * grid["batch"] * grid["table_count"] * grid["dim"] * 4
@@ -108,21 +108,20 @@ def _compare_bags(
     return [sizes, *(np.bincount(places, values) / counts for values in (ratio, low, high))]
 
 
-def project_columns(grid: sweep.Columns, machine: str = DEFAULT_MACHINE, **asked: Any) -> sweep.Columns:
-    """A grid sharded row-wise: the columns of ``project_grid``. asked  as of ``perfmodel.project``"""
-    return project_grid(*prepare(grid, machine, **asked))
+def project_columns(grid: sweep.Columns, machine: str = DEFAULT_MACHINE, **options: Any) -> sweep.Columns:
+    """A grid sharded row-wise: the columns of ``project_grid``. options  as of ``perfmodel.project``"""
+    return project_grid(*prepare(grid, machine, **options))
 
 
-def find_slowdown(end: str, gpus: int, **asked: Any) -> Finding:
+def find_slowdown(end: str, gpus: int, **options: Any) -> Finding:
     """The smallest or largest slowdown in the paper's two grids on so many GPUs.
 
     end  "least" or "largest"
     """
-    grids = [project_columns(grid(gpus=(gpus,)), **asked) for grid in sweep.GRIDS.values()]
-    value, low, high = (
-        np.concatenate([columns[name] for columns in grids])
-        for name in ("slowdown", "slowdown_low", "slowdown_high")
-    )
+    grids = [project_columns(grid(gpus=(gpus,)), **options) for grid in sweep.GRIDS.values()]
+    value = np.concatenate([columns["slowdown"] for columns in grids])
+    low = np.concatenate([columns["slowdown_low"] for columns in grids])
+    high = np.concatenate([columns["slowdown_high"] for columns in grids])
     place = int((np.argmin if end == "least" else np.argmax)(value))
     return Finding.within(float(value[place]), (float(low[place]), float(high[place])), format_ratio)
 
@@ -131,11 +130,11 @@ def count_gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
     """GPUs that hold so many bytes of tables, if each has ``hbm_bytes`` of memory and none is kept free."""
     needed = project_one(table_bytes=table_bytes, reserve=0, overrides={"hbm_bytes": hbm_bytes})
     usual = project_one(table_bytes=table_bytes)
-    by_paper, second = (
-        f"{answer.gpus} GPUs, {format_ratio(answer.slowdown)} slower" for answer in (needed, usual)
-    )
+    by_paper = f"{needed.gpus} GPUs, {format_ratio(needed.slowdown)} slower"
+    by_default = f"{usual.gpus} GPUs, {format_ratio(usual.slowdown)} slower"
     size = format_bytes(hbm_bytes, binary=False).replace(" ", "")
-    return Finding(needed.gpus, f"{by_paper} (--set reserve=0 --set hbm_bytes={size}); {second} by default")
+    words = f"{by_paper} (--set reserve=0 --set hbm_bytes={size}); {by_default} by default"
+    return Finding(needed.gpus, words)
 
 
 def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
@@ -153,9 +152,8 @@ def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf)
     smallest = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]
     times = smallest.groupby("note", observed=True)["time_s"].median()
     value = float(times[slow] / times[fast])
-    return Finding(
-        value, f"{format_ratio(value)} at {format_bytes(float(smallest['payload_bytes'].iloc[0]))}"
-    )
+    size = format_bytes(float(smallest["payload_bytes"].iloc[0]))
+    return Finding(value, f"{format_ratio(value)} at {size}")
 
 
 def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
@@ -171,7 +169,8 @@ def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequen
     for model in models:
         plans = [_plan_chip(chip, model, batch, name) for name in ids]
         times = [[plan.time_with(plan_of.tables) for plan_of in plans] for plan in plans]
-        best, gathered = min(times, key=max), [plan.baseline_s for plan in plans]
+        best = min(times, key=max)
+        gathered = [plan.baseline_s for plan in plans]
         ours, plain = max(best) / min(best), max(gathered) / min(gathered)
         ratios.append((ours - 1) / (plain - 1))
         words.append(f"{format_ratio(ours)} against {format_ratio(plain)} ({model})")

@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfmodel import resources
+from perfmodel.engine.tables import Array
 from perfmodel.schema.fields import Strict, read_as
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_ratio, format_time
-from perfmodel.validate.checked import LATENCY_SHARE, Z95, Floats, Series
+from perfmodel.validate.checked import LATENCY_SHARE, Z95, Series
 
 _MOST_REASONS = 4
 _EXPLAINED = 0.5  # of the slow sizes
@@ -89,10 +90,13 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
     without it. Reasons with equally many cannot be told from each other.
     Limits: no size is slow -> none;  a reason that takes less than half of a deviation away -> not one
     """
-    slow, expected_s = series.find_outside(1), series.normal.time_s
-    used, wide = series.judged & ~series.find_outside(-1), load_priors().uncertainty.unseen_log_sd
+    slow = series.find_outside(1)
+    expected_s = series.normal.time_s
+    used = series.judged & ~series.find_outside(-1)
+    wide = load_priors().uncertainty.unseen_log_sd
     allowed = np.where(slow, np.minimum(Z95, np.abs(series.deviations(expected_s, wide)) / 2), Z95)
-    ranks, likely = (series.gpus, series.gpus_per_node), []
+    ranks = series.gpus, series.gpus_per_node
+    likely = []
     beside = [s for s in others if (s.gpus, s.gpus_per_node) == ranks and s.collective != series.collective]
     ruled_out = {"slow": not all(s.slow for s in beside), "normal": any(s.slow for s in beside)}
     for rule in load_reasons().reason if slow.any() else ():
@@ -101,7 +105,8 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
         tries = []
         for times, value in predict_times(rule, series):
             z = series.deviations(times, wide)
-            inside, misfit = np.abs(z) <= allowed, float(np.sum(z[used] ** 2)) + 2 * rule.free
+            inside = np.abs(z) <= allowed
+            misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free
             explains, within = int((inside & slow).sum()), int((inside & used).sum())
             if explains >= _EXPLAINED * slow.sum() and within > (used & ~slow).sum():
                 tries.append((-within, misfit, explains, value, tuple((times / expected_s)[slow])))
@@ -120,8 +125,10 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
 
 def find_facts(curves: Sequence[Series]) -> list[tuple[str, str, str]]:
     """(log, reason that its lines of NCCL state though it is normal, or variable that was set, words)."""
-    abnormal, rules = {series.log for series in curves if series.abnormal}, load_reasons()
-    costs, facts = rules.setting, list[tuple[str, str, str]]()
+    abnormal = {series.log for series in curves if series.abnormal}
+    rules = load_reasons()
+    costs = rules.setting
+    facts = list[tuple[str, str, str]]()
     for series in curves:
         for rule in () if series.log in abnormal else rules.reason:
             if re.search(rule.stated, series.said) and next(predict_times(rule, series), None):
@@ -131,7 +138,7 @@ def find_facts(curves: Sequence[Series]) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(facts))
 
 
-def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Floats, str]]:
+def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Array, str]]:
     """Yields times under a hypothesis, with the number that it fits in words.
 
     Limits: it is not of these links or this collective, or no law tells -> nothing
@@ -139,7 +146,8 @@ def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Floats, st
     across = "across" if series.group.domains > 1 else "inside"
     if rule.links not in ("", across) or rule.collective not in ("", series.collective):
         return
-    waits, small = rule.test == "wait", series.normal.floor_s >= LATENCY_SHARE * series.normal.time_s
+    waits = rule.test == "wait"
+    small = series.normal.floor_s >= LATENCY_SHARE * series.normal.time_s
     small &= series.side > 0 if waits else rule.later
     for words, machine in _list_machines(rule, series):
         ratios = np.ones(small.size) if waits else series.predict_ratio(machine, rule.allowed)
@@ -159,7 +167,8 @@ def _list_machines(rule: ReasonRule, series: Series) -> Iterator[tuple[str, Mach
 
     Limits: no link inside a domain -> nothing;  one card of two -> nothing, it is half of the cards
     """
-    machine, cards = series.model.machine, 1.0
+    machine = series.model.machine
+    cards = 1.0
     if rule.of_cards:
         cards = series.gpus_per_node / machine.gpus_per_node * machine.value("nics_per_node")
     if not rule.key:

@@ -66,8 +66,8 @@ class Finding:
 
         write  formats a number
         """
-        every = [value, *ends]
-        low, high = min(every), max(every)
+        numbers = [value, *ends]
+        low, high = min(numbers), max(numbers)
         apart = f" ({write(low)} to {write(high)})" if low < high else ""
         return cls(value, write(value) + apart, low, high)
 
@@ -120,9 +120,10 @@ class Claim(Strict):
 
     def verdict(self, finding: Finding, *, own: bool = False) -> Verdict:
         """The verdict for an answer; ``own``: outside the band is a regression."""
-        said, band = self.judge(finding), self.band
-        failed, expected = own and said is Outcome.FAILS, self.expected or band
-        return Verdict(self.id, self.claim, expected, finding.words, band, said, self.why, failed)
+        outcome = self.judge(finding)
+        failed = own and outcome is Outcome.FAILS
+        expected = self.expected or self.band
+        return Verdict(self.id, self.claim, expected, finding.words, self.band, outcome, self.why, failed)
 
 
 class Claims(Strict):
