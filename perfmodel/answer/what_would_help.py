@@ -226,12 +226,12 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
 
 
 def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
-    """More samples per batch, if latency is most of the time: the gain is in samples per second."""
+    """More samples per batch, if latency is most of the time and nobody gave the batch of all GPUs."""
     latency_s = sum(step.floor_s for step in answer.steps if step.collective)
     batch = _MORE_SAMPLES * int(answer.work.batch[0])
-    if latency_s < answer.time_s / 2 or batch > LARGEST["batch"]:
+    if answer.question.total is not None or batch > LARGEST["batch"] or latency_s < answer.time_s / 2:
         return
-    question = replace(answer.question, batch=batch, total=None)
+    question = replace(answer.question, batch=batch)
     for effect in _ask_again(answer, Change(SETTINGS, "", f"--batch {batch}", question), ask):
         if effect.samples_ratio > 1 + _WORTH_SAYING:
             label = f"{_MORE_SAMPLES}× batch, {format_ratio(effect.samples_ratio)} samples/s"

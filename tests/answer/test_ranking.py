@@ -145,7 +145,7 @@ def test_tables_that_are_all_copied_are_said_and_costed_as_copies(cli: Any, tmp_
 
 @pytest.mark.parametrize("words", [
     "--table-size 10TB",
-    "--table-size 2TB --tables 30 --dim 128 --set global_batch=983040",
+    "--table-size 1TB --tables 30 --set global_batch=8192",
     "--model criteo-1tb --gpus 16",
 ])  # fmt: skip
 def test_each_change_is_the_answer_to_its_option(cli: Any, words: str) -> None:
