@@ -29,7 +29,7 @@ stdout, warnings and progress to stderr. -v, anywhere on the line, shows all of 
 import's constants, and an error's traceback.
 """
 
-ON_CHIP = "One chip of many cores: which way to look up which table, and on which core?"
+ON_CHIP = "One chip: how to look up which table, on which core?"
 
 COMMANDS = {
     "project": ("passes", "How much slower is it, and why?"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shlex
 import sys
 import traceback
 import warnings
@@ -83,5 +85,6 @@ def _report_usage(error: Exception, arguments: list[str]) -> int:
     if isinstance(command, LoadedCommand):
         settable = [option.name for option in command.asks.declared() if option.by_set]
         steps += [f"write --set {name}=VALUE." for name in settable if name_flag(name) == flag]
-    steps.append(f"see {context.command_path if context else 'perfmodel'} --help")
+    words = ["perfmodel", *itertools.takewhile(str.isidentifier, arguments)]
+    steps.append(f"see {context.command_path if context else shlex.join(words)} --help")
     return fail(BadInputError(message, "\n".join(steps)))

@@ -200,7 +200,7 @@ class CommandOptions:
                 nearest = next(iter(difflib.get_close_matches(name, settable, cutoff=0.7)), "")
                 if cls.of_logs or (nearest and name not in KEYS):
                     step = f"did you mean --set {nearest}=…?" if nearest else f"known: {', '.join(settable)}."
-                    raise BadInputError(f"--set {name} is not known.", step)
+                    raise BadInputError(f"--set {name} {'is not known' if equals else 'has no value'}.", step)
                 remaining.append(text)
             elif name in values:
                 raise BadInputError(f"--set {name} is given twice.", "keep one of them.")

@@ -204,8 +204,7 @@ def latest_run() -> Path:
         if BROKEN not in run.name and calibrations_of(run) and not read_header(run).functional_only:
             return run
     raise NoCalibrationError(
-        f"no run in {runs_folder()} holds a calibration: nothing was measured to its end there, or as a "
-        "functional check only.",
+        f"no finished run is in {runs_folder()}; functional checks do not count.",
         "measure this machine:\n  perfmodel calibrate --quick",
     )
 
