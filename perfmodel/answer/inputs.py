@@ -302,12 +302,12 @@ class GpuCount:
         return int(capacity.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
 
     def describe_memory(self, form: str = "{}: {}") -> str:
-        """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
+        """``66.3 GB of a GPU's 68 GB: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
         named = [("rows", self.rows_bytes), ("optimizer state", self.optimizer_bytes)]
         named += [("exchange buffers", self.buffer_bytes)]
         texts = [f"{name} {_write(size)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
-        return form.format(f"{_write(self.memory_bytes)} of {_write(self.usable_bytes)} per GPU", parts)
+        return form.format(f"{_write(self.memory_bytes)} of a GPU's {_write(self.usable_bytes)}", parts)
 
     def __str__(self) -> str:
         room, size, usable = self.usable_bytes, _write(self.table_bytes), _write(self.usable_bytes)

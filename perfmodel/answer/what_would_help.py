@@ -157,10 +157,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     """The changes that are tried: a new one is a further line here. All of them can be set or bought."""
     question, machine = answer.question, answer.setting.machine
     if question.sharding == ROW_WISE:
-        exchanges = {
-            BY_DOMAIN: f"{BY_DOMAIN} exchange instead of a flat one",
-            _SPARSE: "sending only the partial bags that are not empty",
-        }
+        exchanges = {BY_DOMAIN: f"{BY_DOMAIN} exchange", _SPARSE: "only non-empty bags"}
         for name, label in exchanges.items():
             yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
     if question.payload is None:

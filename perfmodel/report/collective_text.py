@@ -13,7 +13,7 @@ from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import command_lines, paragraph
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_bytes, format_count, format_rate, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_rate, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,8 @@ def collective_text(answers: pd.DataFrame, calibration: str, machine: Machine, *
     for gpus, node in dict.fromkeys(zip(answers["gpus"], answers["gpus_per_node"], strict=True)):
         group = Group.of(int(gpus), machine.domain_gpus_of(int(node)))
         if (last := group.smallest_domain_gpus) < group.domain_gpus:  # why more GPUs may be faster
-            parts.append(paragraph(f"{gpus} GPUs: the cards of {last} in the last node limit all of them."))
+            where = f"{counted(int(gpus), 'GPU')}: the last domain has {last} of them"
+            parts.append(paragraph(f"{where}, whose network cards limit all."))
     return "\n\n".join([*parts, paragraph(f"{origin} · calibration {calibration}")])
 
 

@@ -161,7 +161,7 @@ def join_quantities(first: str, word: str, second: str) -> str:
 def change_table(changes: Sequence[Sensitivity]) -> str:
     """A table of changes by group: the time after each with its band, its evidence and its option.
 
-    Where the words of a change have no room, its option stands below it.
+    Where the words of several changes have no room, each option stands below its change.
     """
     rows, group = list[list[str]](), ""
     order = list(dict.fromkeys(change.group for change in changes))
@@ -172,7 +172,7 @@ def change_table(changes: Sequence[Sensitivity]) -> str:
     headers = ("", "What would help", "time", "95 % band", "evidence", "")
     wide = [[*cells, unbroken(option)] for *cells, option in rows]
     text = table(headers, wide, left=(0, 1, 4, 5), indent=0)
-    if page_width() == WIDTH and headers[1] in text.splitlines()[0]:
+    if page_width() == WIDTH and len(text.splitlines()) <= len(rows) + 2:
         return text
     below, cells = dict[int, str](), list[list[str]]()
     for name, label, *times, option in rows:

@@ -31,8 +31,9 @@ _CONFIGURATION = (
 
 
 def sweep_text(frame: pd.DataFrame, how: str) -> str:
-    """The range of the results and the best and worst configurations; how  the sharding in words
+    """The range of the results, and the best and worst configurations, or all if they are few.
 
+    how  the sharding in words
     They are ranked by slowdown; if there are several machines by time, because a slowdown is relative to one
     GPU of the same machine.
     """
@@ -45,15 +46,19 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     ordered = fitting.sort_values(key, kind="stable")
     low, high, median = map(form, (ordered[key].iloc[0], ordered[key].iloc[-1], ordered[key].median()))
     quantity = "time of a batch" if key == "time_s" else "slowdown against one GPU with all rows"
-    head = f"{counted(len(fitting), 'configuration')}, {how}: {quantity} {low} to {high}, median {median}."
+    span = f"{low} to {high}, median {median}" if len(fitting) > 1 else low
+    head = f"{counted(len(fitting), 'configuration')}, {how}: {quantity} {span}."
     if not (fits := int(frame["fits"].sum())):
         head += " None of them fits the GPUs."
     elif fits < len(frame):
         head += f" More that do not fit the GPUs (column fits): {format_count(len(frame) - fits)}."
     varying = [name for name in frame.columns.intersection(list(_CONFIGURATION)) if frame[name].nunique() > 1]
     names = [name for name in _CONFIGURATION if name in {*varying, "gpus", "sharding"} & set(frame.columns)]
-    parts = [paragraph(head), f"{ends[0]}\n{_list_rows(ordered.head(_SHOWN), names, key)}"]
-    if len(fitting) > _SHOWN:
+    if len(fitting) <= 2 * _SHOWN:
+        title = f"{ends[0]} first\n" if len(fitting) > 1 else ""
+        parts = [paragraph(head), f"{title}{_list_rows(ordered, names, key)}"]
+    else:
+        parts = [paragraph(head), f"{ends[0]}\n{_list_rows(ordered.head(_SHOWN), names, key)}"]
         parts.append(f"{ends[1]}\n{_list_rows(ordered.tail(_SHOWN).iloc[::-1], names, key)}")
     return "\n\n".join([*parts, paragraph("All rows: --out sweep.csv (or .parquet), or --json.")])
 

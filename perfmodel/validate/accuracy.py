@@ -19,7 +19,7 @@ from perfmodel.fit.shipped import Entry, Selection, find_cluster_cells, fit_entr
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
-from perfmodel.units import format_fraction, format_ratio
+from perfmodel.units import counted, format_fraction, format_ratio
 from perfmodel.validate import measured
 from perfmodel.validate.verdicts import Finding
 
@@ -161,7 +161,7 @@ def judge_left_out(of: str, answer: str, share: float = 0.5, **only: Sequence[st
     points = _read_points(of)
     for column, wanted in only.items():
         points = points[points[column].isin(wanted)]
-    return summarize(points, answer, f"{len(points)} points", share)
+    return summarize(points, answer, counted(len(points), "point"), share)
 
 
 def summarize(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
@@ -173,6 +173,6 @@ def summarize(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) 
     """
     if answer == "ratio":
         ratio = 1 + float(points["error"].median())
-        return Finding(ratio, f"{format_ratio(ratio)} of {many}")
+        return Finding(ratio, f"{format_ratio(ratio)}, {many}")
     value = float(points["inside"].mean() if answer == "inside" else points["error"].abs().quantile(share))
-    return Finding(value, f"{format_fraction(value)} of {many}")
+    return Finding(value, f"{format_fraction(value)}, {many}")

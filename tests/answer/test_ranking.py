@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
     first, _, third, *_ = cli("project", *MANY).out.splitlines()
     assert ": 6.8" in first and third.strip().startswith("table-wise, as TorchRec runs it")
     named = cli("project", *MANY, "--sharding", ROW_WISE).out
-    assert "on 152 GPUs (19 nodes of h100-sxm-ib): does not fit, 89.9 GB of 68.0 GB per GPU." in named
+    assert "on 152 GPUs (19 nodes of h100-sxm-ib): does not fit, 89.9 GB of a GPU's 68.0 GB." in named
     large = ("--table-size", "2TB", "--gpus", "30", "--tables", "300", "--batch", "64000")
     for more in ((), ("--json",)):
         refused = cli("project", *large, *more)
@@ -236,7 +236,7 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
     found = cli("project", *words, "--gpus", "8")
     said = " ".join(found.err.split())
     assert found.code == 2 and "no uniform sharding that TorchRec runs fits" in said and "--gpus" not in said
-    assert re.search(r"[\d.]+ TB of 72.2 GB per GPU \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
+    assert re.search(r"[\d.]+ TB of a GPU's 72.2 GB \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
 
 
 def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:

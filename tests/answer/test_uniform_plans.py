@@ -136,9 +136,7 @@ def test_small_tables_that_are_copied_and_gpus_without_rows_are_said() -> None:
     base = project_one(tables="mlperf-dlrm-dcnv2", gpus=32)
     cut, whole = answer_shardings(base, ["row-wise-sparse", "table-wise"])
     assert isinstance(cut, Answer) and "tables have fewer rows than 32 row parts" in str(cut.notes)
-    assert isinstance(whole, Answer) and whole.notes == (
-        "6 of 32 GPUs hold no rows, as the tables have 26 parts",
-    )
+    assert isinstance(whole, Answer) and "6 of 32 GPUs hold no rows" in str(whole.notes)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("band", "got", "shown"),
     [
-        ("at most 0.035", "2.2 % of 1048 points", "at most 3.5 %"),
+        ("at most 0.035", "2.2 %, 1 048 points", "at most 3.5 %"),
         ("20.52 to 25.08", "24.0× (band 15.1× to 37.9×)", "20.5× to 25.1×"),
         ("1024 to 1.04858e+06", "16.7 KiB", "1 KiB to 1.00 MiB"),
         ("192 to 192", "192 of 192 points", "192 to 192"),
