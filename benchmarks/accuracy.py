@@ -34,7 +34,7 @@ from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.terminal import table
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_number
-from perfmodel.validate import accuracy, crossover, measured
+from perfmodel.validate import accuracy, crossover, medians
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 _NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
@@ -106,7 +106,7 @@ _SCORED = ["links", "cell", "size"]
 def score_operators() -> pd.DataFrame:
     """Operators left out, ordered for tables, with column ``cell``: what a prediction rests on."""
     points = bands.with_bands_of_others(left_out.operators_left_out())
-    order = points["size"].map({size: place for place, size in enumerate(measured.SIZES)})
+    order = points["size"].map({size: place for place, size in enumerate(medians.SIZES)})
     points = points.assign(cell=np.where(points["known"], "measured", "law"), _order=order)
     return points.sort_values(["where", "links", "cell", "_order"], kind="stable")
 
@@ -143,7 +143,7 @@ def judge_nodes() -> str:
 
 def compare_forced() -> str:
     """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
-    priors, samples = load_priors(), measured.load_shipped_samples()
+    priors, samples = load_priors(), medians.load_shipped_samples()
     cluster = next(cells for cells in find_cluster_cells(samples) if cells.name == "pico_mn5_h100")
     cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
     prior = prior_of("ring_tree", cluster.machine, priors)

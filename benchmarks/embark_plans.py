@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 
-from perfmodel.plan.files import plan_record
+from perfmodel.plan.plan_files import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.resources import data_path
 from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_embark, plan_name

@@ -219,7 +219,7 @@ def list_plans() -> list[Reader]:
     from perfmodel.engine.cost import Evaluator
     from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.choices.constraints import parse_rules
-    from perfmodel.plan.files import plan_record, read_any_plan, read_made_for, read_plan
+    from perfmodel.plan.plan_files import plan_record, read_any_plan, read_made_for, read_plan
     from perfmodel.plan.torchrec import build_torchrec_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
     from perfmodel.schema.workload import Table, TableSet

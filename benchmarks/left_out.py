@@ -1,6 +1,6 @@
 """Predicts whole operators, or large groups of nodes, by fits that did not use their samples.
 
-Data frames of points with predictions (``measured.judge_points``).
+Data frames of points with predictions (``medians.judge_points``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfmodel.resources import data_path
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.validate import accuracy, measured
+from perfmodel.validate import accuracy, medians
 
 OPERATORS = {
     **{f"{name}_": name for name in ("aic", "alcf", "aws", "cscs", "ctc", "gcp", "xxrjun")},
@@ -76,12 +76,12 @@ class LeftOut:
 @lru_cache(maxsize=1)
 def operators() -> tuple[LeftOut, ...]:
     """Every operator of the shipped samples with every machine of it, fitted once."""
-    nccl = measured.load_shipped_samples().query(f"backend == '{Backend.NCCL}'")
+    nccl = medians.load_shipped_samples().query(f"backend == '{Backend.NCCL}'")
     sources: dict[str, set[str]] = {}
     for source in nccl["source_id"].unique():
         sources.setdefault(operator_of(str(source)), set()).add(str(source))
     parts = []
-    for entry in measured.list_preferred_entries().values():
+    for entry in medians.list_preferred_entries().values():
         fits: dict[str, Calibration] = {}
         for machine, rows in find_machines(entry, nccl):
             for source, group in select_usable(rows).groupby("source_id", observed=True):
@@ -138,10 +138,10 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 
     Columns of ``told``, and machine, seen_nodes (most nodes in the fit).
     """
-    samples, parts = measured.load_shipped_samples(), []
+    samples, parts = medians.load_shipped_samples(), []
     for case in cases:
-        entry, machine = measured.list_preferred_entries()[case.machine], load_machine(case.machine)
-        rows = measured.select_measured_rows(entry, samples)
+        entry, machine = medians.list_preferred_entries()[case.machine], load_machine(case.machine)
+        rows = medians.select_measured_rows(entry, samples)
         priors = accuracy.learn_priors_without(entry.sources)
         fitted = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
         points = told(rows[rows["nodes"] >= case.without_nodes], machine, fitted)
@@ -153,13 +153,13 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
     """Medians of samples with their predictions, and columns that classify them.
 
-    Columns of ``measured.judge_points``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
+    Columns of ``medians.judge_points``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
     several), known (whether the fit has this collective, these GPUs and such sizes), links (network, or
     inside a domain what it is made of), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
-    points = measured.predict_points(
-        measured.take_medians(rows, machine), CollectiveModel(machine, calibration)
+    points = medians.predict_points(
+        medians.take_medians(rows, machine), CollectiveModel(machine, calibration)
     )
     across = points["gpus"] > points["domain_gpus"]
     collectives = points["collective"].astype(str)
@@ -186,7 +186,7 @@ def fit_without(entry: Entry, sources: frozenset[str]) -> Calibration:
     priors = accuracy.learn_priors_without(sources)
     remaining = without_sources(entry, sources)
     if remaining.cells:
-        return fit_entry(remaining, measured.load_shipped_samples(), priors=priors)
+        return fit_entry(remaining, medians.load_shipped_samples(), priors=priors)
     machine = load_machine(entry.machine)
     laws = [
         law.model_copy(update=dict(fit_law(law.law, [], machine, priors)) | {"collectives": law.collectives})
@@ -212,7 +212,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
     machines   only these (empty: all)
     Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
     """
-    preferred, parts = measured.list_preferred_entries(), []
+    preferred, parts = medians.list_preferred_entries(), []
     for name, entry in preferred.items():
         machine = load_machine(name)
         like = machine.links.like
@@ -220,10 +220,10 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
             continue
         lender = fit_stored(like)
         seen = {source for curve in lender.curves for source in curve.sources}
-        points = measured.list_measured_points(entry, measured.load_shipped_samples())
+        points = medians.list_measured_points(entry, medians.load_shipped_samples())
         unseen = points[[not seen & set(text.split()) for text in points["sources"]]]
         if len(unseen):
-            result = measured.predict_points(unseen, CollectiveModel(machine, lender))
+            result = medians.predict_points(unseen, CollectiveModel(machine, lender))
             inside = result["gpus"] <= result["domain_gpus"]
             where = np.where(inside, "in", "across")
             parts.append(result.assign(machine=name, like=like, where=where))
@@ -233,7 +233,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 @lru_cache(maxsize=16)
 def fit_stored(machine: str) -> Calibration:
     """The preferred NCCL calibration of a machine, fitted again."""
-    return fit_entry(measured.list_preferred_entries()[machine], measured.load_shipped_samples())
+    return fit_entry(medians.list_preferred_entries()[machine], medians.load_shipped_samples())
 
 
 _PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
@@ -266,7 +266,7 @@ def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     high/low).
     """
     rows = []
-    ordered = points.assign(_order=[measured.SIZES.index(s) for s in points["size"]])
+    ordered = points.assign(_order=[medians.SIZES.index(s) for s in points["size"]])
     ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
     for key, group in ordered.groupby(by, sort=False, observed=True):
         size = np.abs(group["error"])

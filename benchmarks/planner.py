@@ -47,7 +47,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan import torchrec
-from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 

@@ -9,9 +9,9 @@ __version__ = "1.0.0"
 _PUBLIC = {
     "check": "perfmodel.cli.in_python",
     "collective": "perfmodel.cli.in_python",
-    "plan_tables": "perfmodel.plan.in_python",
+    "plan_tables": "perfmodel.plan.frames",
     "predict_collectives": "perfmodel.collectives.estimate",
-    "project": "perfmodel.plan.in_python",
+    "project": "perfmodel.plan.frames",
     "sweep": "perfmodel.cli.in_python",
 }
 __all__ = ["__version__", *_PUBLIC]

@@ -26,7 +26,7 @@ from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 import perfmodel
 from perfmodel.cli import calibrate, run, waiting_line
-from perfmodel.plan.in_python import TablePlan
+from perfmodel.plan.frames import TablePlan
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"

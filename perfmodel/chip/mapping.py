@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from perfmodel.chip.equations import lower_bound
-from perfmodel.chip.options import LookUpOptions
+from perfmodel.chip.look_up_options import LookUpOptions
 from perfmodel.engine.tables import Array, Ints
 
 _TARGETS = (1.0, 1.2, 1.5)  # longest piece of a start, in lower bounds

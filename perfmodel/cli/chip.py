@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from perfmodel.chip.plan import plan_chip
+from perfmodel.chip.chip_plan import plan_chip
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import CommandReply
 from perfmodel.engine.tables import PlanTables

@@ -23,8 +23,8 @@ from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import OF_QUESTION, MadeFor, read_any_plan, read_made_for, write_plan
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.plan_files import OF_QUESTION, MadeFor, read_any_plan, read_made_for, write_plan
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.torchrec import check_names_and_types, write_for_torchrec
 from perfmodel.question.groups import RESERVE, QuestionOptions

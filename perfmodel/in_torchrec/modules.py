@@ -13,7 +13,7 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
-from perfmodel.plan.in_python import build_question
+from perfmodel.plan.frames import build_question
 from perfmodel.plan.torchrec import build_torchrec_plan
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine

@@ -26,7 +26,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.steps import Step
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.choices.options import Options, find_least
+from perfmodel.plan.choices.scheme_options import Options, find_least
 
 _PIECES = 256
 _FIRST_LOG2, _LAST_LOG2 = 8, 48

@@ -18,8 +18,8 @@ from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import Constraints
-from perfmodel.plan.choices.options import list_options
-from perfmodel.plan.files import MadeFor, plan_record, record_scheme
+from perfmodel.plan.choices.scheme_options import list_options
+from perfmodel.plan.plan_files import MadeFor, plan_record, record_scheme
 from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing, pack_as
 from perfmodel.plan.searching.search import GIVEN, Search, SearchResult, collect_schemes

@@ -25,9 +25,9 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.plan.choices.constraints import Constraints, TableRule, parse_rules
-from perfmodel.plan.choices.options import Options, list_options
-from perfmodel.plan.files import MadeFor, convert_torchrec_plan
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.outcome import Planned, build_outcome, price_plan, release_types
+from perfmodel.plan.plan_files import MadeFor, convert_torchrec_plan
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.plan.torchrec import build_torchrec_plan, restrict_to_torchrec
 from perfmodel.question.groups import choose_optimizer

@@ -25,7 +25,7 @@ from perfmodel.engine.schemes import (
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.scheme_options import Options
 from perfmodel.schema.torchrec_plan import (
     ShardingType,
     TorchRecPlan,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.chip.plan import ChipPlan
+from perfmodel.chip.chip_plan import ChipPlan
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, sides
 from perfmodel.schema.evidence import Evidence

@@ -20,7 +20,7 @@ from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
 from perfmodel.units import counted, format_fraction, format_ratio
-from perfmodel.validate import measured
+from perfmodel.validate import medians
 from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame
 
     parts = []
     for name in IN_NODE_MACHINES:
-        entry = measured.list_preferred_entries()[name]
-        points = measured.list_measured_points(entry, measured.load_shipped_samples())
+        entry = medians.list_preferred_entries()[name]
+        points = medians.list_measured_points(entry, medians.load_shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
             if len(cell) >= _FEWEST_SIZES:
                 parts.append(_predict_left_out(cell).assign(machine=name))
-    return measured.judge_points(pd.concat(parts))
+    return medians.judge_points(pd.concat(parts))
 
 
 def _predict_left_out(cell: pd.DataFrame) -> pd.DataFrame:
@@ -81,15 +81,15 @@ def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
     """
     import pandas as pd
 
-    samples = measured.load_shipped_samples()
+    samples = medians.load_shipped_samples()
     parts = []
-    for name, entry in measured.list_preferred_entries().items():
-        points = measured.list_measured_points(entry, samples)
+    for name, entry in medians.list_preferred_entries().items():
+        points = medians.list_measured_points(entry, samples)
         held_out = points[points["nodes"] == 2]
         if held_out.empty or not (points["nodes"] == 1).any():
             continue
         model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
-        parts.append(measured.predict_points(held_out, model).assign(machine=name, clock=str(entry.clock)))
+        parts.append(medians.predict_points(held_out, model).assign(machine=name, clock=str(entry.clock)))
     return pd.concat(parts)
 
 
@@ -100,7 +100,7 @@ def fit_one_node(entry: Entry, with_clusters: bool = True) -> Calibration:
         if with_clusters
         else load_priors().model_copy(update={"learned": {}})
     )
-    return fit_entry(entry, measured.load_shipped_samples(), without_nodes=2, priors=priors)
+    return fit_entry(entry, medians.load_shipped_samples(), without_nodes=2, priors=priors)
 
 
 OTHER_CLUSTERS = {
@@ -120,12 +120,12 @@ def predict_other_clusters() -> pd.DataFrame:
 
     parts = []
     for source, name in OTHER_CLUSTERS.items():
-        entry = measured.list_preferred_entries()[name]
+        entry = medians.list_preferred_entries()[name]
         selected = entry.model_copy(update={"cells": [Selection(sources=[source])]})
-        points = measured.list_measured_points(selected, measured.load_shipped_samples())
+        points = medians.list_measured_points(selected, medians.load_shipped_samples())
         model = CollectiveModel(load_machine(name), shipped_calibration(entry.calibration_id))
         across = points[points["nodes"] >= 2]
-        parts.append(measured.predict_points(across, model).assign(machine=name, source_id=source))
+        parts.append(medians.predict_points(across, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
 
 
@@ -135,7 +135,7 @@ def learn_priors_without(sources: frozenset[str]) -> Priors:
     priors = load_priors()
     if not any(cluster.sources & sources for cluster in load_plan().cluster):
         return priors
-    clusters = find_cluster_cells(measured.load_shipped_samples(), sources)
+    clusters = find_cluster_cells(medians.load_shipped_samples(), sources)
     learned = learn_networks(clusters, priors.model_copy(update={"learned": {}}))
     return priors.model_copy(update={"learned": learned})
 

@@ -16,7 +16,7 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, WholeStep, collect_ends
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, compute_step_time
-from perfmodel.plan.files import read_plan
+from perfmodel.plan.plan_files import read_plan
 from perfmodel.schema.fields import Strict, read_as
 from perfmodel.schema.priors import load_dense, load_rates
 from perfmodel.schema.workload import zipf

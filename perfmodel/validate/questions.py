@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.answer import project_one, sweep
 from perfmodel.answer.sweep import prepare
-from perfmodel.chip.plan import ChipPlan, plan_chip
+from perfmodel.chip.chip_plan import ChipPlan, plan_chip
 from perfmodel.engine.grid import project_grid
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.bands import compute_ratio_band
@@ -143,7 +143,7 @@ def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf)
     source  id of the samples' source;  slow, fast  the two conditions, as the samples' ``note`` has them:
             "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
     """
-    from perfmodel.validate.measured import load_shipped_samples
+    from perfmodel.validate.medians import load_shipped_samples
 
     rows = load_shipped_samples()
     rows = rows[(rows["source_id"] == source) & (rows["payload_bytes"] < below_bytes)]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from recorded import assert_recorded
 
+from perfmodel.chip.look_up_options import LookUpOptions
 from perfmodel.chip.mapping import Mapper
-from perfmodel.chip.options import LookUpOptions
 
 CORES, TABLES, DRAWS, ROOM = 3, 4, 60, 100.0
 

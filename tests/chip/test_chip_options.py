@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from recorded import assert_recorded
 
-from perfmodel.chip.options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnChip
-from perfmodel.chip.plan import place_tables
+from perfmodel.chip.chip_plan import place_tables
+from perfmodel.chip.look_up_options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnChip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.machine import load_chip

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recorded import assert_recorded
 
-from perfmodel.chip.plan import ChipPlan, place_tables, plan_chip
+from perfmodel.chip.chip_plan import ChipPlan, place_tables, plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import load_chip

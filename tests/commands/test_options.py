@@ -10,7 +10,7 @@ import pytest
 import perfmodel
 from perfmodel.cli.app import COMMANDS, load_options
 from perfmodel.errors import BadInputError
-from perfmodel.plan.in_python import build_question
+from perfmodel.plan.frames import build_question
 from perfmodel.question.groups import LARGEST, QuestionOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import TURNS, Opt, name_flag

@@ -15,7 +15,7 @@ from cli_calls import planned as asked
 from dealt_plan import uniform_plan
 
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.files import plan_record, read_plan
+from perfmodel.plan.plan_files import plan_record, read_plan
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 from perfmodel.units import format_time

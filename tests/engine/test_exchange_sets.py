@@ -16,7 +16,7 @@ from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, sum_parts
 from perfmodel.plan import torchrec
-from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 

@@ -38,7 +38,7 @@ from perfmodel.model.recording import (
     record_equations,
     to_float,
 )
-from perfmodel.plan.files import write_plan
+from perfmodel.plan.plan_files import write_plan
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import load_machine

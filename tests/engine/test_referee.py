@@ -9,7 +9,7 @@ from oracles.plan_files import Case, Entry, draw_entry
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.files import plan_from
+from perfmodel.plan.plan_files import plan_from
 from perfmodel.schema.workload import Table, TableSet, zipf
 
 STATE = {"none": (0, 0), "rowwise-adagrad": (0, 4), "adagrad": (4, 0), "adam": (8, 0)}

@@ -22,7 +22,7 @@ from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import Priors, load_priors
-from perfmodel.validate import measured
+from perfmodel.validate import medians
 from perfmodel.validate.accuracy import learn_priors_without
 
 LAW = LINK_LAWS["pairwise"]
@@ -119,7 +119,7 @@ def test_cards_that_one_law_found_faster_are_faster_by_the_other(domains: int, f
 
 
 def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
-    fresh = learn_networks(find_cluster_cells(measured.load_shipped_samples()), nothing_learned())
+    fresh = learn_networks(find_cluster_cells(medians.load_shipped_samples()), nothing_learned())
     shipped = load_priors().learned
     assert fresh.keys() == shipped.keys() >= {"infiniband", "efa", "slingshot", "roce"}
     for network, laws in shipped.items():
@@ -137,7 +137,7 @@ def test_a_cluster_that_is_left_out_says_nothing_of_its_network() -> None:
 
 
 def test_the_cells_of_a_cluster_are_its_own_and_those_of_its_gpus_inside() -> None:
-    found = {one.name: one for one in find_cluster_cells(measured.load_shipped_samples())}
+    found = {one.name: one for one in find_cluster_cells(medians.load_shipped_samples())}
     pico = found["pico_mn5_h100"]
     assert set(pico.cells) == {"ring_tree"} and pico.machine.value("nic_bytes_per_s") == 25e9
     across = [cell for cell in pico.cells["ring_tree"] if cell.group.domains > 1]

@@ -22,8 +22,8 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan import torchrec
 from perfmodel.plan.choices.constraints import parse_rules
-from perfmodel.plan.choices.options import list_options
-from perfmodel.plan.files import read_any_plan
+from perfmodel.plan.choices.scheme_options import list_options
+from perfmodel.plan.plan_files import read_any_plan
 from perfmodel.schema.workload import Table, TableSet
 
 pytestmark = pytest.mark.usefixtures("torchrec_is_imported")

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.files import plan_from
+from perfmodel.plan.plan_files import plan_from
 
 Entry = dict[str, Any]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.searching.packing import Packing, list_all_ranks, list_ranks
 
 Array = NDArray[np.float64]

@@ -16,8 +16,8 @@ import pytest
 import perfmodel
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import read_plan
-from perfmodel.plan.in_python import build_question
+from perfmodel.plan.frames import build_question
+from perfmodel.plan.plan_files import read_plan
 from perfmodel.plan.searching.search import Search
 
 FRAME = pd.DataFrame(

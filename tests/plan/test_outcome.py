@@ -18,8 +18,8 @@ from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.plan import outcome
-from perfmodel.plan.files import write_plan
 from perfmodel.plan.outcome import price_plan
+from perfmodel.plan.plan_files import write_plan
 from perfmodel.report.plan_text import headline, placements
 from perfmodel.schema.workload import ONE_ROW, Distribution, Table, TableSet, parse_distribution
 

@@ -15,7 +15,7 @@ from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import plan_record, read_made_for, read_plan, write_plan
+from perfmodel.plan.plan_files import plan_record, read_made_for, read_plan, write_plan
 from perfmodel.resources import data_path
 
 TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))

@@ -8,7 +8,7 @@ import pytest
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.choices.listing import Listing, list_columns, list_possible_schemes
-from perfmodel.plan.choices.options import HOT_SHARES, count_hot_rows
+from perfmodel.plan.choices.scheme_options import HOT_SHARES, count_hot_rows
 from perfmodel.schema.workload import UNIFORM, zipf
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])

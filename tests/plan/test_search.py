@@ -29,7 +29,7 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding import StepCurves, compute_lower_bound
 from perfmodel.plan.choices import options
-from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.outcome import build_outcome
 from perfmodel.plan.searching import search
 from perfmodel.plan.searching.packing import Packing, list_ranks

@@ -15,7 +15,7 @@ from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.plan.bounding import StepCurves
-from perfmodel.plan.choices.options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.choosing import Choosing

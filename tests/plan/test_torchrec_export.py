@@ -17,8 +17,8 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan import torchrec
-from perfmodel.plan.choices.options import list_options
-from perfmodel.plan.files import read_any_plan
+from perfmodel.plan.choices.scheme_options import list_options
+from perfmodel.plan.plan_files import read_any_plan
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = PlanTables.of(TableSet("mine", (Table("users", 10, 16, 4.0), Table("items", 100, 24, 1.0))))

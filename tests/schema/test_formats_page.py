@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel.engine.schemes import SHARDINGS, Exchange
 from perfmodel.engine.tables import PlanTables
-from perfmodel.plan.files import plan_from
+from perfmodel.plan.plan_files import plan_from
 from perfmodel.schema import machine
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import Quantity

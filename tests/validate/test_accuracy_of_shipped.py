@@ -12,14 +12,14 @@ import rival
 
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.resources import data_path
-from perfmodel.validate import accuracy, measured, validate
+from perfmodel.validate import accuracy, medians, validate
 
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:
-    alone = accuracy.fit_one_node(measured.list_preferred_entries()["gh200-slingshot"])
+    alone = accuracy.fit_one_node(medians.list_preferred_entries()["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
 
@@ -28,7 +28,7 @@ def test_an_operator_that_is_left_out_informs_nothing() -> None:
     (entry,) = [e for e in load_plan().calibration if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
     rest = left_out.without_sources(entry, gone)
-    fitted = fit_entry(rest, measured.load_shipped_samples())
+    fitted = fit_entry(rest, medians.load_shipped_samples())
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
     assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster

@@ -27,7 +27,7 @@ from perfmodel.report.check_text import check_text
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.checked import Series, build_series
-from perfmodel.validate.measured import load_shipped_samples
+from perfmodel.validate.medians import load_shipped_samples
 from perfmodel.validate.reasons import LikelyReason, find_facts, find_reasons, load_reasons
 
 Floats = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 
 from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, measured, validate
+from perfmodel.validate import accuracy, medians, validate
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims
 
@@ -28,7 +28,7 @@ def test_errors_are_relative_and_sizes_fall_into_three_classes() -> None:
         "low_s": 1.0,
         "high_s": [2.0, 1.75, 2, 2, 2, 2],
     }
-    frame = measured.judge_points(pd.DataFrame({"payload_bytes": sizes, **columns}))
+    frame = medians.judge_points(pd.DataFrame({"payload_bytes": sizes, **columns}))
     assert list(frame["error"])[:2] == [0.5, -0.25] and list(frame["inside"])[:2] == [True, False]
     assert list(frame["size"]) == ["floor", "floor", "middle", "middle", "bulk", "bulk"]
 
@@ -36,10 +36,10 @@ def test_errors_are_relative_and_sizes_fall_into_three_classes() -> None:
 def test_summary_of_four_points() -> None:
     times = {"time_s": 10.0, "low_s": [5.0, 9.5, 10.0, 11.0], "high_s": [10.0, 19.0, 20.0, 22.0]}
     rows = pd.DataFrame({"payload_bytes": 1.0, "predicted_s": [11.0, 9.0, 12.0, 15.0], **times})
-    row = summary(measured.judge_points(rows).assign(machine="m"), ["machine"]).iloc[0]
+    row = summary(medians.judge_points(rows).assign(machine="m"), ["machine"]).iloc[0]
     assert row["n"] == 4 and row["inside"] == 0.75 and row["width"] == 2
     assert row["median"] == row["bias"] == pytest.approx(0.15)  # of 0.1 0.1 0.2 0.5, one of them negative
-    mixed = measured.judge_points(rows.assign(payload_bytes=[1e9, 1.0, 1e6, 1e9])).assign(machine="m")
+    mixed = medians.judge_points(rows.assign(payload_bytes=[1e9, 1.0, 1e6, 1e9])).assign(machine="m")
     assert list(summary(mixed, ["machine", "size"])["size"]) == ["floor", "middle", "bulk"]
 
 
@@ -49,7 +49,7 @@ ENTRIES = {entry.calibration_id: entry for entry in load_plan().calibration}
 @pytest.mark.parametrize("name", list(ENTRIES))
 def test_measured_points_are_those_of_the_shipped_curves(name: str) -> None:
     calibration = shipped_calibration(name)
-    frame = measured.list_measured_points(ENTRIES[name], measured.load_shipped_samples())
+    frame = medians.list_measured_points(ENTRIES[name], medians.load_shipped_samples())
     seen = 0
     for key, cell in frame.groupby(["collective", "gpus", "domain_gpus"], observed=True):
         curve = calibration.curve(str(key[0]), int(key[1]), int(key[2]))
@@ -66,7 +66,7 @@ def test_other_clusters_inform_no_calibration() -> None:
     used = {
         source
         for name in set(accuracy.OTHER_CLUSTERS.values())
-        for law in shipped_calibration(measured.list_preferred_entries()[name].calibration_id).laws
+        for law in shipped_calibration(medians.list_preferred_entries()[name].calibration_id).laws
         for source in law.sources
     }
     used |= {source for cluster in load_plan().cluster for source in cluster.sources}

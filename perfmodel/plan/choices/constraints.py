@@ -25,7 +25,7 @@ from perfmodel.engine.schemes import (
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options, check_room
+from perfmodel.plan.choices.scheme_options import Options, check_room
 from perfmodel.question.plans import RULES
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown, unknown_name

@@ -16,7 +16,7 @@ from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding import StepCurves
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import price_loads
+from perfmodel.plan.choices.scheme_options import price_loads
 from perfmodel.plan.searching.packing import Packing, Until, is_faster, list_all_ranks, list_ranks
 
 _MOVES = 256  # that are evaluated together

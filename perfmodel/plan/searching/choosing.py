@@ -17,7 +17,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import Options, find_least, price_loads
+from perfmodel.plan.choices.scheme_options import Options, find_least, price_loads
 from perfmodel.plan.searching.packing import Until
 
 _ROUNDS = 8  # in each of which slopes are computed

@@ -8,7 +8,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.listing import Mask
-from perfmodel.plan.choices.options import Options, price_loads
+from perfmodel.plan.choices.scheme_options import Options, price_loads
 from perfmodel.plan.searching.packing import Until, is_faster
 
 _ROUNDS = 100

@@ -12,7 +12,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan, Scheme
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.scheme_options import Options
 
 Until = Callable[[], bool]  # whether to stop
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide

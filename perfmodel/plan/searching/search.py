@@ -16,7 +16,7 @@ from perfmodel.engine.schemes import ROW_WISE, WAYS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding import StepCurves, compute_lower_bound
-from perfmodel.plan.choices.options import Options, check_kinds, list_options
+from perfmodel.plan.choices.scheme_options import Options, check_kinds, list_options
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.tables import Ints
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.scheme_options import Options
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening

@@ -16,8 +16,8 @@ from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError, naming_arguments
-from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.plan_files import MadeFor, write_plan
 from perfmodel.plan.question import PlanQuestion, plan_quickly
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import list_calibrations

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perfmodel.chip.look_up_options import GM, WAYS, LookUpOptions, TableOnChip
 from perfmodel.chip.mapping import CoreMapping, Mapper
-from perfmodel.chip.options import GM, WAYS, LookUpOptions, TableOnChip
 from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import Chip
