@@ -143,7 +143,8 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
         entry, machine = medians.list_preferred_entries()[case.machine], load_machine(case.machine)
         rows = medians.select_measured_rows(entry, samples)
         priors = accuracy.learn_priors_without(entry.sources)
-        fitted = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
+        fewer = samples[samples["nodes"] < case.without_nodes]
+        fitted = fit_entry(entry, fewer, priors=priors, this_cluster=True)
         points = told(rows[rows["nodes"] >= case.without_nodes], machine, fitted)
         seen = int(rows.loc[rows["nodes"] < case.without_nodes, "nodes"].max())
         parts.append(points.assign(machine=case.machine, seen_nodes=seen))

@@ -145,22 +145,18 @@ def find_cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> 
 def fit_entry(
     entry: Entry,
     samples: pd.DataFrame,
-    without_nodes: int | None = None,
     like: Calibration | None = None,
     priors: Priors | None = None,
     this_cluster: bool = False,
 ) -> Calibration:
     """Fit one entry of the plan.
 
-    without_nodes  leaves out samples of this many nodes or more, to predict them (held-out tests)
-    like           another calibration of this machine, whose laws this fit starts from
-    priors         prior knowledge, instead of the shipped priors
-    this_cluster   fits as the operator of this very cluster would
+    samples       of all clusters, without those that are to be predicted
+    like          another calibration of this machine, whose laws this fit starts from
+    priors        prior knowledge, instead of the shipped priors
+    this_cluster  fits as the operator of this very cluster would
     """
-    samples_of = samples[samples["backend"] == str(entry.backend)]
-    if without_nodes is not None:
-        samples_of = samples_of[samples_of["nodes"] < without_nodes]
-    rows = entry.rows(samples_of)
+    rows = entry.rows(samples[samples["backend"] == str(entry.backend)])
     named = {name: getattr(entry, name) for name in ("machine", "backend", "library_version", "clock")}
     identity = Identity(**named, preferred=entry.preferred, this_cluster=this_cluster, note=entry.note)
     return fit_calibration(rows, load_machine(entry.machine), identity, like, priors)

@@ -100,7 +100,8 @@ def fit_one_node(entry: Entry, with_clusters: bool = True) -> Calibration:
         if with_clusters
         else load_priors().model_copy(update={"learned": {}})
     )
-    return fit_entry(entry, medians.load_shipped_samples(), without_nodes=2, priors=priors)
+    samples = medians.load_shipped_samples()
+    return fit_entry(entry, samples[samples["nodes"] == 1], priors=priors)
 
 
 OTHER_CLUSTERS = {
