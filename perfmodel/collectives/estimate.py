@@ -15,7 +15,7 @@ from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.derivation import Calibrated
 from perfmodel.collectives.link_laws import LARGEST_BYTES, Floats
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
-from perfmodel.collectives.timings import Timing, constant, select
+from perfmodel.collectives.timings import COLUMNS, Timing, select
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.laws import LINK_LAWS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KEY_BASE = 2 * MOST_GPUS
-_READ = ("time_s", "low_s", "high_s", "floor_s", "evidence", "limit")  # columns of ``TimeTable.read``
 Member = TypeVar("Member", Backend, Clock)
 
 
@@ -125,19 +124,17 @@ class CollectiveModel:
         _check_question(collective, size, ranks, node)
         flat = size.ravel()
         keys = (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
-        dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in _READ}
-        columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in _READ}
+        dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in COLUMNS}
+        columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in COLUMNS}
         alone = flat.size > 0 and bool((keys == keys[0]).all())
         for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
             rows = slice(None) if alone else np.flatnonzero(keys == key)
             count, on_node = divmod(key, _KEY_BASE)
             values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
-            for column, value in zip(columns.values(), values, strict=False):
+            for column, value in zip(columns.values(), values, strict=False):  # ``library`` stays 0
                 column[rows] = value
         columns = {name: column.reshape(size.shape) for name, column in columns.items()}
-        library = constant(0, size.shape)
-        names = (str(self.calibration.backend),)
-        return Timing(**columns, limit_names=LIMITS, library=library, library_names=names)
+        return Timing(**columns, limit_names=LIMITS, library_names=(str(self.calibration.backend),))
 
     def predict(self, frame: pd.DataFrame | Mapping[str, object]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""

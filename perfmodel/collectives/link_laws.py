@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.model.collectives import PROTOCOLS
+from perfmodel.model.collectives import PROTOCOLS, compute_light_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group, StepConstants
 from perfmodel.schema.calibration import Law
@@ -62,6 +62,17 @@ def across_rate(machine: Machine) -> float:
     """
     card = card_rate(machine)
     return min(card, machine.value("pcie_bytes_per_s")) if "pcie_bytes_per_s" in machine.overrides else card
+
+
+def compute_least_times(machine: Machine, collective: str, group: Group) -> Floats:
+    """Least times on the grid at the datasheet rates of the links (``compute_light_time``) [s]."""
+    links = inside_rate(machine), across_rate(machine)
+    nvls = machine.links.nvls
+    times = [
+        compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *links, in_switch=nvls)
+        for ranks in (group.domain_gpus, group.smallest_domain_gpus)
+    ]
+    return np.maximum(*times)
 
 
 def step_constants(machine: Machine, priors: Priors) -> StepConstants:

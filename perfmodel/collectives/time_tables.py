@@ -18,13 +18,11 @@ from perfmodel.collectives.link_laws import (
     GRID_BYTES,
     GRID_LOG2,
     PER_OCTAVE,
-    across_rate,
     compute_law_time,
+    compute_least_times,
     find_rate_shares,
-    inside_rate,
     touches_links,
 )
-from perfmodel.model.collectives import compute_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Law
 from perfmodel.schema.evidence import RING_BACKENDS, Evidence
@@ -164,17 +162,6 @@ def _move_to_links(
         shortest = np.log(curve_time(inside, sizes)) + shift(Group.of(inside.gpus, inside.gpus), sizes)
         stages.append(("at least what the ranks of one domain need", np.maximum(stages[-1][1], shortest)))
     return stages, law is None or bool(change.any())
-
-
-def compute_least_times(machine: Machine, collective: str, group: Group) -> Floats:
-    """Least times on the grid at the datasheet rates of the links (``compute_light_time``) [s]."""
-    links = inside_rate(machine), across_rate(machine)
-    nvls = machine.links.nvls
-    times = [
-        compute_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *links, in_switch=nvls)
-        for ranks in (group.domain_gpus, group.smallest_domain_gpus)
-    ]
-    return np.maximum(*times)
 
 
 def find_latency_share(

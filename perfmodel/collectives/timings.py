@@ -12,7 +12,8 @@ from perfmodel.schema.evidence import Evidence
 Array = NDArray[np.float64]
 Codes = NDArray[np.int8]
 
-_COLUMNS = "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library"
+COLUMNS = "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library"
+"""The arrays of a ``Timing``; all but the last in the order of ``TimeTable.read``."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Timing:
 
     def at(self, index: int) -> Timing:
         """The times of row ``index``, where several sizes of a step were timed together."""
-        return replace(self, **{name: getattr(self, name)[index] for name in _COLUMNS})
+        return replace(self, **{name: getattr(self, name)[index] for name in COLUMNS})
 
     def where(self, mask: NDArray[np.bool_]) -> Timing:
         """These times where ``mask`` is true, and zero elsewhere."""

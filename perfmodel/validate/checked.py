@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.derivation import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_BYTES, compute_law_time
-from perfmodel.collectives.time_tables import compute_least_times
+from perfmodel.collectives.link_laws import GRID_BYTES, compute_law_time, compute_least_times
 from perfmodel.collectives.timings import Timing
 from perfmodel.engine.tables import Array, Ints
 from perfmodel.fit.build import select_usable

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_LOG2
-from perfmodel.collectives.time_tables import compute_least_times, find_curve_errors, name_links
+from perfmodel.collectives.link_laws import GRID_LOG2, compute_least_times
+from perfmodel.collectives.time_tables import find_curve_errors, name_links
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_priors

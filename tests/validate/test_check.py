@@ -18,8 +18,7 @@ from cli_calls import called, is_an_error
 from perfmodel.cli import run
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_BYTES
-from perfmodel.collectives.time_tables import compute_least_times
+from perfmodel.collectives.link_laws import GRID_BYTES, compute_least_times
 from perfmodel.fit.shipped import load_plan
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.model.unknowns import Group
