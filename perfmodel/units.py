@@ -130,9 +130,8 @@ def _has_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
     power = "KMGTPE".index(letter) + 1
     decimal = f"{text.number * 1000**power:.15g}"
     binary = f"{text.number * 1024**power:.15g}"
-    return BadInputError(
-        f"{text.subject} is ambiguous: {decimal} or {binary}?", f"write {decimal} or {binary}."
-    )
+    readings = f"{decimal} or {binary}"
+    return BadInputError(f"{text.subject} is ambiguous: {readings}?", f"write {readings}.")
 
 
 def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False) -> float:
