@@ -235,7 +235,7 @@ class Evaluator:
         )
         steps = basis.steps
         steps = sets.add_steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
-        groups = self.model.groups.resources if sets and self.model.groups else ()
+        groups = self.model.groups.resources
         self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.engine.basis import HostRows, Of, PassBasis
-from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.exchange_sets import ExchangeSets, LookUpGroups
 from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.model import access, kernels
@@ -115,7 +115,7 @@ class LoadInputs:
     training  None: forward only
     sets      TorchRec's sets of tables that exchange together; None: all tables do
     beside    number of tables in the pass, which share the L2; None: T
-    all_rows  rows of all these tables together; None: the sum over T
+    all_rows  rows of all these tables together, and dtypes  their data types; None: of the T tables
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
     share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
     get 1 / T, because every rank has the hot rows of all tables.
@@ -132,6 +132,12 @@ class LoadInputs:
     sets: ExchangeSets | None = None
     beside: Array | None = None
     all_rows: Array | None = None
+    dtypes: Array | None = None
+
+    @cached_property
+    def groups(self) -> LookUpGroups:
+        """The groups of tables with launches of their own."""
+        return LookUpGroups(self.sets, np.unique(self.tables.dtype if self.dtypes is None else self.dtypes))
 
     @cached_property
     def look_ups(self) -> AllLookUps:

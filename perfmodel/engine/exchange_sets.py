@@ -1,4 +1,4 @@
-"""Which tables TorchRec exchanges and looks up together; without TorchRec, all tables of a rank.
+"""Which tables are looked up together, and which TorchRec exchanges together; else a rank exchanges all.
 
     time of the exchanges = sum over the sharding types s in use of
                             t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
@@ -6,7 +6,7 @@
 
     S_s  bytes of the busiest rank in the tables of type s [bytes];  k G  numbers in a splits exchange [-];
          k is one more if bags are weighted
-    group  tables of one sharding type and one data type
+    group  tables of one exchange, in a TorchRec file of one sharding type, and of one data type
 Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
         for each sharding type, ``group_tables`` one fused kernel (TBE) of those of one data type;
         tests/plan/test_torchrec_counts.py counts them in real modules
@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
+from perfmodel.engine.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, Exchange
 from perfmodel.engine.steps import (
     BY_TYPE,
     SHARDING_TYPES,
@@ -30,11 +29,10 @@ from perfmodel.engine.steps import (
     TOGETHER,
     WEIGHTS,
     WIDTH,
-    Resource,
     Step,
     split_by_type,
 )
-from perfmodel.engine.tables import Array, PlanTables
+from perfmodel.engine.tables import Array, Ints
 
 _BY_EXCHANGE = {cut.exchange: cut.torchrec for cut in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
 """Sharding types in an exported plan: whole tables and column parts are one type; all tables with row parts
@@ -61,8 +59,9 @@ class ExchangeSets:
     @property
     def width(self) -> int:
         """K, number of resources: first of all tables together, then of each sharding type."""
-        numbers = [number for name in self.shardings for number in BY_TYPE[name].values()]
-        return max(numbers, default=Resource.COPIED_LENGTHS) + 1
+        if self.types is not None:
+            return WIDTH
+        return 1 + max(number for name in self.shardings for number in BY_TYPE[name].values())
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
@@ -99,65 +98,37 @@ class ExchangeSets:
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
 
 
-_WHOLE, _COPIED = SHARDINGS[TABLE_WISE].torchrec, SHARDINGS[DATA_PARALLEL].torchrec
-
-
 @dataclass(frozen=True, eq=False)
 class LookUpGroups:
-    """TorchRec's groups of tables that are looked up together.
+    """The groups of tables that are looked up together, each in one launch: N of them.
 
+    A kernel has rows of one data type, and gets the ids of one exchange, or before all exchanges those of
+    copies, hot rows among them. On one GPU all tables of a data type are one group.
     Launches are counted for a rank with tables of all groups in use; other ranks launch fewer.
+    dtypes  of the tables, as places in ``DTYPES``, sorted, each once
     """
 
-    sets: ExchangeSets
-    tables: PlanTables
-
-    @cached_property
-    def _of_type(self) -> dict[str, int]:
-        """By sharding type, a resource that every rank has if the plan has tables of that type, and only
-        then."""
-        resources = {_WHOLE: int(Resource.LENGTHS_SENT)}
-        resources |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
-        return resources | {_COPIED: int(Resource.COPIED_LENGTHS)}
-
-    @cached_property
-    def _code(self) -> NDArray[np.int64]:
-        """[T] code of each table's data type."""
-        return np.asarray(np.unique(self.tables.dtype, return_inverse=True)[1])
+    sets: ExchangeSets | None
+    dtypes: Array
 
     @property
-    def _several(self) -> int:
-        """Number of data types that a group may have; 0 if there is only one."""
-        types = int(self._code.max()) + 1
-        return types if types > 1 else 0
-
-    @property
-    def width(self) -> int:
-        """K, number of resources: if there are several data types, each group adds one."""
-        return WIDTH + len(self._of_type) * self._several if self._several else self.sets.width
-
-    @property
-    def resources(self) -> tuple[int, ...]:
+    def resources(self) -> range:
         """For each group, the index of a resource that is above 0 on every rank if a plan uses the group."""
-        if not self._several:
-            return tuple(self._of_type.values())
-        return tuple(range(WIDTH, self.width))
+        first = self.sets.width if self.sets else TOGETHER
+        types = len(Exchange) if self._types is None else len(OF_TORCHREC)
+        return range(first, first + types * self.dtypes.size)
 
-    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
-        """The loads [..., K] with a column for each launched group of tables: what the group's kernel moves.
+    @property
+    def _types(self) -> tuple[str, ...] | None:
+        return self.sets.types if self.sets else None
 
-        A group is the tables of one sharding type and one data type, which TorchRec looks up in one launch.
-        table       indices of the tables whose loads these are
-        everywhere  True: every rank has these loads, so they count for the group of their table as well;
-                    False: they are of shards, which are counted elsewhere; the groups' columns are 0
+    def find(self, table: Ints, kind: Ints, dtype: Array) -> Ints:
+        """The group of each table, as its place in ``resources`` [...].
+
+        table  indices of tables;  kind  their ``Exchange`` codes;  dtype  as ``dtypes``
         """
-        if not self._several:
-            return loads
-        moved = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
-        moved[..., : loads.shape[-1]] = loads
-        codes = self._code[table]
-        place = iter(self.resources)
-        for resource, code in product(self._of_type.values(), range(self._several)):
-            mask = everywhere & (codes == code)
-            moved[..., next(place)] = np.where(mask, loads[..., resource], 0)
-        return moved
+        of_type = kind
+        if self._types is not None:
+            names = list(OF_TORCHREC)
+            of_type = np.array([names.index(name) for name in self._types])[table]
+        return np.asarray(of_type * self.dtypes.size + np.searchsorted(self.dtypes, dtype))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import PassCost, compare_with_local, cost_passes
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
+from perfmodel.engine.exchange_sets import LookUpGroups
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
@@ -131,7 +132,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     if basis.training:
         training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
     model = LoadInputs(
-        shapes, basis, batch, gpus, domain, id_bytes, training, beside=beside, all_rows=all_rows
+        shapes, basis, batch, gpus, domain, id_bytes, training, None, beside, all_rows, tables.dtype
     )
     copied = np.broadcast_to(rows < work.gpus, shape)
     kinds, parts = np.where(copied, int(COPY.kind), kind), np.where(copied, 1.0, work.gpus)
@@ -156,8 +157,9 @@ def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
 
 def build_times(basis: PassBasis, work: Configs) -> PassTimes:
     """Times of the steps on the GPUs of each configuration."""
-    digits = ex.sort_digits(work.all_rows / work.gpus)
-    return PassTimes(basis, work.gpus, basis.domain(work.gpus), basis.steps, digits=digits)
+    domain, digits = basis.domain(work.gpus), ex.sort_digits(work.all_rows / work.gpus)
+    groups = LookUpGroups(None, np.unique(work.tables.dtype)).resources
+    return PassTimes(basis, work.gpus, domain, basis.steps, groups, digits)
 
 
 def cost_locally(basis: PassBasis, work: Configs) -> PassCost:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
-from perfmodel.engine.exchange_sets import LookUpGroups
 from perfmodel.engine.placement import Plan, Scheme, check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER, Resource
@@ -47,12 +45,6 @@ class LoadModel(LoadInputs):
 
     tables: PlanTables
 
-    @cached_property
-    def groups(self) -> LookUpGroups | None:
-        """The groups of tables that TorchRec looks up in one launch each; None: one launch for all tables
-        of a rank."""
-        return LookUpGroups(self.sets, self.tables) if self.sets else None
-
     def count_shards(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
     ) -> ShardLoads:
@@ -73,12 +65,12 @@ class LoadModel(LoadInputs):
         if empty.any():
             self._refuse_parts(cut, empty)
         holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
-        if self.sets is not None and self.groups is not None:
+        if self.sets is not None:
             holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
-            lengths = ex.lengths_bytes(1, cut.B, self.basis.numbers["length_bytes"])  # of bags from replicas
-            everywhere[..., Resource.COPIED_LENGTHS] = lengths * cut.dp
-            holder = self.groups.spread(t, holder, False)
-            everywhere = self.groups.spread(t, everywhere, True)
+        grouped = np.moveaxis(_count_groups(cut), 0, -1)
+        holder, everywhere = (
+            np.concatenate(side, axis=-1) for side in ((holder, 0 * grouped), (everywhere, grouped))
+        )
         return ShardLoads(holder, everywhere)
 
     def _refuse_parts(self, a: TableCut, empty: NDArray[np.bool_]) -> None:
@@ -137,12 +129,30 @@ def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges
     cut    tables [..., C] or [T, C], as many parts of each as there are ranks;  count  number of equal tables
     works, exchanges  as in ``count_loads``
     """
-    loads = np.zeros((TOGETHER, cut.t.shape[-1]))
-    for side in count_loads(cut, works=works, exchanges=exchanges):
+    groups = cut.model.groups.resources
+    loads = np.zeros((groups.stop, cut.t.shape[-1]))
+    launched = dict(zip(groups, _count_groups(cut), strict=True))
+    for side in (*count_loads(cut, works=works, exchanges=exchanges), launched):
         for resource, size in side.items():
             total = count * size
             loads[resource] += total if total.ndim == 1 else total.sum(axis=0)
     return np.moveaxis(loads, 0, -1)
+
+
+def _count_groups(a: TableCut) -> Array:
+    """Bytes of the lengths of a rank's own bags in each group of tables with a launch of its own [N, ...].
+
+    Hot rows are looked up with the replicated tables, whose ids are those of the rank's own samples.
+    Limits: one GPU -> all tables of a data type are one group
+    """
+    groups, dtype = a.model.groups, a.model.tables.dtype[a.t]
+    lengths = ex.lengths_bytes(1, a.B, a.n["length_bytes"])
+    counted = np.zeros((len(groups.resources), *a.t.shape))
+    for kind in (a.kind, np.where(a.hot > 0, Exchange.DP, a.kind)):
+        group = groups.find(a.t, kind * (a.G > 1), dtype)
+        for place in np.unique(group).tolist():
+            counted[place] = np.maximum(counted[place], lengths * (group == place))
+    return counted
 
 
 def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:

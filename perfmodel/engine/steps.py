@@ -58,10 +58,9 @@ class Resource(IntEnum):
     HOST_ROWS = 38  # rows over the link to the host, with the look-up of a page for each short row
     HOST_PACKETS = 39  # the same without these look-ups
     PLACED_ROWS = 40  # unpooled rows that arrived, put in the order of the ids
-    COPIED_LENGTHS = 41  # in TorchRec: lengths for the look-ups of replicated tables
 
 
-TOGETHER = Resource.PLACED_ROWS + 1
+TOGETHER = len(Resource)
 """Number of resources of a pass that exchanges all tables together."""
 
 _OF_INPUT = (
@@ -133,7 +132,7 @@ class Step:
                 corresponding step of all tables
     in_place    whether a collective needs no buffers besides memory that is kept anyway
     hosted      whether it is of rows in host memory;  always  whether it runs in every pass, even on one GPU
-    grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
+    grouped     whether it is one kernel for each group of tables (``exchange_sets.LookUpGroups``)
     is_kernel   whether it runs on one GPU without communication
     gathers     whether it reads rows and pools them, so that it has DRAM and L2 bytes
     sorts       whether it deduplicates ids, by a sort or a hash table (``PassBasis.list_sorts``)

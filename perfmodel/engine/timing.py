@@ -24,8 +24,8 @@ class PassTimes:
     gpus, domain  GPUs of the job, and of a scale-up domain
     digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``). Each of these
             three is one number for all passes, or an array [...] with a number per pass.
-    groups  resource indices, one per group of tables that TorchRec looks up in its own launch: a group is in
-            use if its resource has a load (``LookUpGroups``); empty: one launch for all tables
+    groups  resource indices, one per group of tables with a launch of its own: a group is in use if its
+            resource has a load (``LookUpGroups``)
     In all methods, ``most`` has the load of the busiest rank on each of K resources [..., K], in bytes; times
     have shape [...], an entry for each pass.
     """
@@ -34,7 +34,7 @@ class PassTimes:
     gpus: Of
     domain: Of
     steps: tuple[Step, ...]
-    groups: tuple[int, ...] = ()
+    groups: Sequence[int]
     digits: Of = 8.0
 
     def time_step(self, step: Step, most: Array) -> Timing:
@@ -43,7 +43,7 @@ class PassTimes:
             return self.time_collective(step, self.find_payload(step, most))
         basis, x = self.basis, [np.atleast_1d(most[..., resource]) for resource in step.resources]
         launches: Array | float = 1.0
-        if step.grouped and self.groups:
+        if step.grouped:
             launches = np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0)
         if step.hosted:
             timing = basis.time_link(x[0], x[1], self.gpus) if x[1:] else basis.time_cache(x[0])
@@ -184,7 +184,7 @@ class FastTimes(PassTimes):
                 fast[step.name] = self._build_curve(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
                 floor, slopes = self._fit_line(step)
-                launch = floor if step.grouped and self.groups else 0.0  # counted with the groups
+                launch = floor if step.grouped else 0.0  # counted with the groups
                 launches_s += launch
                 fast[step.name] = _build_line(step, floor - launch, slopes)
         for step in self.apart:

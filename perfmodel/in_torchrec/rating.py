@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import PerfModel, ShardingOption
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import copied
-from perfmodel.engine.steps import SHARDING_TYPES, WIDTH
+from perfmodel.engine.steps import SHARDING_TYPES
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, find_scheme
 
 
@@ -41,14 +41,13 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         schemes = [find_scheme(option, evaluator) for option in plan]
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
-        busiest = np.zeros(WIDTH)
-        busiest[: loads.own.shape[1]] = loads.everywhere.sum(axis=0)
+        busiest = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
         by_rank = np.zeros((evaluator.gpus, loads.own.shape[1]))
         if not copied(kind).all():
             np.add.at(by_rank, ranks, loads.own[tables])
-        busiest[: by_rank.shape[1]] += by_rank.max(axis=0)
+        busiest += by_rank.max(axis=0)
         return float(evaluator.estimate_times(busiest)) * TO_MS
 
     def _build_evaluator(self, plan: list[ShardingOption]) -> Evaluator:

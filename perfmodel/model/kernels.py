@@ -132,7 +132,7 @@ def gather_pool_time(
 
     dram_bytes  bytes that miss the L2 [bytes];  l2_bytes  all bytes that pass the L2 [bytes]
     t0          launch floor [s];  dram_rate, l2_rate  achieved rates [bytes/s]
-    launches    kernels: one for each group of tables that TorchRec looks up by itself [-]
+    launches    kernels: one for each exchange and data type in use, as TorchRec groups tables [-]
     Source: Lin et al., arXiv 2201.07821 (roofline over DRAM and L2); the floor is a constant of the machine
     Limits: no bytes -> t0;  l2_rate -> inf -> t0 + dram_bytes / dram_rate;
             all hits -> t0 + l2_bytes / l2_rate
@@ -147,7 +147,7 @@ def stream_kernel_time(x: Number, t0: Number, rate: Number, launches: Number = 1
         t = launches t0 + x / rate                                            [s]
 
     x      S, bytes read and written [bytes];  t0  launch floor [s];  rate  achieved rate [bytes/s]
-    launches  kernels: one for each group of tables that TorchRec looks up by itself [-]
+    launches  kernels: one for each exchange and data type in use, as TorchRec groups tables [-]
     Source: roofline of a memory-bound kernel
     Limits: x = 0 -> t0;  x -> inf -> x / t = rate
     """

@@ -147,7 +147,8 @@ def compute_lower_bound(
 class _Prices:
     """Computes prices of loads, and the bound that they give.
 
-    reach       [P] largest index in ``StepCurves.sizes`` that a step may reach within ``limit_s``
+    reach       [P] largest index in ``StepCurves.sizes`` that a step may reach within ``limit_s``, and with
+                the largest load of each table, if every rank has the loads that it waits for
     slope, cut  [P, I] lines below the curve of each step: time >= slope u + cut [s]
     """
 
@@ -160,7 +161,12 @@ class _Prices:
         idle = curves.times.min(axis=1)
         left = limit_s - (idle.sum() - idle)
         within = [np.searchsorted(line, room, "right") for line, room in zip(curves.times, left, strict=True)]
-        self.reach = np.minimum(np.array(within), curves.sizes.size - 1)
+        largest = np.maximum.reduceat(self.average, options.begin[:-1]) * options.count[:, np.newaxis]
+        uneven = options.shard[:, curves.resource].any(axis=0)
+        most = np.zeros(len(curves.times))
+        np.maximum.at(most, curves.step, np.where(uneven, np.inf, largest.sum(axis=0)))
+        reach = np.minimum(within, np.searchsorted(curves.sizes, most * (1 + _ROUNDING)))
+        self.reach = np.minimum(reach, curves.sizes.size - 1)
         self.slope, self.cut = self._draw_lines()
 
     def _draw_lines(self) -> tuple[Array, Array]:

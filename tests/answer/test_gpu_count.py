@@ -34,12 +34,12 @@ from perfmodel.model import capacity
 from perfmodel.model.capacity import gpus_needed, list_allowed_gpus
 from perfmodel.schema.machine import load_machine
 
-TABLES = Path(__file__).parents[1] / "cases" / "400-tables.csv"
+TABLES = str(Path(__file__).parents[1] / "cases" / "400-tables.csv")
 H200 = load_machine("h200-sxm-ib").with_overrides({"hbm_bytes": 141e9})
 
 
 def asked(**options: Any) -> Answer:
-    return project_one(machine=H200, tables=str(TABLES), **options)
+    return project_one(machine=H200, tables=TABLES, **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"payload": "fp16"}])
@@ -47,9 +47,8 @@ def asked(**options: Any) -> Answer:
 def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[str, Any]) -> None:
     """Row-wise as a plan, counted rank by rank by the planner: within a row of each table."""
     p = asked(gpus=max(gpus, 27), batch=4096, reserve=0, **options)
-    box = H200
-    tables = PlanTables.load(str(TABLES))
-    evaluator = Evaluator.on(box, tables, 4096, p.gpus, **options)
+    tables = PlanTables.load(TABLES)
+    evaluator = Evaluator.on(H200, tables, 4096, p.gpus, **options)
     memory = evaluator.cost(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain)).memory
     assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
     assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)
@@ -57,11 +56,9 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
 
 @pytest.mark.parametrize("batch", [256, 4096, 8192])
 def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: int) -> None:
-    basis, work = prepare(None, H200, tables=str(TABLES), batch=batch)
-    counts = np.arange(8.0, 1024.0, 8.0)
-    each = {
-        name: np.repeat(getattr(work, name), counts.size) for name in ("table_bytes", "batch", "id_bytes")
-    }
+    basis, work = prepare(None, H200, tables=TABLES, batch=batch)
+    counts, names = np.arange(8.0, 1024.0, 8.0), ("table_bytes", "batch", "id_bytes")
+    each = {name: np.repeat(getattr(work, name), counts.size) for name in names}
     held = count_memory(basis, replace(work, gpus=counts, needed=counts, **each))
     good = counts[held.total_bytes <= 0.85 * 141e9]
     if good.size:
@@ -124,7 +121,6 @@ def test_tables_that_fill_the_memory_leave_room_for_the_buffers() -> None:
         assert work.table_bytes[0] == pytest.approx(8 * held * buffers)
 
 
-TABLES = str(Path(__file__).parents[1] / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
 ASKED: tuple[dict[str, Any], ...] = (
     MANY,

@@ -12,18 +12,20 @@ from perfmodel.answer import prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine import grid
-from perfmodel.engine.grid import choose_exchanges, count_loads, cut_tables
+from perfmodel.engine.grid import build_times, choose_exchanges, cost_locally, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.schema.workload import Table, TableSet
 
 
 def set_of(count: int) -> TableSet:
-    """Tables that all differ: a few rows to many, four widths, one to a hundred rows of a bag."""
+    """Tables that all differ: a few rows to many, four widths, one to a hundred rows of a bag; two types."""
     draw = np.random.default_rng(7)
-    rows = (10 + np.exp(draw.normal(12, 2, count))).astype(int) + np.arange(count)
+    rows = (10 + np.exp(draw.normal(10, 3, count))).astype(int) + np.arange(count)
     dims, poolings = draw.choice([16, 33, 64, 128], count), draw.integers(1, 100, count)
     each = enumerate(zip(rows, dims, poolings, strict=True))
-    return TableSet("many", tuple(Table(f"t{n}", int(r), int(d), float(p)) for n, (r, d, p) in each))
+    dtype = "fp16", "fp32"
+    many = (Table(f"t{n}", int(r), int(d), float(p), dtype[n % 2]) for n, (r, d, p) in each)
+    return TableSet("many", tuple(many))
 
 
 @pytest.mark.parametrize("options", [{}, {"distribution": "zipf:1.05"}])
@@ -35,7 +37,12 @@ def test_tables_side_by_side_are_the_sum_of_each(
     kinds = choose_exchanges(basis, work)
     cuts = [cut_tables(basis, work, kinds, slice(n, n + 1)) for n in range(30)]
     alone = [sum_even_loads(*cut) for cut in cuts]
-    assert count_loads(basis, work, kinds) == pytest.approx(np.sum(alone, axis=0))
+    loads, times = count_loads(basis, work, kinds), build_times(basis, work)
+    assert loads == pytest.approx(np.sum(alone, axis=0))
+    launches = (loads[:, times.groups] > 0).sum(axis=1)  # of two types, from 64 GPUs on also copies of one
+    assert launches.tolist() == [2, 3, 3] and loads.shape[1] == times.groups.stop
+    (alone_s,) = {step.timing.floor_s.max() for step in cost_locally(basis, work).steps}
+    assert alone_s == 2 * basis.numbers["launch_floor_s"]
 
 
 def calls_of(tables: TableSet) -> int:

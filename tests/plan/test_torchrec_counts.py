@@ -160,11 +160,11 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
     names: tuple[str, ...], halves: tuple[str, ...], rank: int, groups: int, counted: Counted
 ) -> None:
     """Of one sharding type and one data type: as many launches forward, and backward those of all that are
-    updated in place, as the plan is costed at; without TorchRec's limits one."""
+    updated in place, as the plan is costed at, with TorchRec's exchanges and without."""
     tables, plan = planned(64, *names, halves=halves)
     evaluator = evaluator_of(tables, 64, ExchangeSets())
-    assert (evaluator.loads(plan).max(axis=1)[list(evaluator.times.groups)] > 0).sum() == groups
-    assert not evaluator.exchange_by(None).times.groups
+    for costing in (evaluator, evaluator.exchange_by(None)):
+        assert (costing.loads(plan).max(axis=1)[costing.times.groups] > 0).sum() == groups
     seen = counted(_file(evaluator, plan), [rank], "--launched")[0]
     forward = [name for phase, name in seen if phase == "forward"]
     assert len(forward) == groups
