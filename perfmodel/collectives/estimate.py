@@ -22,6 +22,7 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import format_bytes
@@ -276,7 +277,7 @@ def predict_collectives(
 
 def _read_member(kind: type[Member], text: str, what: str) -> Member:
     if text not in list(kind):
-        raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(kind)}.")
+        raise unknown_name(what, str(text), list(kind))
     return kind(text)
 
 
@@ -296,8 +297,7 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
 def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) -> None:
     """Refuse collectives, sizes and numbers of GPUs that no call has."""
     if collective not in COLLECTIVES:
-        choices = f"known collectives: {', '.join(COLLECTIVES)}."
-        raise BadInputError(f"unknown collective {collective!r}.", choices)
+        raise unknown_name("collective", collective, COLLECTIVES)
     for name, values, largest, limit in (
         ("payload_bytes", size, LARGEST_BYTES, "256 TiB"),
         ("gpus", ranks, MOST_GPUS, f"{MOST_GPUS} GPUs"),

@@ -52,7 +52,7 @@ _EXPECTED = {
 _REASONS = {"missing": "is missing", "extra_forbidden": "is not a field", "frozen_set_type": "is not a field"}
 """Words for pydantic's error types; others have pydantic's words without ``_PREFIX`` and ``_SUFFIX``."""
 _PREFIX = re.compile(r"^\w+ should")
-_SUFFIX = re.compile(r" after validation| or instance of \w+")
+_SUFFIX = re.compile(r" after validation| or instance of \w+|, unable to parse string as an? \w+")
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _LONGEST_VALUE
