@@ -298,7 +298,7 @@ def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
         fewest, rule = format_count(min(count.needed, count.gpus)), count.rule.partition(" of ")[0]
         where += f" · fits from {fewest} GPUs, {rule}"
     if next_node is not None:
-        more = "the whole node" if answer.gpus % count.gpus_per_node else "a node more"
+        more = "whole node" if answer.gpus % count.gpus_per_node else "a node more"
         where += f" · {more}: {format_time(next_node.after_s)}"
     return where
 

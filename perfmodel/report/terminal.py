@@ -20,6 +20,7 @@ _NARROWEST = 6
 _COLUMNS = re.compile(r"[0-9]{1,5}")
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
+_OPTION = re.compile(r"(--[\w-]+) (?=[^\s(·-])")
 _INDENT = " " * 3  # of a command
 _PIECES = r"( +|(?<=\w-)(?=\w)|(?<=[/_])(?=\w))"  # what a word longer than its line is parted into
 _SHELL_WORD = re.compile(r"""(?:--[\w-]+ (?!-))?(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")  # with its option
@@ -115,8 +116,8 @@ def unbroken(text: str) -> str:
 
 
 def _glue(text: str) -> str:
-    """The text with fixed spaces where no line may break: ``716 ns``, ``± 34 %``, ``– 8 MiB``, ``1 048``."""
-    return _INSIDE_NUMBER.sub(_FIXED_SPACE, text)
+    """The text with fixed spaces where no line may break: ``716 ns``, ``– 8 MiB``, ``--sharding all``."""
+    return _OPTION.sub(rf"\1{_FIXED_SPACE}", _INSIDE_NUMBER.sub(_FIXED_SPACE, text))
 
 
 def _wrap_cell(text: str, room: int) -> list[str]:
