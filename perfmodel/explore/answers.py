@@ -7,7 +7,6 @@ import shlex
 import threading
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from perfmodel.cli.question import question_of
 from perfmodel.errors import BadInputError
@@ -38,12 +37,13 @@ def compute_answer(texts: QuestionTexts) -> Subject:
     return find_subject(question_of(typed))
 
 
-def show_answer(texts: QuestionTexts) -> dict[str, Any]:
+def show_answer(texts: QuestionTexts) -> dict[str, object]:
     """The immediate part of the page, as JSON; figures that take longer come with ``draw_later``.
 
     Limits: as ``compute_answer``
     """
-    subject, said = compute_answer(texts), dict(texts.pairs)
+    subject = compute_answer(texts)
+    said = dict(texts.pairs)
     machine = subject.base.question.machine
     return {
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
@@ -58,7 +58,8 @@ def show_answer(texts: QuestionTexts) -> dict[str, Any]:
 
 def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
     """For each slider whose box is empty, the number of the stop nearest to the value that applies."""
-    base, machine = subject.base, subject.base.question.machine
+    base = subject.base
+    machine = base.question.machine
     values = {"gpus": base.gpus, "global_batch": base.gpus * float(base.work.batch[0])}
     values |= {key: machine.value(key) for key in KEYS if key in machine.values}
     knobs = {}
@@ -79,7 +80,8 @@ def _write_view(subject: Subject, price: str | None, *, whole: bool = False) -> 
 
     Source of the cost: as ``perfmodel sweep --price``, of whole nodes
     """
-    card, answer = build_card(subject, whole=whole), subject.answer
+    card = build_card(subject, whole=whole)
+    answer = subject.answer
     if price is not None:
         amount, currency = parse_price(price, "--set price")
         node = answer.gpu_count.gpus_per_node
@@ -92,12 +94,12 @@ def _write_view(subject: Subject, price: str | None, *, whole: bool = False) -> 
 
 def _write_commands(texts: QuestionTexts, subject: Subject) -> str:
     """The command that gives the same answer; with a price also the one that gives its cost."""
-    commands, said = [texts.to_words()], dict(texts.pairs)
-    if PRICE in said:
-        machine, gpus = subject.base.question.machine.name, str(subject.answer.gpus)
-        fixed = QuestionTexts((*(pair for pair in texts.pairs if pair[0] != "gpus"), ("gpus", gpus)))
+    commands = [texts.to_words()]
+    if price := dict(texts.pairs).get(PRICE):
+        pairs = [pair for pair in texts.pairs if pair[0] != "gpus"]
+        fixed = QuestionTexts((*pairs, ("gpus", str(subject.answer.gpus))))
         words = fixed.to_words("sweep", {option.name: option for option in SweepOptions.declared()})
-        commands.append([*words, "--price", f"{machine}={said[PRICE]}"])
+        commands.append([*words, "--price", f"{subject.base.question.machine.name}={price}"])
     return "\n".join(map(shlex.join, commands))
 
 
@@ -106,7 +108,7 @@ def save_page(texts: QuestionTexts) -> str:
     return render_page(build_question_page(compute_answer(texts), shlex.join(texts.to_words("report"))))
 
 
-def draw_later(name: str, texts: QuestionTexts) -> dict[str, Any]:
+def draw_later(name: str, texts: QuestionTexts) -> dict[str, object]:
     """The figure of ``LATER`` with this name, or the headline ``WHAT_IFS``, as JSON for the page's script.
 
     Limits: it cannot be drawn -> a document that says why;  no figure of this name -> BadInputError

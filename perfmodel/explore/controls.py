@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from perfmodel.engine.schemes import DATA_PARALLEL, WAYS
 from perfmodel.errors import PerfmodelError
@@ -47,13 +48,9 @@ class Control:
 
 def _list_decades(units: str, first: str, last: str) -> tuple[str, ...]:
     """``10GB``, ``12.5GB`` … ``100TB``: ten values per decade; each of the ``units`` is for three decades."""
-    every = [
-        f"{float(step) * 10**power:g}{unit}"
-        for unit in units.split()
-        for power in range(3)
-        for step in _TENTHS
-    ]
-    return tuple(every[every.index(first) : every.index(last) + 1])
+    steps = product(units.split(), range(3), _TENTHS)
+    texts = [f"{float(step) * 10**power:g}{unit}" for unit, power, step in steps]
+    return tuple(texts[texts.index(first) : texts.index(last) + 1])
 
 
 def _list_doubled(first: int, last: int) -> tuple[str, ...]:
@@ -99,8 +96,6 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     ),
 }
 """By group of controls: name, label, value or words if empty, texts to choose, whether only these."""
-
-
 _OPTION = re.compile(r"--set ([a-z_]+)|--([a-z]+(?:-[a-z]+)*)")
 
 

@@ -65,9 +65,8 @@ class Site:
     def __init__(self, model: str | None, machine: str | None, token: str) -> None:
         self.controls = list_controls(model, machine)
         texts = {"model": model} if model else {"table_size": "10TB"}
-        self._first = QuestionTexts.from_texts(
-            texts | ({"machine": machine} if machine else {}), self.controls
-        )
+        texts |= {"machine": machine} if machine else {}
+        self._first = QuestionTexts.from_texts(texts, self.controls)
         self._token = token
 
     def write_reply(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
@@ -119,8 +118,8 @@ class Site:
         if said is None:
             return None
         search = urlencode([pair for pair in pairs if pair[0] != "token"])
-        place, attributes = f"/?{search}" if search else "/", "HttpOnly; SameSite=Strict; Path=/"
-        where = {"Location": place, "Set-Cookie": f"{cookie}={self._token}; {attributes}"}
+        cookie = f"{cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        where = {"Location": f"/?{search}" if search else "/", "Set-Cookie": cookie}
         return Reply("", HTTPStatus.FOUND, headers=where)
 
 

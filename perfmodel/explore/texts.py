@@ -13,7 +13,8 @@ from perfmodel.question.spec import Declared
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import KEYS
 
-LONGEST, MOST_FIELDS = 200, 64  # characters of a text; fields of an address
+LONGEST = 200  # characters of a text
+MOST_FIELDS = 64  # of an address
 _OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
 
 

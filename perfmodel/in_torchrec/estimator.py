@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torchrec.distributed.planner.types import (
     ParameterConstraints,
     Perf,
@@ -20,14 +19,12 @@ from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import OF_TORCHREC, ROW_WISE, by_domain, copied
 from perfmodel.engine.steps import BACKWARD, STEPS
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, Ints, PlanTables
 from perfmodel.engine.timing import LAUNCHES
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet
-
-Array = NDArray[np.float64]
 
 TO_MS = 1e3
 """Milliseconds per second: TorchRec's unit of time."""
@@ -75,15 +72,17 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         is_inference: bool = False,
         **costs: Any,
     ) -> None:
-        self.topology, self.machine, self.training = topology, machine, not is_inference
+        self.topology = topology
+        self.machine = machine
         self._usual: int | None = None  # kind of exchange; determined by the first options
-        self.costs: dict[str, Any] = {"optimizer": "rowwise-adagrad" if self.training else "none", **costs}
+        optimizer = "none" if is_inference else "rowwise-adagrad"
+        self.costs = {"training": not is_inference, "sets": ExchangeSets(), "optimizer": optimizer, **costs}
 
     def estimate(
         self,
         sharding_options: list[ShardingOption],
-        sharder_data_map: Mapping[str, Any] | None = None,
-        **_: Any,
+        sharder_data_map: Mapping[str, object] | None = None,
+        **_: object,
     ) -> None:
         """Sets ``perf``, the estimated times, of every shard.
 
@@ -119,11 +118,12 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             if not option.is_pooled:
                 words = f"the rows of {option.fqn} are not pooled: their times are not modelled."
                 raise BadInputError(words, "plan it with TorchRec's own estimator.")
-            rows, dim = (int(size) for size in option.tensor.shape)
-            dtype = _DTYPES[option.tensor.element_size()]
+            rows, dim = option.tensor.shape
             rows = max(rows, self.topology.world_size)
-            features, ids = len(option.input_lengths), float(sum(option.input_lengths))
-            named[option.fqn] = Table(option.fqn, rows, dim, ids / features, dtype, features=features)
+            dtype = _DTYPES[option.tensor.element_size()]
+            features = len(option.input_lengths)
+            pooling = float(sum(option.input_lengths)) / features
+            named[option.fqn] = Table(option.fqn, rows, dim, pooling, dtype, features=features)
         index = {name: number for number, name in enumerate(named)}
         return PlanTables.of(TableSet("module", tuple(named.values()))), index
 
@@ -132,15 +132,12 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 
         batch  samples per GPU
         """
-        gpus, domain = self.topology.world_size, self.topology.intra_group_size
-
-        def build(**options: Any) -> Evaluator:
-            costs = {"training": self.training, "sets": ExchangeSets(), **self.costs, **options}
-            return Evaluator.on(self.machine, tables, batch, gpus, **costs)
-
-        evaluator = build()
+        gpus = self.topology.world_size
+        domain = self.topology.intra_group_size
+        evaluator = Evaluator.on(self.machine, tables, batch, gpus, **self.costs)
         if domain < evaluator.domain:
-            evaluator = build(gpus_per_node=domain)
+            costs = self.costs | {"gpus_per_node": domain}
+            evaluator = Evaluator.on(self.machine, tables, batch, gpus, **costs)
         if evaluator.domain != min(domain, gpus):
             raise BadInputError(
                 f"the topology has domains of {domain} GPUs, "
@@ -152,9 +149,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     def _estimate_perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
         """For each table (by index) and the scheme beside it, the times of one shard."""
         of = np.array(tables)
-        kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
+        kind, r, c = np.array([(s.kind, s.row_parts, s.col_parts) for s in schemes]).T
         loads = evaluator.count_shards(of, kind, r, c)
-        G, T = float(evaluator.gpus), float(len(evaluator.tables))
+        G = float(evaluator.gpus)
+        T = float(len(evaluator.tables))
         n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
         together = T * loads.everywhere + loads.own * n[:, np.newaxis]
         full = _sum_parts(evaluator.times.estimate_steps(together))
@@ -172,8 +170,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 
 def find_scheme(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     """This program's scheme for a sharding option of TorchRec."""
-    kind, shards = option.sharding_type, len(option.shards)
-    gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
+    shards = len(option.shards)
+    gpus = evaluator.gpus
+    domain = evaluator.domain
+    cut = OF_TORCHREC[option.sharding_type]
     if by_domain(cut.exchange):
         if domain == gpus:
             return Scheme.from_name(ROW_WISE, gpus, domain)
@@ -195,7 +195,7 @@ def _sum_parts(times: Mapping[str, Array]) -> dict[str, Array]:
     return {name: np.broadcast_to(time, shape) for name, time in totals.items()}
 
 
-def _find_usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
+def _find_usual(table: Ints, kind: Ints, time: Array) -> int:
     """The kind of exchange that is fastest if all tables use it, among the kinds that most tables can use.
 
     For each possible shard: table  its index;  kind  its exchange;  time  of a pass if all tables were equal

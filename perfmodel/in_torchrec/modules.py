@@ -52,22 +52,17 @@ def plan_module(
             raise BadInputError("how many GPUs is not known.", "give gpus=, or initialise torch.distributed.")
         gpus = dist.get_world_size()
         gpus_per_node = gpus_per_node or get_local_size(gpus)
-    several = len(collections) > 1
-    tables = TableSet("module", tuple(_list_tables(collections, pooling, several=several)))
-    question = build_question(
-        *(tables, gpus, machine, objective),
-        batch=batch,
-        gpus_per_node=gpus_per_node,
-        for_torchrec=True,
-        **options,
-    )
+    tables = TableSet("module", tuple(list_tables(collections, pooling)))
+    options |= {"batch": batch, "gpus_per_node": gpus_per_node}
+    question = build_question(tables, gpus, machine, objective, for_torchrec=True, **options)
 
     def plan() -> TorchRecPlan:
         planned = question.plan()
         return build_torchrec_plan(planned.evaluator, planned.plan, question.limit_bytes)
 
     file = _share_plan(plan) if dist.is_initialized() and dist.get_world_size() == gpus else plan()
-    plans = {path: _select_tables(file, path, bags, several=several) for path, bags in collections.items()}
+    prefixes = {path: f"{path}." if len(collections) > 1 else "" for path in collections}
+    plans = {path: _select_tables(file, prefixes[path], bags) for path, bags in collections.items()}
     return ShardingPlan(
         plan={path: torchrec_plan.module_plan(planned, device=device) for path, planned in plans.items()}
     )
@@ -108,17 +103,15 @@ def _share_plan(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
     return torchrec_plan_from(sent[0], "of rank 0")
 
 
-def _name(path: str, table: str, *, several: bool) -> str:
-    return f"{path}.{table}" if several else table
-
-
-def _list_tables(
-    collections: Mapping[str, EmbeddingBagCollection], pooling: float | Mapping[str, float], *, several: bool
+def list_tables(
+    collections: Mapping[str, EmbeddingBagCollection], pooling: float | Mapping[str, float]
 ) -> list[Table]:
-    tables, names = [], set()
+    """The tables of these collections, by path; of several, with the path in their names. pooling  of bags"""
+    tables = []
+    names = set()
     for path, bags in collections.items():
         for config in bags.embedding_bag_configs():
-            name = _name(path, config.name, several=several)
+            name = f"{path}.{config.name}" if len(collections) > 1 else config.name
             factor = pooling
             if isinstance(pooling, Mapping):
                 names |= {config.name, name}
@@ -135,16 +128,11 @@ def _list_tables(
     return tables
 
 
-def _select_tables(
-    file: TorchRecPlan, path: str, bags: EmbeddingBagCollection, *, several: bool
-) -> TorchRecPlan:
-    """The part of a plan that concerns one collection, with the tables' names as in the collection.
-
-    path  of the collection in the module;  several  whether there are others
-    """
+def _select_tables(file: TorchRecPlan, prefix: str, bags: EmbeddingBagCollection) -> TorchRecPlan:
+    """The part of a plan of one collection, with the tables' names as in it: without ``prefix``."""
     entries = {entry.table: entry for entry in file.tables}
     tables = [
-        entries[_name(path, config.name, several=several)].model_copy(update={"table": config.name})
+        entries[prefix + config.name].model_copy(update={"table": config.name})
         for config in bags.embedding_bag_configs()
     ]
     return file.model_copy(update={"tables": tables})

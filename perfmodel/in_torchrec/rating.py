@@ -39,7 +39,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         plan = sorted(plan, key=lambda option: index[option.fqn])
         sets = ExchangeSets(tuple(option.sharding_type for option in plan))
         schemes = [find_scheme(option, evaluator) for option in plan]
-        kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
+        kind, r, c = np.array([(s.kind, s.row_parts, s.col_parts) for s in schemes]).T
         loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
         busiest = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]

@@ -143,13 +143,13 @@ def test_features_that_share_a_table_have_a_bag_each() -> None:
     import torch
     import torchrec
 
-    from perfmodel.in_torchrec.modules import _list_tables
+    from perfmodel.in_torchrec.modules import list_tables
 
     config = torchrec.EmbeddingBagConfig(
         name="t", embedding_dim=16, num_embeddings=100, feature_names=["a", "b"], total_num_buckets=10
     )
     bags = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=[config])
-    (table,) = _list_tables({"": bags}, 3.0, several=False)
+    (table,) = list_tables({"": bags}, 3.0)
     assert table == Table("t", 100, 16, 3.0, features=2, buckets=10)
 
 
