@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,11 +110,10 @@ def memory_words(planned: Planned) -> str:
     """How full the fullest GPU is, and how much of each GPU is kept free."""
     total, limit_bytes = planned.costed.memory.total_bytes, planned.result.limit_bytes
     left_bytes = planned.evaluator.setting.machine.value("hbm_bytes") - limit_bytes
-    values = float(total.max()), limit_bytes, float(total.mean()), left_bytes
-    fullest, limit, mean, left = (format_bytes(value, binary=False) for value in values)
-    held, free = join_quantities(fullest, "of", limit), left if left_bytes > 0 else "nothing"
-    where = f"on the fullest (rank {int(np.argmax(total))})"
-    return f"{held} {where}, {mean} on average; {free} of each GPU kept free"
+    write = partial(format_bytes, binary=False)
+    held = join_quantities(write(float(total.max())), "of", write(limit_bytes))
+    where = f"on the fullest (rank {int(np.argmax(total))}), {write(float(total.mean()))} on average"
+    return f"{held} {where}; {write(left_bytes) if left_bytes > 0 else 'nothing'} of each GPU kept free"
 
 
 def limit_words(planned: Planned) -> str:
