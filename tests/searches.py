@@ -40,10 +40,10 @@ def searched_once(kept: dict[Any, Any]) -> Iterator[None]:
     """
     run = Search.run
 
-    def known(search: Search) -> Any:
+    def known(search: Search, *watch: Any) -> Any:
         question = _question(search)
         if question not in kept:
-            answer = run(search)
+            answer = run(search, *watch)
             assert search.best is not None
             kept[question] = answer, search.best.copy()
         answer, best = kept[question]

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib import resources
 from socketserver import ThreadingTCPServer
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from perfmodel.errors import PerfmodelError
@@ -181,7 +180,9 @@ class Server(ThreadingTCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
         """Print what went wrong, unless the browser has left."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
@@ -211,5 +212,5 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = _send_reply  # noqa: N815  as the library calls them
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Print nothing."""

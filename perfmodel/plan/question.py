@@ -168,18 +168,14 @@ class PlanQuestion:
             options = self.constraints.restrict(options, self.limit_bytes)
         return restrict_to_torchrec(options, evaluator) if self.for_torchrec else options
 
-    def search(self, watch: Watch = lambda best_s: None) -> Search:
-        """A search that is not yet started. watch  is called with the best time [s]
-
-        Limits: as ``list_options``
-        """
+    def search(self) -> Search:
+        """A search that is not yet started. Limits: as ``list_options``"""
         return Search(
             self.evaluator,
             self.limit_bytes,
             effort_s=self.effort_s,
             options=self.list_options,
             ruled=self.constraints is not None or self.for_torchrec,
-            watch=watch,
         )
 
     def plan(self, watch: Watch = lambda best_s: None) -> Planned:
@@ -187,8 +183,8 @@ class PlanQuestion:
 
         Limits: none fits -> BadInputError
         """
-        search = self.search(watch)
-        return replace(build_outcome(search, search.run()), made_for=self.made_for)
+        search = self.search()
+        return replace(build_outcome(search, search.run(watch)), made_for=self.made_for)
 
     def price(self, plan: Plan) -> Planned:
         """The outcome of a given plan.

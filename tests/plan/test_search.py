@@ -28,7 +28,7 @@ from perfmodel.engine.steps import Step
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding import StepCurves, compute_lower_bound
-from perfmodel.plan.choices import options
+from perfmodel.plan.choices import scheme_options
 from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.outcome import build_outcome
 from perfmodel.plan.searching import search
@@ -225,8 +225,9 @@ def test_a_search_takes_the_turns_that_it_took(name: str, monkeypatch: pytest.Mo
     node, limit_bytes = 4 if turns.gpus == 8 else None, turns.share * turns.tables.total_bytes
     costs: dict[str, Any] = {"gpus_per_node": node, "training": turns.training}
     evaluator = Evaluator.on(MACHINE, turns.tables, turns.batch, turns.gpus, **costs)
-    of = Search(evaluator, limit_bytes, effort_s=turns.effort_s, seed=turns.seed, watch=times.append)
-    found = of.run()
+    of = Search(evaluator, limit_bytes, effort_s=turns.effort_s)
+    of.random = np.random.default_rng(turns.seed)
+    found = of.run(times.append)
     ends = found.costed.time_s, found.bound_s, found.gap, found.stopped, found.done
     assert_recorded(f"search {name}", evaluator.work.ns, *times, *ends)
 
@@ -267,7 +268,7 @@ def test_no_plan_is_slower_than_that_of_a_part_of_its_schemes() -> None:
 def test_more_different_tables_than_a_plan_can_choose_for_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(options, "MOST_KINDS", 11)
+    monkeypatch.setattr(scheme_options, "MOST_KINDS", 11)
     evaluator = Evaluator.on(MACHINE, draw_tables(12), 256, 8)
     with pytest.raises(BadInputError, match="12 different tables are more than a plan"):
         Search(evaluator, 68e9)

@@ -64,9 +64,11 @@ def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[
     parts = []
     for width, slots in np.unique(shape, axis=1).T.tolist():
         kinds = np.flatnonzero((shape == [[width], [slots]]).all(axis=0))
-        schemes = list_possible_schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1))
-        listed = [s for s in schemes if rows.size <= MOST_FINE or _is_coarse(s, domain)]
-        exchange, r, c, slot = np.array([_to_numbers(scheme) for scheme in listed], dtype=np.int64).T
+        schemes = list(list_possible_schemes(_ANY_ROWS, width, gpus, domain, range(1, slots + 1)))
+        if rows.size > MOST_FINE:
+            powers = (scheme for scheme in schemes if scheme.col_parts.bit_count() == 1)
+            schemes = [s for s in powers if s.col_parts == 1 or s.row_parts in (1, domain)]
+        exchange, r, c, slot = np.array([_to_numbers(scheme) for scheme in schemes], dtype=np.int64).T
         few = np.array([[0, *hot[q]] for q in kinds.tolist()], dtype=np.int64)[:, slot]
         kind, place = np.nonzero(r <= rows[kinds, np.newaxis] - few)
         parts.append((kinds[kind], np.stack([exchange[place], r[place], c[place], few[kind, place]])))
@@ -74,11 +76,6 @@ def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[
     order = np.argsort(group, kind="stable")
     exchange, r, c, few = np.concatenate([columns for _, columns in parts], axis=1)[:, order]
     return Listing(group[order], exchange, r, c, few, np.zeros(group.size, dtype=bool))
-
-
-def _is_coarse(scheme: Scheme, domain: int) -> bool:
-    c = scheme.col_parts
-    return c == 1 or (c & (c - 1) == 0 and scheme.row_parts in (1, domain))
 
 
 def _to_numbers(scheme: Scheme) -> tuple[int, int, int, int]:

@@ -80,7 +80,6 @@ class Search:
     options  lists what plans may use; None: all that fits (``list_options``)
     ruled    whether ``options`` leaves out what rules, or TorchRec, do not allow
     effort_s counted work of the search [s]
-    watch    is called with the best time [s] as it improves
     """
 
     def __init__(
@@ -89,18 +88,15 @@ class Search:
         limit_bytes: float,
         *,
         effort_s: float = EFFORTS[DEFAULT_EFFORT],
-        seed: int = 0,
         options: ListOptions | None = None,
         ruled: bool = False,
-        watch: Watch = lambda best_s: None,
     ) -> None:
         self.evaluator = evaluator
         self.limit_bytes = limit_bytes
-        self.watch = watch
         check_kinds(evaluator.tables)
         uniform = find_uniform_plans(evaluator, limit_bytes, ruled=ruled)
         self.budget = Budget(evaluator.work, effort_s)
-        self.random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(0)
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bound_s = 0.0
@@ -111,12 +107,13 @@ class Search:
         self.uniform = [state for state in states if state is not None and state.fits]
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.budget.over)
 
-    def run(self) -> SearchResult:
-        """Run the search; returns the best plan.
+    def run(self, watch: Watch = lambda best_s: None) -> SearchResult:
+        """Run the search; returns the best plan. watch  is called with the best time [s] as it improves
 
         Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far, KeyboardInterrupt
                 before there is one
         """
+        self.watch = watch
         stopped = "no improvement"
         try:
             self._start()
