@@ -70,7 +70,7 @@ def test_each_gpu_has_its_part(cli: Any) -> None:
     for words in (("--table-size", "10TB", "--gpus", "256"), ("--model", "criteo-1tb", "--gpus", "64")):
         whole = json.loads(cli("project", *words, "--set", "global_batch=65536", "--json").out)
         part = json.loads(cli("project", *words, "--batch", str(65536 // int(words[-1])), "--json").out)
-        assert whole == part
+        assert whole | {"changes": []} == part | {"changes": []}  # a larger batch is tried of each alone
 
 
 def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
