@@ -285,7 +285,8 @@ def _group_tables(
     has_enough  returns whether to stop after so many groups. A searched plan is no slower than others nearby.
     Limits: Ctrl-C -> those up to then, False
     """
-    o, tables = state.options, state.evaluator.tables
+    o = state.options
+    tables = state.evaluator.tables
     members: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(result.costed.plan.placements):
         key = placement.sharding(o.gpus, o.domain), int(state.option[t])

@@ -205,7 +205,8 @@ def time_sync(answer: Planned, replicas: int) -> float:
     """
     if not answer.training or replicas == 1:
         return 0.0
-    e, memory = answer.evaluator, answer.costed.memory
+    e = answer.evaluator
+    memory = answer.costed.memory
     size = np.array([float((memory.rows_bytes + memory.optimizer_bytes).max())])
     node = e.basis.gpus_per_node or e.setting.machine.gpus_per_node
     beside = max(min(node // e.gpus, replicas), 1)

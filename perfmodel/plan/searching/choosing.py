@@ -60,7 +60,8 @@ class Choosing:
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
-        self.evaluator, self.options = evaluator, options
+        self.evaluator = evaluator
+        self.options = options
         allowed = self.option = np.flatnonzero(mask)
         self.group = options.group[allowed]
         self.begin = np.searchsorted(self.group, np.arange(options.count.size + 1))

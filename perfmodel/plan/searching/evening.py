@@ -30,7 +30,8 @@ class Evening:
     """
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
-        self.state, self.random = state, random
+        self.state = state
+        self.random = random
         self.powers: tuple[int, ...]
         self.powers, self.rounds, self.full = _QUICK if quick else _WHOLE
         self.used = np.flatnonzero(state.held.any(axis=0))

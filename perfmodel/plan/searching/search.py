@@ -162,7 +162,8 @@ class Search:
 
         The quick plans come first because listings and improvements may take all the time.
         """
-        starts, over = self.starts, self.budget.over
+        starts = self.starts
+        over = self.budget.over
         starts.add_uniform(self.uniform)
         long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
         share = _STARTING * max(long, _STARTING_LEAST)
