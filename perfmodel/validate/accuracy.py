@@ -6,7 +6,7 @@ Each function returns a data frame of points with predictions; nothing here prin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,16 +142,11 @@ def learn_priors_without(sources: frozenset[str]) -> Priors:
 
 
 _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
-    "in_node": predict_left_out_sizes,
-    "other_clusters": predict_other_clusters,
-    "two_nodes": predict_two_nodes,
+    "in_node": cache(predict_left_out_sizes),
+    "other_clusters": cache(predict_other_clusters),
+    "two_nodes": cache(predict_two_nodes),
 }
 """Points that no fit used, by their name in a row."""
-
-
-@lru_cache(maxsize=8)
-def _read_points(of: str) -> pd.DataFrame:
-    return _FRAMES[of]()
 
 
 def judge_left_out(of: str, answer: str, share: float = 0.5, **only: Sequence[str | bool]) -> Finding:
@@ -159,7 +154,7 @@ def judge_left_out(of: str, answer: str, share: float = 0.5, **only: Sequence[st
 
     of  which points;  answer, share  as in ``summarize``;  only  values allowed in columns, by column
     """
-    points = _read_points(of)
+    points = _FRAMES[of]()
     for column, wanted in only.items():
         points = points[points[column].isin(wanted)]
     return summarize(points, answer, counted(len(points), "point"), share)

@@ -16,7 +16,8 @@ from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 
-MACHINE, GPUS = "h200-sxm-ib", 8
+MACHINE = "h200-sxm-ib"
+GPUS = 8
 COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "broadcast")
 PAIRS = (
     (Clock.DEVICE, Clock.STREAM),

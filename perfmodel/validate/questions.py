@@ -165,13 +165,15 @@ def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequen
     Of the mappings for each distribution, the mapping with the shortest worst batch is used.
     Limits: a mapping that does not depend on the ids -> 0;  as sensitive as plain gathers -> 1
     """
-    ratios, words = [], []
+    ratios = []
+    words = []
     for model in models:
         plans = [_plan_chip(chip, model, batch, name) for name in ids]
         times = [[plan.time_with(plan_of.tables) for plan_of in plans] for plan in plans]
         best = min(times, key=max)
         gathered = [plan.baseline_s for plan in plans]
-        ours, plain = max(best) / min(best), max(gathered) / min(gathered)
+        ours = max(best) / min(best)
+        plain = max(gathered) / min(gathered)
         ratios.append((ours - 1) / (plain - 1))
         words.append(f"{format_ratio(ours)} against {format_ratio(plain)} ({model})")
     judged = Finding.within(max(ratios), ratios, format_ratio)

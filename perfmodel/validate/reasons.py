@@ -107,7 +107,8 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
             z = series.deviations(times, wide)
             inside = np.abs(z) <= allowed
             misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free
-            explains, within = int((inside & slow).sum()), int((inside & used).sum())
+            explains = int((inside & slow).sum())
+            within = int((inside & used).sum())
             if explains >= _EXPLAINED * slow.sum() and within > (used & ~slow).sum():
                 tries.append((-within, misfit, explains, value, tuple((times / expected_s)[slow])))
         if tries:

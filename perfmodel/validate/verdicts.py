@@ -67,7 +67,8 @@ class Finding:
         write  formats a number
         """
         numbers = [value, *ends]
-        low, high = min(numbers), max(numbers)
+        low = min(numbers)
+        high = max(numbers)
         apart = f" ({write(low)} to {write(high)})" if low < high else ""
         return cls(value, write(value) + apart, low, high)
 
