@@ -83,9 +83,11 @@ class Options:
     @cached_property
     def beside_memory(self) -> tuple[Array, Array, Array]:
         """``average``, ``everywhere`` and ``shard``, each with its memory added as the last column."""
-        loads = (self.average, self.average_memory), (self.everywhere, self.everywhere_memory)
-        average, everywhere, shard = map(np.column_stack, (*loads, (self.shard, self.shard_memory)))
-        return average, everywhere, shard
+        return (
+            np.column_stack([self.average, self.average_memory]),
+            np.column_stack([self.everywhere, self.everywhere_memory]),
+            np.column_stack([self.shard, self.shard_memory]),
+        )
 
     @cached_property
     def memory(self) -> Array:

@@ -63,10 +63,9 @@ class Starts:
     until: Until
 
     def __post_init__(self) -> None:
-        options = self.options
         self.until_even = self.is_over = self.until
-        self.singles: list[Family] = [(kind,) for kind in options.kinds] or [()]
-        self.many_kinds = options.count.size > _IMPROVED
+        self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]
+        self.many_kinds = self.options.count.size > _IMPROVED
         self.choosing: dict[Family, Choosing | None] = {}
         self.choice: dict[Family, Choice] = {}
         self.starts: list[Start] = []
