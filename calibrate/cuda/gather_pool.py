@@ -159,7 +159,11 @@ class GatherPool:
 
 
 def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
-    """Pieces of the tables as arrays of ``PIECE``, by how their rows are read."""
+    """The tables in pieces that one launch can read, as arrays of ``PIECE``, by how their rows are read.
+
+    A piece is a range of a table's columns: it has the address of its first row there, where its columns
+    begin in a bag of the output, and how many they are. The first piece of a table reports wrong ids.
+    """
     element = ELEMENT_BYTES[tables.dtype]
     classes: dict[RowAccess, list[Records]] = {}
     for number, table in enumerate(tables.descriptors()):

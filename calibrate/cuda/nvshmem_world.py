@@ -27,7 +27,7 @@ _PROBE_BYTES = 256
 
 
 def start(store: Any, rank: int, ranks: int) -> int:
-    """Start NVSHMEM on this rank; returns its status, which is above 1 if it has a GPU. All ranks call it.
+    """Start NVSHMEM on this rank; returns its status (above 1: started, with a GPU). All ranks call it.
 
     store  torch.distributed's TCPStore, or a PrefixStore of it, shared by all ranks
     Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError

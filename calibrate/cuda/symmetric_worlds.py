@@ -113,7 +113,7 @@ class SymmetricWorld:
         require_equal(texts, self.rank)
 
     def lost(self) -> list[int]:
-        """Ranks that are known to have died or left; here none is known."""
+        """Ranks known to have died or left: none, where a world cannot tell."""
         return []
 
     def give_up(self) -> None:

@@ -163,7 +163,7 @@ def _looks_broken(cells: Sequence[str]) -> bool:
 def _halves(
     line: logs.LogLine, run: logs.LoggedRun, columns: list[str], cells: list[str], places: list[bool]
 ) -> Iterator[logs.LoggedRow | logs.LogLine]:
-    """The halves of a line, out of place and in place, as rows or with the reason why they are none."""
+    """The halves of a line, as rows or with the reason why they are none. places  whether each is in place"""
     times = [place for place, name in enumerate(columns) if name == "time"]
     common = dict(zip(columns[: times[0]], cells, strict=False))
     for in_place, start in zip(places, times, strict=False):
@@ -171,6 +171,6 @@ def _halves(
         checks = dict(zip(columns[start + 3 : start + 4], cells[start + 3 :], strict=False))
         check = checks.get(
             "#wrong", "N/A" if checks.get("error") == "N/A" else "0"
-        )  # an error is of rounding
+        )  # older logs have the largest error of rounding instead: nothing is wrong
         rest = {"wrong": check, "inplace": str(int(in_place))}
         yield logs.parse_row(run, common | half | rest, line)

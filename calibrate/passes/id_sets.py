@@ -43,7 +43,7 @@ class IdSet:
 def draw_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
     """Number of ids of each of ``bags`` bags, on average ``pooling``.
 
-    An integer ``pooling`` gives equal bags; otherwise round(bags pooling) ids fall into bags at random.
+    An integer ``pooling`` gives equal bags; else max(1, round(bags pooling)) ids fall into random bags.
     Limits: pooling 2 -> every bag 2;  pooling 0.5 -> about e^-0.5 of the bags are empty
     """
     if float(pooling).is_integer() and pooling > 0:

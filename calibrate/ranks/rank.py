@@ -282,7 +282,10 @@ def end_process() -> None:
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:
-    """Run a rank in its own process."""
+    """Run a rank in its own process until the team ends, as PERFMODEL_TEAM and PERFMODEL_RANK say.
+
+    load, describe  make the providers and describe the stack; None: those of ``serve``
+    """
     process.die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     port, _, job = os.environ["PERFMODEL_TEAM"].partition(" ")

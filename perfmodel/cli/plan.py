@@ -118,9 +118,9 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
 def read_question(
     values: dict[str, Any], made_for: MadeFor, counts: list[int]
 ) -> tuple[PlanQuestion, Plan | None]:
-    """(the question on the first number of GPUs, the plan in the file of ``--plan``).
+    """(the question on the first number of GPUs, the plan in the file of ``--plan``, None without one).
 
-    values  the options by name;  counts  numbers of GPUs; none: that of the plan
+    values  the options by name;  made_for  those that a plan's file holds;  counts  [] for the plan's GPUs
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     model, plan_file, max_hbm = values["model"], values["plan_file"], values["max_hbm"]

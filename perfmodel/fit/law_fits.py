@@ -244,7 +244,7 @@ def rounded(value: float, digits: int = 4) -> float:
 
 
 def make_interval(value: float, low: float, high: float) -> Interval:
-    """A fitted value with its 95 % interval, rounded as in files."""
+    """A fitted value with its 95 % interval, rounded as in files: the value stays inside."""
     centre = rounded(value)
     low = min(rounded(min(low, value), 3), centre)
     high = max(rounded(max(high, value), 3), centre)

@@ -69,7 +69,7 @@ class Chosen(Strict):
 
 
 class Entry(Chosen):
-    """One calibration in the plan of shipped calibrations."""
+    """One calibration in the plan of shipped calibrations. preferred  used unless another is named"""
 
     backend: Backend
     library_version: str
@@ -79,7 +79,7 @@ class Entry(Chosen):
 
     @property
     def is_first(self) -> bool:
-        """Whether other calibrations of its machine start from this one."""
+        """Whether it is fitted first of its machine, and those of other libraries are fitted like it."""
         return self.preferred and self.backend is Backend.NCCL
 
     @property

@@ -128,9 +128,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         return PlanTables.of(TableSet("module", tuple(named.values()))), index
 
     def build_evaluator(self, tables: PlanTables, batch: int) -> Evaluator:
-        """Computes costs for these tables on the machine; uses the topology's domains if they are smaller.
+        """The evaluator of these tables on the machine, with the topology's domains if they are smaller.
 
         batch  samples per GPU
+        Limits: larger domains than the machine's -> BadInputError
         """
         gpus = self.topology.world_size
         domain = self.topology.intra_group_size

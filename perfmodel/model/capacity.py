@@ -32,7 +32,7 @@ def count_buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
         "operates in-place" (``torch.distributed.all_reduce``): NCCL gets one buffer. What NCCL keeps itself,
         ``NCCL_BUFFSIZE`` (4 MiB) for a channel and a peer, does not depend on S and is in the reserve
     Limits: no exchange -> 0;  a reduce-scatter or all-gather of S over G ranks -> S (1 + 1/G);  an all-reduce
-        of S -> S: the gradient itself
+        of S, (S, 0) -> S: the gradient itself
     """
     largest = np.zeros(())
     for sent, received in exchanges:
@@ -48,8 +48,8 @@ def check_fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
         needed <= U (1 + sqrt(eps))                                           [-]
 
     needed_bytes  rows, optimizer state and buffers of a GPU [bytes];  usable  U [bytes]
-    Source: eps, the spacing of floats at 1: a kilobyte of 68 GB
-    Limits: needed = U -> True;  needed > U -> False
+    Source: eps, the spacing of floats at 1; sqrt(eps) of 68 GB is a kilobyte
+    Limits: needed = U -> True;  needed > U (1 + sqrt(eps)) -> False
     """
     rounding = np.sqrt(np.finfo(np.float64).eps)
     return np.asarray(np.asarray(needed_bytes) <= np.asarray(usable) * (1 + rounding))

@@ -299,7 +299,8 @@ def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: N
     id_bytes  bytes of an id [bytes];  place_bytes  bytes of the place of an id in the batch [bytes]
     Source: Adinets and Merrill, Onesweep, arXiv 2206.01784: keys are read once to count their digits, and
             for each digit keys and values are read and written
-    Limits: no ids -> 0;  one digit, no places -> 3 ids;  of 8 bytes with places of 4 -> 200 an id
+    Limits: no ids -> 0;  one digit, no places -> 3 id_bytes for each;  8 digits of 8 bytes with
+            places of 4 -> 200 bytes for each
     """
     return lookups * (id_bytes + 2 * digits * (id_bytes + place_bytes))
 

@@ -49,9 +49,9 @@ class StepCurves:
     step, resource   [J] index of the step, and of the resource, of each pair
     scale   [J] bytes of the resource that count as one byte of the step's first resource
     work    counts how often times are evaluated
-    Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, if that is less): never
-            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the gather's launch;
-            sizes are where ``FastCurve`` is exact
+    Limits: ``times`` at sizes[m], m > 1, is the step's time at sizes[m - 1] (or above it, if that is less):
+            never more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the gather's
+            launch;  sizes are where ``FastCurve`` is exact
     """
 
     sizes: Array
@@ -63,7 +63,10 @@ class StepCurves:
 
     @staticmethod
     def build(evaluator: Evaluator) -> StepCurves:
-        """The curves of a pass; a step that never runs here takes no time."""
+        """The curves of a pass; a step that never runs here takes no time.
+
+        Launches, which each group of tables has for itself, are steps of their own (``times.apart``).
+        """
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).ravel()
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
@@ -89,7 +92,7 @@ class StepCurves:
             for name in (member.name for member in alike if member.name in taken):
                 least = np.minimum.accumulate(taken[name][::-1])[::-1]
                 times[p, 0] += idle[name][0]
-                times[p, 1:] += np.concatenate([least[:1], least[:-1]])
+                times[p, 1:] += np.concatenate([least[:1], least[:-1]])  # a size lower: no bound is too high
         sizes = np.concatenate([[0.0], sizes])
         step = np.array([p for p, _, _ in pairs])
         resource = np.array([index for _, index, _ in pairs])

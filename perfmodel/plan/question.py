@@ -187,11 +187,11 @@ class PlanQuestion:
         return replace(build_outcome(search, search.run(watch)), made_for=self.made_for)
 
     def price(self, plan: Plan) -> Planned:
-        """The outcome of a given plan.
+        """The cost and the bound of a given plan. For TorchRec a plan is costed as TorchRec would run it.
 
         Limits: a plan for other tables or GPUs, too large, or against the rules -> BadInputError
         """
-        if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
+        if self.evaluator.model.sets is not None:
             plan = convert_torchrec_plan(build_torchrec_plan(self.evaluator, plan), self.tables)
         outcome = price_plan(self.evaluator, plan, self.limit_bytes, self.constraints)
         return replace(outcome, made_for=self.made_for)

@@ -66,7 +66,7 @@ class PlanPoint:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Plans of the same tables, on the fewest GPUs and with the fewest copies first.
+    """Plans of the same tables, in the order of their GPUs, then of their copies.
 
     points   at least one of them has a plan
     stopped  whether Ctrl-C ended the searches: later points have no plan

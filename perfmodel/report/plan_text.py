@@ -55,7 +55,7 @@ def plan_text(
 
 
 def headline(planned: Planned) -> str:
-    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
+    """The first lines: time, band, samples a second, speed-up over simple plans, how it ended, the bound."""
     cost, e = planned.costed.cost, planned.evaluator
     what = "training step" if planned.training else "forward pass"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"

@@ -124,7 +124,7 @@ class BandRow(Ends):
 
 
 class BandTable(Strict):
-    """The table of 95 % bands, from whole operators left out (``benchmarks/bands.py``)."""
+    """95 % bands by links and size, from fits without the samples of an operator (benchmarks/bands.py)."""
 
     why: str
     edges_bytes: Triple  # between the classes of sizes
@@ -133,7 +133,7 @@ class BandTable(Strict):
 
     @property
     def classes(self) -> list[tuple[float, float]]:
-        """Classes of sizes, as (first, first of the next) [bytes]."""
+        """Classes of payloads, as (least, least of the next) [bytes]."""
         return list(itertools.pairwise([0.0, *self.edges_bytes, math.inf]))
 
     def find(self, links: str, *, this_cluster: bool, law: bool) -> BandRow:

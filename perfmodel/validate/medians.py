@@ -71,7 +71,10 @@ def take_medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
 
 
 def predict_points(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
-    """The points with columns predicted_s, low_s, high_s (95 %), error (predicted / measured - 1), inside."""
+    """The points with columns predicted_s, low_s, high_s (95 %), error (predicted / measured - 1) and inside.
+
+    inside  whether what was measured is within the band. No points -> no further columns
+    """
     import pandas as pd
 
     parts = []

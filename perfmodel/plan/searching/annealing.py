@@ -39,8 +39,8 @@ class Annealing:
     """Changes a plan under search (``Packing``) by annealing.
 
     curves   times of the steps;  mask  options that tables may change to
-    domains  True: only tables whose row parts fill domains move, by whole domains; False: all other shards
-             move, rank by rank. A *place* in this class is a domain, or a rank; ``width`` is its ranks
+    domains  True: only tables whose row parts fill domains move, by whole domains; False: shards of all
+             other tables move, each to another rank. A *place* here is a rank, or a domain of ``width`` ranks
     cool     whether there are many tables: more moves are evaluated together, most of them of busy ranks
     Loads are those of the J pairs of a step and a resource that these options use, as ``StepCurves``.
     """
