@@ -255,7 +255,7 @@ def place_row_wise(answer: Answer) -> Answer:
 
 
 def rank(base: Answer) -> Ranking:
-    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
+    """The ranking on the given GPUs, else on the fewest that a plan or a sharding fits (``find_enough``).
 
     base  the row-wise answer of a question that names no sharding
     Of a table set a plan on these GPUs leads, if it is faster.
@@ -264,7 +264,8 @@ def rank(base: Answer) -> Ranking:
     ranking = rank_shardings(base)
     if base.table_count > MOST_COMPARED:
         return ranking
-    return _lead_by_plan(find_enough((base, ranking), rank_shardings, lambda ranking: ranking.fits)[1])
+    enough = find_enough((base, ranking), _rank_with_plan, lambda ranking: ranking.fits)[1]
+    return _lead_by_plan(ranking) if enough is ranking else enough
 
 
 def rank_enough(question: Question) -> Ranking | None:
@@ -304,16 +305,19 @@ def find_enough(
 
     first  of as many GPUs as row-wise needs: other shardings have smaller buffers and may fit fewer
     make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
-    shardings  that the result may have; GPUs are skipped that have no room for them (``has_room``)
+    shardings  that the result may have; GPUs are skipped that have no room for them (``has_room``), unless
+               the result may be a plan: it mixes shardings, so that several exchanges share its bytes
     above  GPUs that do not fit: only more are tried; if they are no whole nodes, any number
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> ``first``
     """
     base, count = first[0], first[0].gpu_count
+    mixes = base.question.planner is not None and base.question.table_set is not None
 
     def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
         try:
             work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
-            if not UniformPlans.of(like.basis, work, like.gpu_count.usable_bytes).has_room(shardings):
+            plans = UniformPlans.of(like.basis, work, like.gpu_count.usable_bytes)
+            if not mixes and not plans.has_room(shardings):
                 return None
             larger = _explain_fewest(answer_on(base.question, gpus))
             other = make(larger)

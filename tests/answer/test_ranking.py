@@ -208,15 +208,30 @@ def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int) -> None:
     assert not re.search(r"with \d+ GPUs or more", said) and "80 GB of a GPU." not in said
 
 
-@pytest.mark.parametrize(("gpus", "advised"), [(25, 26), (24, 32)])
-def test_a_plan_may_fit_fewer_gpus(cli: Any, tmp_path: Path, gpus: int, advised: int) -> None:
-    """26 GPUs hold 1.84 TB of rows by a plan alone; of whole nodes 4 are needed."""
+MANY_ROWS = "31250000,64,5,225\n1000000,64,10,100\n"
+LONG_BAGS = "1040000000,128,2,1\n1010000000,128,2,1\n960000000,128,2,1\n5000,1024,2,4\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "gpus", "advised", "nodes"),
+    [(MANY_ROWS, 1024, 25, 26, 32), (MANY_ROWS, 1024, 24, 32, 32), (LONG_BAGS, 524288, 9, 24, 24)],
+)
+def test_a_plan_may_fit_fewer_gpus(
+    cli: Any, tmp_path: Path, rows: str, batch: int, gpus: int, advised: int, nodes: int
+) -> None:
+    """26 GPUs hold 1.84 TB of rows by a plan alone; of whole nodes 4 are needed. Bags of 1024 columns need 32
+    GPUs in any one sharding, and 24 where these tables are copied."""
     tables = tmp_path / "tables.csv"
-    tables.write_text("rows,dim,pooling,count\n31250000,64,5,225\n1000000,64,10,100\n")
-    words = ("project", "--model", str(tables), "--gpus")
-    said = " ".join(cli(*words, str(gpus)).err.split())
+    tables.write_text(f"rows,dim,pooling,count\n{rows}")
+    words = ("project", "--model", str(tables), "--batch", str(batch))
+    said = " ".join(cli(*words, "--gpus", str(gpus)).err.split())
     assert f"--gpus {advised} fits, sharded table by table" in said
-    assert json.loads(cli(*words, str(advised), "--json").out)["sharding"] == "planned"
+    assert json.loads(cli(*words, "--gpus", str(advised), "--json").out)["sharding"] == "planned"
+    assert json.loads(cli(*words, "--json").out)["gpus"] == nodes
+    named = json.loads(cli(*words, "--sharding", "column-wise", "--json").out)["gpu_count"]["text"]
+    assert "→  32 (" in named  # whole nodes
+    fewer = cli(*words, "--sharding", "column-wise", "--gpus", "24")
+    assert fewer.code == 2
 
 
 def test_equal_tables_lead_as_those_that_differ(cli: Any, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,29 +214,6 @@ def test_what_does_not_fit_stands_after_what_fits(capsys: pytest.CaptureFixture[
     assert max(times[0]) > max(times[1])
     text = printed(capsys, *asked.split())[1]
     assert text.index("\n row-wise-sparse ") < text.index("\n row-wise ") < text.index(" (too much) ")
-
-
-WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"
-"""On 6 H200, as many as the rows of row-wise need, a table is too large for one GPU, and its columns leave no
-room for buffers."""
-
-
-def test_more_gpus_are_tried_where_no_sharding_fits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As many as the first that fits, unless a number was typed; the line of the GPUs says so."""
-    path = tmp_path / "wide.csv"
-    path.write_text(WIDE)
-    asked = ["project", "--model", str(path), "--machine", "h200-sxm-ib", "--batch", "65536"]
-    asked += ["--set", "hbm_bytes=141GB"]
-    assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
-    found = capsys.readouterr()
-    assert json.loads(found.out)["gpus"] == 8
-    assert "8 (the fewest GPUs)" in json.loads(found.out)["gpu_count"]["text"]
-    assert run([*asked, "--sharding", "column-wise", "--gpus", "6"]) == 2
-    assert "not possible" in capsys.readouterr().err
-    assert run([*asked, "--sharding", "all", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["gpus"] == 6  # 3d fits
 
 
 def test_column_parts_are_whole_vectors_of_every_table() -> None:
