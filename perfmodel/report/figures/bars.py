@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from perfmodel.answer import Answer
@@ -17,6 +17,7 @@ from perfmodel.report.figures.chart import (
     RULE,
     Axis,
     Block,
+    Figure,
     Row,
     Trace,
     draw_whiskers,
@@ -30,21 +31,23 @@ from perfmodel.units import counted, format_bytes, format_fraction, format_time
 
 _TIME = Axis("time_s", "time of a batch", "s", ("low_s", "high_s"))
 _FROM_ZERO = {"title": {"text": _TIME.title}, "rangemode": "tozero", "tickformat": "~s", "ticksuffix": "s"}
-_ROW, _CHARACTER = 40, 6.4
-"""Pixels of a bar with its label, and of a character of a label."""
+_ROW = 40  # pixels of a bar with its label
+_CHARACTER = 6.4  # pixels of a character of a label
 _LOOKS = "coloured by the weakest evidence behind much of the time; whiskers are 95 % bands."
 _STEP = ("time_s", "low_s", "high_s", "share", "payload_bytes", "library", "clock", "evidence")
 
 
 def draw_breakdown(subject: Subject) -> Block:
     """The steps as one stacked bar, and below it each step where it begins and ends, with its band."""
-    answer, start_s = subject.answer, 0.0
+    answer = subject.answer
     names = [f"<b>one batch</b><br>{format_time(answer.time_s)}"]
-    ends, traces = [_TIME.read(answer.totals)], list[Trace]()
+    ends = [_TIME.read(answer.totals)]
+    traces: list[Trace] = []
     rows = [
         {"sharding": answer.sharding, "step": step.name, **{name: getattr(step, name) for name in _STEP}}
         for step in answer.steps
     ]
+    start_s = 0.0
     for place, step in enumerate(answer.steps):
         share = format_fraction(step.share)
         names.append(f"{step.label}<br>{format_time(step.time_s)}, {share}")
@@ -66,8 +69,8 @@ def draw_breakdown(subject: Subject) -> Block:
         yaxis={"autorange": "reversed", "showgrid": False, "tickfont": {"size": 12}},
     )
     longest = answer.longest_step
-    share, time_words = format_fraction(longest.share), format_time(answer.time_s)
-    title = f"Where the time goes: the {longest.label} takes {share} of {time_words}."
+    share = format_fraction(longest.share)
+    title = f"Where the time goes: the {longest.label} takes {share} of {format_time(answer.time_s)}."
     how = "Steps one after another, all of them in the bar on top. Whiskers are 95 % bands."
     return Block("breakdown", title, how, figure, subject.source, rows)
 
@@ -75,13 +78,9 @@ def draw_breakdown(subject: Subject) -> Block:
 def _draw_bar(name: str, colour: str, **bars: Any) -> Trace:
     """Horizontal bars of a colour. bars  plotly's settings: x, y, base, hovertext"""
     return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "hoverinfo": "text",
-        "marker": {"color": colour},
-        **bars,
-    }
+        "type": "bar", "orientation": "h", "name": name, "hoverinfo": "text",
+        "marker": {"color": colour}, **bars,
+    }  # fmt: skip
 
 
 def _draw_bands(ends: Sequence[tuple[float, float, float]], places: Iterable[Any]) -> Trace:
@@ -121,7 +120,7 @@ def draw_changes(subject: Subject) -> Block:
     return Block("changes", title, how, _draw_bars(rows, "change"), subject.source, rows)
 
 
-def _read_times(answer: Answer) -> dict[str, Any]:
+def _read_times(answer: Answer) -> Row:
     times = {name: answer.totals[name] for name in ("time_s", *_TIME.ends)}
     return {**times, "evidence": str(answer.main_evidence)}
 
@@ -144,14 +143,15 @@ def draw_shardings(subject: Subject) -> Block:
         fitting[mine] = subject.answer
     if not fitting:
         raise BadInputError("no sharding of all tables fits these GPUs.")
-    rows: list[Mapping[str, Any]] = []
+    rows: list[Row] = []
     for name, entry in sorted(fitting.items(), key=lambda item: item[1].time_s):
         about = {"sharding": name, "gpus": entry.gpus, "slowdown": entry.slowdown}
         rows.append({**about, "memory_bytes": entry.gpu_count.memory_bytes, **_read_times(entry)})
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
     how += f" Not possible or too large here: {', '.join(never)}." if never else ""
     where = f"On {counted(base.gpus, 'GPU')}"
-    fastest, time = _name_owner(rows[0]["sharding"]), format_time(rows[0]["time_s"])
+    fastest = _name_owner(rows[0]["sharding"])
+    time = format_time(rows[0]["time_s"])
     title = f"{where} {fastest} is the fastest of all shardings: {time}."
     if rows[0]["sharding"] != mine:
         now = format_time(subject.answer.time_s)
@@ -165,7 +165,7 @@ def _name_owner(sharding: str) -> str:
     return sharding if way is None or way.torchrec else f"{sharding}, which {way.runs or 'nobody'} runs"
 
 
-def _draw_bars(rows: Sequence[Row], name: str) -> dict[str, Any]:
+def _draw_bars(rows: Sequence[Row], name: str) -> Figure:
     """A plotly figure of horizontal bars of times, the first on top, each below its label of one line.
 
     name  of the column with the labels

@@ -22,6 +22,8 @@ Row = Mapping[str, Any]
 """A point of a figure: its values in SI units, by column."""
 Trace = dict[str, Any]
 """Plotly's description of marks."""
+Figure = dict[str, Any]
+"""Plotly's data and layout."""
 
 PALETTE = ("#2b7bba", "#d55e00", "#00926a", "#b5609b", "#a87900", "#4d8fa8", "#8a6fd1", "#7d7d7d")
 """Colours of series, after the palette of Okabe and Ito, adjusted for both backgrounds."""
@@ -69,7 +71,7 @@ class Block:
     name: str
     title: str
     how_to_read: str
-    figure: Mapping[str, Any]
+    figure: Figure
     source: str
     data: Sequence[Row]
 
@@ -101,7 +103,7 @@ _OCTAVES = {
     "tickvals": [2**power for power in range(0, 51, 10)],
     "ticktext": ["1 B", *map("1 {}iB".format, "KMGTP")],
 }
-_UNITS: dict[str, tuple[Callable[[Any], str], dict[str, Any]]] = {
+_UNITS: dict[str, tuple[Callable[[Any], str], dict[str, object]]] = {
     "s": (format_time, {}),
     "B": (lambda size: format_bytes(size, binary=False), {}),
     "KiB": (format_bytes, {"type": "log", **_OCTAVES}),
@@ -139,11 +141,12 @@ class Axis:
     unit: str
     ends: tuple[str, ...] = ()
 
-    def set_up(self, values: Sequence[float]) -> dict[str, Any]:
+    def set_up(self, values: Sequence[float]) -> dict[str, object]:
         """Plotly's settings of the axis. values  of all points and ends of bands on it"""
-        (write, settings), ticks = _UNITS[self.unit], list[float]()
+        write, settings = _UNITS[self.unit]
         if not settings:
-            ticks, marks = list_ticks(min(values), max(values)), {"ticks": "outside", "tickcolor": RULE}
+            ticks = list_ticks(min(values), max(values))
+            marks = {"ticks": "outside", "tickcolor": RULE}
             words = [_NO_ZEROS.sub(r"\1", write(tick)) for tick in ticks]
             settings = {"type": "log", "tickvals": ticks, "ticktext": words, **marks, "ticklen": 6}
             settings["minor"] = {**marks, "ticklen": 3, "dtick": "D1"}
@@ -152,12 +155,15 @@ class Axis:
     def read(self, row: Row) -> tuple[Any, Any, Any]:
         """The value of a point and both ends of its band. Limits: without a band -> the value thrice"""
         value = row[self.column]
-        low, high = (row.get(name) for name in self.ends or ("", ""))
+        low_name, high_name = self.ends or ("", "")
+        low = row.get(low_name)
+        high = row.get(high_name)
         return value, value if low is None else low, value if high is None else high
 
     def describe(self, row: Row) -> str:
         """The value of a point in words, with its band if it has one."""
-        write, (value, low, high) = _UNITS[self.unit][0], self.read(row)
+        write = _UNITS[self.unit][0]
+        value, low, high = self.read(row)
         return write(value) + (f", band {write(low)} – {write(high)}" if low != high else "")
 
 
@@ -203,7 +209,8 @@ def draw_series(
     about   returns words for the hover text of a point; None: its value on the x axis
     marks   whether its points are not joined
     """
-    (x, y), colour = axes, PALETTE[number % len(PALETTE)]
+    x, y = axes
+    colour = PALETTE[number % len(PALETTE)]
     name = str(rows[0]["line"])
 
     def draw(mode: str, points: Sequence[Row], **more: Any) -> Trace:
@@ -219,16 +226,19 @@ def draw_series(
 
     if marks:
         return [draw("markers", rows)]
-    traces, start = list[Trace](), 0
+    traces: list[Trace] = []
     if y.ends:
-        lows, highs = ([y.read(row)[end] for row in rows] for end in (1, 2))
-        outline = {"y": highs + lows[::-1], "x": [row[x.column] for row in [*rows, *reversed(rows)]]}
+        ends = [y.read(row) for row in rows]
+        heights = [high for *_, high in ends] + [low for _, low, _ in reversed(ends)]
+        outline = {"y": heights, "x": [row[x.column] for row in [*rows, *reversed(rows)]]}
         look = {"line": {"width": 0, "color": colour}, "fill": "toself", "opacity": 0.3, "showlegend": False}
         traces.append(draw("lines", (), **look, **outline, hovertext="", hoverinfo="skip"))
+    start = 0
     for kind, members in groupby(rows, key=read_evidence):
         stop = start + len(list(members))
         trace = draw("lines+markers", rows[max(start - 1, 0) : stop])  # from the last point, without a gap
-        trace["line"]["dash"], trace["marker"]["maxdisplayed"] = DASHES[kind], 9
+        trace["line"]["dash"] = DASHES[kind]
+        trace["marker"]["maxdisplayed"] = 9
         traces.append(trace)
         start = stop
     return traces
@@ -255,7 +265,7 @@ def draw_rule(axis: str, value: float, text: str = "") -> Trace:
 
 def new_figure(
     traces: Sequence[Trace], xs: Sequence[Axis] = (), ys: Sequence[Axis] = (), **layout: Any
-) -> dict[str, Any]:
+) -> Figure:
     """A plotly figure of traces. xs, ys  axes of its panes, in columns and rows;  layout  further settings
 
     Of traces that share a ``legendgroup``, the legend shows one.
@@ -265,7 +275,8 @@ def new_figure(
         if (group := trace.get("legendgroup")) and trace.get("showlegend", True):
             trace["showlegend"] = group not in groups
             groups.add(group)
-    axes: dict[str, Any] = {"grid": {"rows": len(ys), "columns": len(xs), "pattern": "coupled"}} if xs else {}
+    grid = {"rows": len(ys), "columns": len(xs), "pattern": "coupled"}
+    axes: dict[str, object] = {"grid": grid} if xs else {}
     for letter, row in (("x", xs), ("y", ys)):
         for place, axis in enumerate(row):
             name = name_axis(letter, place)

@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import product
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,8 +62,10 @@ class MeasuredCurve:
     @cached_property
     def rows(self) -> list[Row]:
         """A row of data for each measured size: its median, and how far that is from the fitted time."""
-        c, calibration = self.curve, self.model.calibration
-        sizes, times = np.array(c.anchor_bytes), np.array(c.anchor_times_s)
+        c = self.curve
+        calibration = self.model.calibration
+        sizes = np.array(c.anchor_bytes)
+        times = np.array(c.anchor_times_s)
         fitted = hockney_time(sizes, c.alpha_s.value, c.beta_bytes_per_s.value, c.p.value)
         shared = {
             "line": self.label, "calibration": calibration.calibration_id, "clock": str(calibration.clock),
@@ -90,7 +91,8 @@ def draw_collectives(subject: Subject) -> Block:
     The libraries are the answer's own, and the other of NCCL and NVSHMEM if it was measured on this machine.
     Limits: the user's own calibration -> its library alone;  no library was measured here -> BadInputError
     """
-    setting, machine = subject.answer.setting, subject.answer.setting.machine.unchanged()
+    setting = subject.answer.setting
+    machine = setting.machine.unchanged()
     clocks = {} if setting.backend == BEST else {setting.backend: setting.clock}
     if setting.calibration is None:
         clocks |= {name: None for name in map(str, (Backend.NCCL, Backend.NVSHMEM)) if name not in clocks}
@@ -162,7 +164,8 @@ def draw_curves(name: str, title: str, how: str, series: Series, ys: Sequence[Ax
     lines = [line for curves in series.values() for line in curves]
     labels = list(dict.fromkeys(line.label for line in lines))
     xs = [Axis("payload_bytes", f"{name_collective(key)}: payload of one GPU", "KiB") for key in series]
-    traces, rules = list[Trace](), list[Trace]()
+    traces: list[Trace] = []
+    rules: list[Trace] = []
     for column, (x, curves) in enumerate(zip(xs, series.values(), strict=True)):
         for line in curves:
             number = labels.index(line.label)
@@ -199,7 +202,7 @@ def draw_validation(_: Subject) -> Block:
     return compare_points(list(read_held_out()))
 
 
-def read_held_out() -> Iterator[dict[str, Any]]:
+def read_held_out() -> Iterator[Row]:
     """Predictions of points that no fit used, as ``benchmarks/accuracy.py --write`` has stored them."""
     for kind, name in _STORED.items():
         with data_path("validation", name).open(encoding="utf-8") as stream:
@@ -214,20 +217,23 @@ def compare_points(points: Sequence[Row]) -> Block:
     for point in points:
         inside = point["low_s"] <= point["time_s"] <= point["high_s"]
         rows.append({**point, "ratio": point["predicted_s"] / point["time_s"], "inside": inside})
-    half, nine_tenths = (_find_error(rows, share) for share in (0.5, 0.9))
+
     inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
     most = counted(int(max(row["gpus"] for row in rows)), "GPU")
     title = (
         f"Of {counted(len(rows), 'point')} left out of the fits, on up to {most}, half are predicted within "
-        f"{half} and 90 % within {nine_tenths}; {inside} are inside their 95 % band."
+        f"{_find_error(rows, 0.5)} and 90 % within {_find_error(rows, 0.9)}; {inside} are inside their "
+        "95 % band."
     )
-    parts, traces = [], []
+    parts = []
+    traces = []
     for number, kind in enumerate(dict.fromkeys(row["line"] for row in rows)):
         members = [row for row in rows if row["line"] == kind]
         parts.append(f"{kind}, {counted(len(members), 'point')}, median error {_find_error(members, 0.5)}")
         for place, y in enumerate((_PREDICTED, _RATIO)):
             traces += draw_series(members, (_MEASURED, y), number, (0, place), _describe_point, marks=True)
-    low, high = (end(row["time_s"] for row in rows) for end in (min, max))
+    low = min(row["time_s"] for row in rows)
+    high = max(row["time_s"] for row in rows)
     ends = {"x0": low, "y0": low, "x1": high, "y1": high, "xref": "x", "yref": "y"}
     diagonal = {"type": "line", **ends, "line": {"color": RULE, "width": 1}}
     look = {"height": 680, "shapes": [diagonal, draw_rule("y2", 1.0)]}

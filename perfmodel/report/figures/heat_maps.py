@@ -16,6 +16,7 @@ from perfmodel.report.figures.chart import (
     PALETTE,
     Axis,
     Block,
+    Figure,
     Row,
     Trace,
     name_axis,
@@ -52,7 +53,10 @@ def draw_shapes(subject: Subject) -> Block:
     if subject.base.question.model is not None:
         raise BadInputError("the tables of a set have their own pooling and dim.")
     fixed = subject.fix_setting(gpus=answer.gpus, total=None, table_bytes=answer.gpu_count.table_bytes)
-    maps, frames, data, point = list[Trace](), [], list[Row](), _describe_answer(answer)
+    point = _describe_answer(answer)
+    maps: list[Trace] = []
+    frames = []
+    data: list[Row] = []
     for place, names in enumerate((("batch", "pooling"), ("table_count", "dim"))):
         rows = []
         for values in product(*(list_around(point[name], name) for name in names)):
@@ -60,9 +64,8 @@ def draw_shapes(subject: Subject) -> Block:
                 cell = fixed.ask(**dict(zip(names, values, strict=True)))
                 rows += [_describe_answer(cell)] if cell.fits else []
         maps.append(_draw_map(rows, names[:1], names[1:], place))
-        column, line = (
-            maps[-1][letter].index(_label(point, [name])) for letter, name in zip("xy", names, strict=True)
-        )
+        column = maps[-1]["x"].index(_label(point, names[:1]))
+        line = maps[-1]["y"].index(_label(point, names[1:]))
         frames.append(
             {
                 "type": "rect", "xref": name_axis("x", place), "yref": name_axis("y", place),
@@ -82,7 +85,9 @@ def draw_grids(subject: Subject) -> Block:
 
     Limits: ranks that the calibration does not cover -> NoCalibrationError
     """
-    maps, data, setting = list[Trace](), list[Row](), subject.answer.setting
+    setting = subject.answer.setting
+    maps: list[Trace] = []
+    data: list[Row] = []
     for place, (name, (across, up)) in enumerate(_PAPER.items()):
         values = GRIDS[name]()
         rows = project_rows(values, *prepare(values, setting.machine, setting=setting))
@@ -108,7 +113,7 @@ def list_around(value: float, name: str) -> list[float]:
     return sorted({value if power == 0 else max(round(value * factor**power), 1) for power in powers})
 
 
-def _describe_answer(answer: Answer) -> dict[str, Any]:
+def _describe_answer(answer: Answer) -> Row:
     """A row of the figure's data, in SI units."""
     tables = answer.work.tables
     columns = {
@@ -117,23 +122,21 @@ def _describe_answer(answer: Answer) -> dict[str, Any]:
         "table_count": tables.count,
         "dim": tables.dim,
     }
-    values: dict[str, Any] = {name: float(column.flat[0]) for name, column in columns.items()}
+    values: dict[str, object] = {name: float(column.flat[0]) for name, column in columns.items()}
     values |= answer.totals | {"sharding": answer.sharding, "evidence": str(answer.evidence)}
     return {name: values[name] for name in _COLUMNS if name in values}
 
 
 def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], place: int) -> Trace:
     """A plotly heat map of the slowdown. across, up  names of the values along its axes;  place  its pane"""
-    columns, lines = (
-        list(dict.fromkeys(_label(row, names) for row in sorted(rows, key=itemgetter(*names))))
-        for names in (across, up)
-    )
+    columns = list(dict.fromkeys(_label(row, across) for row in sorted(rows, key=itemgetter(*across))))
+    lines = list(dict.fromkeys(_label(row, up) for row in sorted(rows, key=itemgetter(*up))))
     cells = {(_label(row, up), _label(row, across)): row for row in rows}
     table = [[cells.get((line, column)) for column in columns] for line in lines]
-    logs, names = [math.log10(row["slowdown"]) for row in rows] or [0.0], (*across, *up)
+    logs = [math.log10(row["slowdown"]) for row in rows] or [0.0]
 
     def describe(row: Row) -> str:
-        words = ": ".join(filter(None, (_join(row, names), row.get("sharding", ""))))
+        words = ": ".join(filter(None, (_join(row, (*across, *up)), row.get("sharding", ""))))
         return write_hover({"evidence": row["evidence"]}, words, _SLOWDOWN.describe(row))
 
     return {
@@ -149,10 +152,10 @@ def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], pla
     }  # fmt: skip
 
 
-def _draw_maps(maps: Sequence[Trace], height: int, **layout: Any) -> dict[str, Any]:
+def _draw_maps(maps: Sequence[Trace], height: int, **layout: Any) -> Figure:
     """A plotly figure of heat maps side by side; ``meta`` of a map has the titles of its axes."""
     shared = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": 11}}
-    axes: dict[str, Any] = {
+    axes: Figure = {
         f"{letter}axis{heat[letter + 'axis'][1:]}": {"title": {"text": heat["meta"][letter]}, **shared}
         for heat in maps
         for letter in "xy"

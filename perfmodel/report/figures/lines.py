@@ -47,17 +47,18 @@ _GPUS = Axis("gpus", "GPUs", "count")
 _TIME = Axis("time_s", "time of a batch", "s", ("low_s", "high_s"))
 _HOURS = Axis("gpu_hours", "GPU-hours for 10⁹ samples", "number", ("gpu_hours_low", "gpu_hours_high"))
 _LARGEST_BYTES = 100e12
-_LESS, _MORE = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
+_AROUND_FULL = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
 _EVEN = [step * 10.0**power for power in range(19) for step in (1, 2, 5)]
 _ONE_DOMAIN = 2.0**17
 """GPUs of a scale-up domain that holds all others."""
-_PAPER_BYTES, _PAPER_CLAIMS, _PAPER_MACHINES = 10e12, ("10a", "10b"), (DEFAULT_MACHINE, "h100-paper")
-"""Table size, claims and machines of the smallest and the largest slowdown in the paper's Fig 9."""
+_PAPER_BYTES = 10e12  # of the tables in the paper's Fig 9
+_PAPER_CLAIMS = ("10a", "10b")  # its smallest and its largest slowdown
+_PAPER_MACHINES = (DEFAULT_MACHINE, "h100-paper")
 _TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 _SAMPLES = 1e9
 
 
-def describe_answer(line: str, answer: Answer) -> dict[str, Any]:
+def describe_answer(line: str, answer: Answer) -> Row:
     """An answer as a point of ``line``: a row of the figure's data, in SI units."""
     hours = _SAMPLES * answer.gpus / (answer.time_s * answer.samples_per_s * 3600)
     names = ("slowdown", *_SLOWDOWN.ends, "time_s", *_TIME.ends, "baseline_time_s")
@@ -90,7 +91,8 @@ def draw_slowdown(subject: Subject) -> Block:
     lines = [line for line in _list_lines(subject) if any(row["gpus"] > 1 for row in line)]
     if not lines:
         raise BadInputError("no size beyond one GPU is covered by the calibration.")
-    rows, axes = [row for line in lines for row in line], (_SIZE, _SLOWDOWN)
+    rows = [row for line in lines for row in line]
+    axes = _SIZE, _SLOWDOWN
     traces = [
         trace
         for number, line in enumerate(lines)
@@ -104,7 +106,8 @@ def draw_slowdown(subject: Subject) -> Block:
         published = [{**shared, _SLOWDOWN.column: claims[name]} for name in _PAPER_CLAIMS]
         (stars,) = draw_series(published, axes, 0, about=lambda _: about, marks=True)
         traces.append({**stars, "marker": {"symbol": "star-diamond", "size": 12, "color": RULE}})
-    node, usable = subject.answer.gpu_count.gpus_per_node, subject.answer.gpu_count.usable_bytes
+    node = subject.answer.gpu_count.gpus_per_node
+    usable = subject.answer.gpu_count.usable_bytes
     machine = subject.answer.setting.machine
     domain = machine.nvlink_domain_gpus
     borders = {domain: f"{machine.links.scale_up} domain of {domain} ends", node: f"node of {node} ends"}
@@ -117,7 +120,8 @@ def draw_slowdown(subject: Subject) -> Block:
 
 
 def _list_lines(subject: Subject) -> Iterator[list[Row]]:
-    machine, sizes = subject.base.question.machine, list_sizes(subject.base)
+    machine = subject.base.question.machine
+    sizes = list_sizes(subject.base)
 
     def list_points(label: str, ask: Callable[..., Answer | None], **changes: Any) -> list[Row]:
         answers = []
@@ -143,10 +147,12 @@ def _list_lines(subject: Subject) -> Iterator[list[Row]]:
 
 def list_sizes(base: Answer) -> list[float]:
     """Table sizes at which a line is computed: round ones, the question's, and around a full GPU and node."""
-    usable, node = base.gpu_count.usable_bytes, base.gpu_count.gpus_per_node
+    usable = base.gpu_count.usable_bytes
+    node = base.gpu_count.gpus_per_node
     table_bytes = base.gpu_count.table_bytes
-    low, high = min(usable, table_bytes), max(_LARGEST_BYTES, table_bytes)
-    full = [factor * gpus * usable for gpus in {1, node} for factor in (_LESS, _MORE)]
+    low = min(usable, table_bytes)
+    high = max(_LARGEST_BYTES, table_bytes)
+    full = [factor * gpus * usable for gpus in {1, node} for factor in _AROUND_FULL]
     return sorted({float(f"{size:.6g}") for size in (*_EVEN, *full) if low <= size <= high} | {table_bytes})
 
 
@@ -162,7 +168,8 @@ def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
 
 def draw_over_gpus(subject: Subject) -> Block:
     """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
-    answer, planned = subject.answer, subject.planned
+    answer = subject.answer
+    planned = subject.planned
     line = answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest"
     line += " for all tables" if planned else ""
     rows = [describe_answer(line, scaled) for scaled in _list_scaled(subject)]
@@ -194,8 +201,10 @@ def draw_over_gpus(subject: Subject) -> Block:
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:
     """The answers on the GPUs of the answer, one node more, and on multiples and parts of them that fit."""
-    own_gpus, node = subject.answer.gpus, subject.answer.gpu_count.gpus_per_node
-    total, fixed = subject.base.question.total, subject.fix_setting()
+    own_gpus = subject.answer.gpus
+    node = subject.answer.gpu_count.gpus_per_node
+    total = subject.base.question.total
+    fixed = subject.fix_setting()
     numbers = {round(times * own_gpus) for times in _TIMES} | {node * (own_gpus // node + 1)}
     for gpus in sorted(numbers - {0}):
         with suppress(PerfmodelError):
@@ -208,7 +217,8 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
 _HELD = Axis("table_bytes", "bytes of all tables on one GPU", "B")
 _RATE = Axis("bytes_per_s", "bytes per second", "B/s", ("slowest", "fastest"))
 _BATCHES = (1, 8, 64)
-_SMALLEST, _SIZES = 2.0**18, 37
+_SMALLEST = 2.0**18
+_SIZES = 37
 _CEILINGS = {"hbm_bytes_per_s": "memory", "gather_bytes_per_s": "gather", "l2_bytes_per_s": "L2"}
 
 
@@ -219,16 +229,19 @@ def draw_roofline(subject: Subject) -> Block:
     small tables can exceed the memory's rate.
     Limits: tables of a set -> BadInputError
     """
-    answer, machine = subject.answer, subject.answer.setting.machine
+    answer = subject.answer
+    machine = answer.setting.machine
     if subject.base.question.model is not None:
         raise BadInputError("the tables of a set have their own pooling and dim.")
     sizes = np.geomspace(_SMALLEST, machine.value("hbm_bytes"), _SIZES)
-    rows, traces = [], []
+    rows = []
+    traces = []
     for number, factor in enumerate(_BATCHES):
         if (batch := factor * int(answer.work.batch[0])) > LARGEST["batch"]:
             continue
-        moved, values = _count_gathered(answer, batch), {"table_bytes": sizes, "batch": batch}
+        moved = _count_gathered(answer, batch)
         fixed = subject.change(gpus=1, total=None, batch=batch, table_bytes=None, rows=None)
+        prepared = fixed.prepare({"table_bytes": sizes})
         line = [
             {
                 "line": f"batch {format_count(batch)}", "batch": batch, _HELD.column: row[_HELD.column],
@@ -236,7 +249,7 @@ def draw_roofline(subject: Subject) -> Block:
                 _RATE.column: moved / row["time_s"], "slowest": moved / row["high_s"],
                 "fastest": moved / row["low_s"], "evidence": row["evidence"],
             }
-            for row in project_rows(values, *fixed.prepare({"table_bytes": sizes}))
+            for row in project_rows({"table_bytes": sizes, "batch": batch}, *prepared)
         ]  # fmt: skip
         traces += draw_series(line, (_HELD, _RATE), number)
         rows += line
@@ -253,20 +266,17 @@ def draw_roofline(subject: Subject) -> Block:
     )
     ceilings = ", ".join(f"{key} {quantity} ({quantity.evidence})" for key, quantity in rates.items())
     figure = new_figure(traces, [_HELD], [_RATE], height=460, shapes=rules)
-    return Block(
-        "roofline",
-        _describe_full(answer, rows[_SIZES - 1]),
-        how,
-        figure,
-        f"Machine {machine.name}: {ceilings}.",
-        rows,
-    )
+    title = _describe_full(answer, rows[_SIZES - 1])
+    source = f"Machine {machine.name}: {ceilings}."
+    return Block("roofline", title, how, figure, source, rows)
 
 
 def _count_gathered(answer: Answer, batch: int) -> float:
     """Bytes of rows, ids and bags that the gather of a batch requests on one GPU."""
-    tables, numbers = answer.work.tables, answer.basis.numbers
-    bags, stored = batch * tables.count * tables.features, row_bytes(tables.dtype, tables.dim, training=False)
+    tables = answer.work.tables
+    numbers = answer.basis.numbers
+    bags = batch * tables.count * tables.features
+    stored = row_bytes(tables.dtype, tables.dim, training=False)
     bag = tables.dim * numbers["pooled_element_bytes"] + numbers["offset_bytes"]
     ids = float(answer.work.id_bytes[0]) + tables.weight_bytes
     return float(kernels.gather_bytes(bags * tables.pooling, stored, ids, bags, bag).sum())
@@ -274,7 +284,8 @@ def _count_gathered(answer: Answer, batch: int) -> float:
 
 def _describe_full(answer: Answer, full: Row) -> str:
     """The title of the roofline. full  the gather from tables that fill a GPU"""
-    machine, rate = answer.setting.machine, full["bytes_per_s"]
+    machine = answer.setting.machine
+    rate = full["bytes_per_s"]
     share = format_fraction(rate / machine.value("gather_bytes_per_s"))
     floor = format_fraction(machine.value("launch_floor_s") / full["time_s"])
     return (

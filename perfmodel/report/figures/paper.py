@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perfmodel.answer.sweep import GRIDS, prepare
 from perfmodel.collectives.estimate import CollectiveModel
@@ -52,7 +53,8 @@ _WORDS = {
 
 def judge(claims: Iterable[str], findings: Mapping[str, Finding] | None = None) -> list[Verdict]:
     """The verdicts on claims, by their ids. findings  that the figure has already; else they are computed"""
-    rows, computed = {claim.id: claim for claim in load_claims()}, findings or {}
+    rows = {claim.id: claim for claim in load_claims()}
+    computed = findings or {}
     return [rows[name].verdict(computed.get(name) or find_answer(rows[name].ask)) for name in claims]
 
 
@@ -84,8 +86,8 @@ def draw_paper_collectives(subject: Subject) -> Block:
     title = (
         f"Figure 1 of the paper, on {models[0].machine.name}: of {counted(len(verdicts), 'claim')} {parts}."
     )
-    series, how = list_series(models, COLLECTIVES, GPUS), f"{HOW}{describe_verdicts(verdicts)}"
-    return draw_curves("paper-collectives", title, how, series, [TIME])
+    series = list_series(models, COLLECTIVES, GPUS)
+    return draw_curves("paper-collectives", title, f"{HOW}{describe_verdicts(verdicts)}", series, [TIME])
 
 
 _FASTER = "the faster of each stage"
@@ -96,7 +98,7 @@ STAGES = {
 }
 """Steps of each stage of the paper."""
 _AXES = {"table_count": "tables", "batch": "batch of each GPU", "pooling": "ids of a bag"}
-_GRID: dict[str, dict[str, Any]] = {
+_GRID: dict[str, dict[str, ArrayLike]] = {
     "table_count": {"table_count": np.array([1, 2, 4, 8, 16, 32, 64]), "batch": 1024, "pooling": 32},
     "batch": {"table_count": 8, "batch": np.array([128, 1024, 4096]), "pooling": 32},
     "pooling": {"table_count": 1, "batch": 1024, "pooling": np.array([4, 8, 16, 32])},
@@ -113,7 +115,8 @@ def draw_stages(subject: Subject) -> Block:
     The libraries are the paper's two on the shipped machine where both were measured, or that of the
     user's own calibration. Look-ups that its run has timed are marks; lines then have their shapes.
     """
-    setting, rows = subject.answer.setting, list[Row]()
+    setting = subject.answer.setting
+    rows: list[Row] = []
     samples = list(list_look_ups(setting.calibration))
     machine: Any = MACHINE if setting.calibration is None else setting.machine
     libraries = _CLOCKS if setting.calibration is None else {setting.backend: setting.clock}
@@ -137,7 +140,8 @@ def draw_stages(subject: Subject) -> Block:
     title = f"Figures 6 to 8 of the paper, on {counted(int(rows[0]['gpus']), 'GPU')} of {where}: "
     xs = [Axis(axis, words, "count") for axis, words in _AXES.items()]
     ys = [Axis(stage, stage.removesuffix("_s"), "s") for stage in STAGES] + [Axis("time_s", "all", "s")]
-    names, traces = list(dict.fromkeys(row["line"] for row in rows)), []
+    names = list(dict.fromkeys(row["line"] for row in rows))
+    traces = []
     for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
         line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
         if line:
@@ -150,9 +154,10 @@ def list_look_ups(calibration: str | Path | None) -> Iterator[Row]:
     """The look-ups that the run of a calibration has timed, with ``<step>_time_s``; none without a run."""
     run = run_of(calibration) if calibration else None
     for point, visits, _ in read_run(run).usable(PointKind.LOOKUP) if run else ():
-        if point.work is None:
+        work = point.work
+        if work is None:
             continue
-        work, steps = point.work, dict.fromkeys(name for visit in visits for name in visit.steps_s)
+        steps = dict.fromkeys(name for visit in visits for name in visit.steps_s)
         series = {f"{name}_time_s": [v.steps_s[name] for v in visits if name in v.steps_s] for name in steps}
         series["time_s"] = [visit.times_s for visit in visits]
         yield {
@@ -163,7 +168,7 @@ def list_look_ups(calibration: str | Path | None) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def choose_works(axis: str, samples: Sequence[Row]) -> tuple[dict[str, Any], list[Row]]:
+def choose_works(axis: str, samples: Sequence[Row]) -> tuple[dict[str, ArrayLike], list[Row]]:
     """(configurations of one line of a figure as arrays, the timed samples that lie on that line).
 
     Along ``axis`` one value changes and all others stay: those of the paper's grid on 8 GPUs, or, where there
@@ -208,7 +213,7 @@ def _describe_stages(rows: Sequence[Row]) -> str:
     return f"a look-up takes by {'; '.join(parts)}."
 
 
-_BOXES, _OFF = "a100_p2p_disable", "p2p-disabled"
+_BOXES = "a100_p2p_disable"
 _PAYLOAD = Axis("payload_bytes", "payload of one GPU", "KiB")
 _TIME = Axis("time_s", "time of an all-reduce", "s", ("low_s", "high_s"))
 
@@ -224,10 +229,10 @@ def draw_links(_: Subject) -> Block:
     lines = {line: _project_all_reduces(line, changed) for line, changed in links.items()}
     with data_path("measurements", "nccl", f"{_BOXES}.csv").open(encoding="utf-8") as stream:
         for sample in csv.DictReader(stream):
-            line = f"4 A100, peer-to-peer {'off' if sample['note'] == _OFF else 'on'}"
+            line = f"4 A100, peer-to-peer {'off' if sample['note'] == 'p2p-disabled' else 'on'}"
             numbers = {name: float(sample[name]) for name in ("payload_bytes", "time_s")}
             lines.setdefault(line, []).append({"line": line, "evidence": str(Evidence.MEASURED), **numbers})
-    rows, traces = [row for line in lines.values() for row in line], []
+    rows = [row for line in lines.values() for row in line]
     size = min(row["payload_bytes"] for row in rows if "low_s" not in row)
     times = {row["line"]: row["time_s"] for row in rows if row["payload_bytes"] == size}
     modelled = times["8 H100, PCIe"] / times["8 H100, NVLink"]
@@ -237,6 +242,7 @@ def draw_links(_: Subject) -> Block:
         f"An all-reduce of {format_bytes(size)} on 8 H100 would take {format_ratio(modelled)} as long over "
         f"PCIe as over NVLink; on 4 A100 with peer-to-peer off it took {format_ratio(measured)} as long."
     )
+    traces = []
     for number, (line, series) in enumerate(lines.items()):
         traces += draw_series(series, (_PAYLOAD, _TIME), number, marks=line not in links)
     verdicts = judge(["9a", "9b"], {"9a": finding, "9b": Finding(None, "not measured")})
@@ -265,7 +271,7 @@ _WHERE = Axis("where", "", "name")
 def draw_ends(_: Subject) -> Block:
     """Figure 9: the least and the most slowdown of both grids on 128 GPUs, the paper's and projected ones."""
     claims = {claim.id: claim.published for claim in load_claims()}
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         {"where": "the paper", "line": f"the {end}", "slowdown": claims[claim], "evidence": "published"}
         for end, (claim, _choose) in _ENDS.items()
     ]
@@ -286,10 +292,10 @@ def draw_ends(_: Subject) -> Block:
             about = {"where": f"{where}, {name}", "line": f"the {end}", "evidence": point["main_evidence"]}
             rows.append({**about, **values})
             findings.setdefault(claim, Finding.within(point["slowdown"], values.values(), format_ratio))
-    low_words, high_words, *projected = (format_ratio(row["slowdown"]) for row in rows[:4])
+    ratios = [format_ratio(row["slowdown"]) for row in rows[:4]]  # least and most: the paper's, then ours
     title = (
-        f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {' to '.join(projected)} in one "
-        f"NVLink domain, and from {low_words} to {high_words} in the paper."
+        f"Figure 9 of the paper, 10 TB on 128 GPUs: the slowdown goes from {' to '.join(ratios[2:])} in one "
+        f"NVLink domain, and from {' to '.join(ratios[:2])} in the paper."
     )
     how = "The least and the most over both grids, with 95 % bands."
     how += describe_verdicts(judge(findings, findings))

@@ -22,12 +22,14 @@ from perfmodel.report.figures.chart import (
 )
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
-HOT, BUFFERS = "hot rows", "exchange buffers"
+HOT = "hot rows"
+BUFFERS = "exchange buffers"
 COLOURS = dict(zip((*SHARDINGS, HOT, BUFFERS), (*PALETTE[:7], "#c2484d", "#7fb3dd", PALETTE[7]), strict=True))
 MOST_COLUMNS = 64
 """Most GPUs that are drawn."""
 _NAMES = 4  # names of tables in the hover text of a block
-_WORK, _MEMORY = Axis("time_s", "own time of a GPU", "s"), Axis("held_bytes", "memory of a GPU", "B")
+_WORK = Axis("time_s", "own time of a GPU", "s")
+_MEMORY = Axis("held_bytes", "memory of a GPU", "B")
 
 
 def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
@@ -37,9 +39,12 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
     Source: the curves of the steps (``PassTimes.time_step``); the hand-over is the same on every GPU
     Limits: equal GPUs -> the time of the step on all
     """
-    e, loads, times = planned.evaluator, planned.costed.loads, {}
+    e = planned.evaluator
+    loads = planned.costed.loads
+    times = {}
     for row in planned.costed.cost.rows:
-        step, times[row.label] = e.steps_by_name.get(row.name), np.full(e.gpus, row.time_s)
+        times[row.label] = np.full(e.gpus, row.time_s)
+        step = e.steps_by_name.get(row.name)
         if step is not None:
             moves = np.any([loads[resource] > 0 for resource in step.resources], axis=0)
             alone_s = e.times.time_step(step, loads.T).time_s
@@ -49,7 +54,8 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
 
 def list_held(planned: Planned, rank: int) -> Iterator[tuple[str, float, list[int]]]:
     """(sharding, bytes of rows and optimizer state, tables) on a GPU; copies first, exchange buffers last."""
-    plan, e = planned.plan, planned.evaluator
+    plan = planned.plan
+    e = planned.evaluator
     copied = np.array([placement.ranks.size == 0 for placement in plan.placements])
     for name, rows in ((DATA_PARALLEL, e.tables.rows * copied), (HOT, plan.hot_rows)):
         tables = np.flatnonzero(rows > 0)
@@ -69,12 +75,16 @@ def draw_placements(planned: Planned) -> Block:
 
     Limits: more GPUs than ``MOST_COLUMNS`` -> some of them, evenly from the busiest to the least busy
     """
-    e, own_s, time_s = planned.evaluator, list_own_times(planned), planned.costed.time_s
-    busy_s, ranks = np.sum([*own_s.values()], axis=0), np.arange(e.gpus)
+    e = planned.evaluator
+    time_s = planned.costed.time_s
+    own_s = list_own_times(planned)
+    busy_s = np.sum([*own_s.values()], axis=0)
+    ranks = np.arange(e.gpus)
     if e.gpus > MOST_COLUMNS:
         order = np.argsort(-busy_s, kind="stable")
         ranks = order[np.unique(np.linspace(0, e.gpus - 1, MOST_COLUMNS).astype(int))]
-    works, memories = list[Row](), list[Row]()
+    works: list[Row] = []
+    memories: list[Row] = []
     for rank in ranks.tolist():
         works += [{"rank": rank, "of": step, "time_s": float(times[rank])} for step, times in own_s.items()]
         for name, size, tables in list_held(planned, rank):
@@ -117,9 +127,10 @@ def draw_columns(pane: str, axis: Axis, rows: Sequence[Row]) -> Iterator[Trace]:
 
 def write_words(planned: Planned, columns: int) -> tuple[str, str]:
     """(what so many columns are, and the memory of the fullest GPU; the source of the times)."""
-    e, sizes = planned.evaluator, (planned.costed.fullest_bytes, planned.result.limit_bytes)
+    e = planned.evaluator
     drawn = f" {columns} of {format_count(e.gpus)}, the busiest on the left." if columns < e.gpus else ""
-    fullest, room = (format_bytes(size, binary=False) for size in sizes)
+    fullest = format_bytes(planned.costed.fullest_bytes, binary=False)
+    room = format_bytes(planned.result.limit_bytes, binary=False)
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
     ids = ", ".join(dict.fromkeys(law.name for law in e.tables.ids))
     return (
@@ -132,7 +143,8 @@ def write_words(planned: Planned, columns: int) -> tuple[str, str]:
 
 def write_title(planned: Planned, busy_s: Sequence[float] | NDArray[np.float64]) -> str:
     """The title: how many tables have which sharding, and how busy GPUs are. busy_s  own times of GPUs [s]"""
-    counts, hot = Counter[str](), 0
+    counts = Counter[str]()
+    hot = 0
     for group in planned.groups:
         counts[group.sharding] += len(group.tables)
         hot += len(group.tables) * (group.scheme.hot_rows > 0)

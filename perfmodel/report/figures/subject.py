@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perfmodel.answer import Answer, Question, answer_on, answer_row_wise
 from perfmodel.answer.answer import note_idle
@@ -15,6 +16,7 @@ from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, project_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
+from perfmodel.report.figures.chart import Row
 from perfmodel.report.ranking_text import headline
 from perfmodel.schema.evidence import Evidence
 
@@ -84,7 +86,7 @@ def find_subject(question: Question) -> Subject:
     return Subject(answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus), answer)
 
 
-def project_rows(values: Mapping[str, Any], basis: PassBasis, work: Configs) -> list[dict[str, Any]]:
+def project_rows(values: Mapping[str, ArrayLike], basis: PassBasis, work: Configs) -> list[Row]:
     """Row-wise answers of many configurations: a dictionary of ``values`` and of ``project_grid`` for each.
 
     values  arrays or numbers by name (batch, table_count, gpus ...);  basis, work  of ``Question.prepare``

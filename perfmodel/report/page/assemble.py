@@ -13,7 +13,6 @@ from functools import lru_cache
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from perfmodel.answer import Answer
 from perfmodel.report.figures.chart import Block, Missing
@@ -94,7 +93,7 @@ def read_file(name: str) -> str:
     return resources.files("perfmodel.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def escape_script(value: Any) -> str:
+def escape_script(value: object) -> str:
     """``value`` as JSON in which no text can end the script element that holds it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = re.sub("<(?=[/!s])", "\\\\u003c", text, flags=re.IGNORECASE)  # </script, <!--, <script
@@ -146,13 +145,13 @@ def render_block(block: Block | Missing) -> str:
     )
 
 
-def build_live_block(block: Block | Missing) -> dict[str, Any]:
+def build_live_block(block: Block | Missing) -> dict[str, object]:
     """A block for the script of a live page: its data, and its section as HTML."""
     data = build_data(block) if isinstance(block, Block) else {"name": block.name}
     return {**data, "html": render_block(block)}
 
 
-def build_data(block: Block) -> dict[str, Any]:
+def build_data(block: Block) -> dict[str, object]:
     """A block's data for the script: name, plotly figure, and its rows by column."""
     columns = list(dict.fromkeys(name for row in block.data for name in row))
     return {
@@ -163,7 +162,7 @@ def build_data(block: Block) -> dict[str, Any]:
     }
 
 
-def _make_plain(value: Any, digits: int = 17) -> Any:
+def _make_plain(value: object, digits: int = 17) -> object:
     """``value`` with types of JSON: dictionaries, lists, numbers, texts; infinite numbers become None.
 
     digits  that are kept of a number; whole numbers are written without a point: 1048576.0 as 1048576
@@ -189,7 +188,8 @@ def write_sources(answer: Answer, command: str, reproducing: str = "To reproduce
 
     from perfmodel import __version__
 
-    machine, clocks = answer.setting.machine, ", ".join(map(str, answer.clocks))
+    machine = answer.setting.machine
+    clocks = ", ".join(map(str, answer.clocks))
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     if answer.setting.calibration is not None:
         fitted = load_calibration(answer.setting.calibration)

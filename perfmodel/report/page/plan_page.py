@@ -22,18 +22,14 @@ _STOPPED = (
 )
 
 
-def plan_page(
-    planned: Planned,
-    answer: Answer,
-    command: str,
-    whole: WholeStep | None = None,
-) -> Page:
+def plan_page(planned: Planned, answer: Answer, command: str, whole: WholeStep | None = None) -> Page:
     """The page of a plan: headline and figures; the reader has nothing to choose.
 
     answer   the same plan, as ``project`` has answers;  command  plans again and writes the page
     whole    the step with its dense layers; None: none were given
     """
-    e, card = planned.evaluator, build_card(planned, answer, whole)
+    e = planned.evaluator
+    card = build_card(planned, answer, whole)
     return Page(
         f"{' '.join(e.tables.model.split())} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         card,
@@ -44,11 +40,11 @@ def plan_page(
 
 def build_card(planned: Planned, answer: Answer, whole: WholeStep | None = None) -> Card:
     """The headline: time with band, speed-up, bound, memory, what limits it. answer, whole  as in the page"""
-    e, cost = planned.evaluator, planned.costed.cost
+    e = planned.evaluator
+    cost = planned.costed.cost
     unit = "training step" if planned.training else "batch"
-    times = [
-        f"{counted(e.batch, 'sample')} on each GPU, {format_per_second(answer.samples_per_s, 'samples')}"
-    ]
+    rate = format_per_second(answer.samples_per_s, "samples")
+    times = [f"{counted(e.batch, 'sample')} on each GPU, {rate}"]
     times += [compare_words(baseline, cost.time_s) for baseline in planned.baselines]
     words = [words.rstrip(".") for words in (cut_words(planned), bound_words(planned)) if words]
     notes = []

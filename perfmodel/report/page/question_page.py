@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from perfmodel.answer import Answer, Question
+from perfmodel.answer import Question
 from perfmodel.answer.ranking import Ranking
 from perfmodel.effort import tell
 from perfmodel.errors import PerfmodelError
@@ -73,13 +73,13 @@ def draw_figure(name: str, subject: Subject) -> Block | Missing:
 
 def build_question_page(subject: Subject, command: str) -> Page:
     """The page of a question. command  makes it again"""
-    answer, card = subject.answer, build_card(subject)
+    card = build_card(subject)
     blocks = [draw_figure(name, subject) for name in list_figures(subject.base.question)]
     return Page(
-        title=f"{card.sentence}: {answer.setting.machine.name}",
+        title=f"{card.sentence}: {subject.answer.setting.machine.name}",
         card=card,
         blocks=blocks[3:],
-        provenance=write_sources(answer, command),
+        provenance=write_sources(subject.answer, command),
         first=blocks[:3],
     )
 
@@ -101,7 +101,8 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
 
     whole  whether to say which change helps most: this takes many answers
     """
-    answer, ranking = subject.answer, subject.lead
+    answer = subject.answer
+    ranking = subject.lead
     shown = ranking or Ranking(subject.base, (answer,))
     beside = beside_words(ranking) if ranking else f"sharded {answer.sharding}"
     facts = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
@@ -109,20 +110,16 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
     findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
     question = f"Question: {facts}; on {setting_words(subject.base)}"
+    sentences = [
+        f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
+        for words in (throughput_words(answer), beside)
+    ]
+    named = answer.setting.calibration
+    file = None if named is None or str(named) in list_calibrations() else str(named)  # None: a shipped one
     return Card(
         headline(shown),
-        (*map(_write_sentence, (throughput_words(answer), beside)), question, describe_evidence(answer)),
+        (*sentences, question, describe_evidence(answer)),
         findings,
-        re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
+        re.sub(r"\n(?=\S)", " ", measure_text(shown, file)),
         answer.every_note,
     )
-
-
-def _write_sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
-
-
-def _find_file(answer: Answer) -> str | None:
-    """The user's calibration file behind the answer; None for a shipped calibration."""
-    named = answer.setting.calibration
-    return None if named is None or str(named) in list_calibrations() else str(named)
