@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from typing import Any
 
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
@@ -27,10 +26,9 @@ from perfmodel.units import (
 _LEAST_WIDTH = 5e-4  # of an interval; narrower intervals are not printed
 
 
-def calibration_record(item: Calibration) -> dict[str, Any]:
+def calibration_record(item: Calibration) -> dict[str, object]:
     """The summary of a calibration for JSON; loo_*: medians of the curves' leave-one-out errors."""
-    medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
-    p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
+    loo_median, loo_p90 = _find_medians(item)
     return {
         "calibration_id": item.calibration_id,
         "machine": item.machine,
@@ -39,10 +37,17 @@ def calibration_record(item: Calibration) -> dict[str, Any]:
         "clock": str(item.clock),
         "curves": len(item.curves),
         "samples": item.sample_count,
-        "loo_median": median(medians) if medians else None,
-        "loo_p90": median(p90s) if p90s else None,
+        "loo_median": loo_median,
+        "loo_p90": loo_p90,
         "complete": item.complete,
     }
+
+
+def _find_medians(item: Calibration) -> tuple[float | None, float | None]:
+    """The medians over its curves of the median and of the 90th percentile of the leave-one-out errors."""
+    medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
+    p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
+    return median(medians) if medians else None, median(p90s) if p90s else None
 
 
 def calibrations_text(calibrations: Sequence[Calibration]) -> str:
@@ -51,18 +56,13 @@ def calibrations_text(calibrations: Sequence[Calibration]) -> str:
     return f"{columns_text(_LISTED, calibrations)}\n\n{notes}"
 
 
-def _list_errors(item: Calibration) -> str:
-    record = calibration_record(item)
-    return errors_text(record["loo_median"], record["loo_p90"])
-
-
 _LISTED = (
     Column("calibration", lambda item: item.calibration_id, left=True),
     Column("clock", lambda item: str(item.clock), left=True),
     Column("curves", lambda item: str(len(item.curves)), goes=2),
     Column("most GPUs", lambda item: str(max((x.gpus for x in item.curves), default="")), goes=1),
     Column("samples", lambda item: format_count(item.sample_count), goes=3),
-    Column("LOO p50/p90", _list_errors),
+    Column("LOO p50/p90", lambda item: errors_text(*_find_medians(item))),
     Column("", lambda item: "" if item.complete else "partial", left=True),
 )
 
@@ -126,7 +126,8 @@ def errors_text(middle: float | None, high: float | None) -> str:
 
 def sizes_text(curve: Curve) -> str:
     """The range of sizes that a curve was measured at."""
-    low, high = (format_bytes(curve.anchor_bytes[place]) for place in (0, -1))
+    low = format_bytes(curve.anchor_bytes[0])
+    high = format_bytes(curve.anchor_bytes[-1])
     return low if low == high else f"{low} – {high}"
 
 
@@ -144,7 +145,8 @@ _CURVES = (
 
 def _describe_law(law: Law) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
-    domains, scatter = counted(law.fitted_domains, "domain"), format_fraction(math.expm1(law.residual_log_sd))
+    domains = counted(law.fitted_domains, "domain")
+    scatter = format_fraction(math.expm1(law.residual_log_sd))
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: values of machines of this kind"

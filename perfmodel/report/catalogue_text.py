@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from perfmodel.engine.tables import PlanTables
 from perfmodel.report.columns import Column, columns_text
@@ -63,10 +62,8 @@ def hardware_text(hardware: Hardware) -> str:
     """Every value of a machine or chip, with unit, spread of its sources, evidence, source and reason."""
     notes = [paragraph(hardware.notes, indent=1)] if hardware.notes else []
     if isinstance(hardware, Chip):
-        buffers = (
-            "stay from batch to batch" if hardware.buffers.persist else "are copied again for every batch"
-        )
-        notes.append(paragraph(f"Rows of the buffers {buffers}. {hardware.buffers.source}.", indent=1))
+        words = "stay from batch to batch" if hardware.buffers.persist else "are copied again for every batch"
+        notes.append(paragraph(f"Rows of the buffers {words}. {hardware.buffers.source}.", indent=1))
     values = [(key, hardware.values[key]) for key in hardware.keys if key in hardware.values]
     head = paragraph(f"{hardware.name}   {hardware.title}")
     return "\n\n".join([head, *notes, columns_text(_VALUES, values)])
@@ -110,13 +107,13 @@ def model_text(model: TableSet) -> str:
     return f"{head}\n\n{columns_text(_TABLES, tables[:_MOST_TABLE_ROWS])}{hint}"
 
 
-def model_record(model: TableSet) -> dict[str, Any]:
+def model_record(model: TableSet) -> dict[str, object]:
     """A set of tables for JSON."""
     record = {"name": model.name, "tables": len(model.tables), "source": model.source, "note": model.note}
     return record | {"total_bytes": int(PlanTables.of(model).total_bytes)}
 
 
-def full_model_record(model: TableSet) -> dict[str, Any]:
+def full_model_record(model: TableSet) -> dict[str, object]:
     """A set of tables for JSON, with every table."""
     tables = [
         vars(table) | {"distribution": table.distribution.name if table.distribution else None}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +22,7 @@ _IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and gpus_p
 
 _COLUMNS = (
     Column("log", lambda series: series.log, left=True, data=attributes("log")),
-    Column(
-        "collective",
-        lambda series: series.collective.replace("_", "-"),
-        left=True,
-        data=attributes("collective"),
-    ),
+    Column("collective", lambda s: s.collective.replace("_", "-"), left=True, data=attributes("collective")),
     Column("GPUs", lambda series: str(series.gpus), data=attributes("gpus", "gpus_per_node")),
     Column("nodes", lambda series: str(series.nodes), data=attributes("nodes")),
     Column("type", lambda series: series.datatype, left=True, goes=1, data=attributes("datatype")),
@@ -51,8 +45,7 @@ _COLUMNS = (
 
 
 def check_text(
-    judged: Sequence[tuple[Series, Sequence[LikelyReason]]],
-    stated: Sequence[tuple[str, str, str]] = (),
+    judged: Sequence[tuple[Series, Sequence[LikelyReason]]], stated: Sequence[tuple[str, str, str]] = ()
 ) -> str:
     """The text of ``perfmodel check``: how many curves are abnormal, a table, reasons.
 
@@ -62,8 +55,9 @@ def check_text(
     curves = [series for series, _ in judged]
     models = {series.model.calibration_id: series.model for series in curves}
     whose = "clusters like it" if set(models) <= set(list_calibrations()) else "this cluster"
-    abnormal, fast = (sum(s.abnormal for s in curves), sum(s.verdict == "fast" for s in curves))
-    verdict = f"{abnormal} outside" if abnormal else "none slower than" if fast else "all inside"
+    abnormal = sum(series.abnormal for series in curves)
+    is_fast = any(series.verdict == "fast" for series in curves)
+    verdict = f"{abnormal} outside" if abnormal else "none slower than" if is_fast else "all inside"
     head = f"{counted(len(curves), 'curve')}, {verdict} the band of {whose}."
     parts = [paragraph(head), columns_text(_COLUMNS, curves)]
     parts += [_describe_series(s, reasons) for s, reasons in judged if s.stretches or s.abnormal]
@@ -73,12 +67,12 @@ def check_text(
     return "\n\n".join([*parts, paragraph(f"Machine {names} · the 95 % band is {evidence}")])
 
 
-def record_series(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, Any]:
+def record_series(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, object]:
     """A measured curve for JSON, with the keys of the public schema."""
     return columns_record(_COLUMNS, series) | {"reasons": [reason._asdict() for reason in reasons]}
 
 
-def _record_stretch(series: Series, run: Places) -> dict[str, Any]:
+def _record_stretch(series: Series, run: Places) -> dict[str, object]:
     """A stretch of sizes outside the band, with the median of measured over expected times."""
     ends = {"from_bytes": series.payload_bytes[run[0]], "to_bytes": series.payload_bytes[run[-1]]}
     return {"slow": 1 in series.side[run], **ends, "ratio": np.median(series.ratios[run])}
@@ -104,30 +98,29 @@ def _describe_series(series: Series, reasons: Sequence[LikelyReason]) -> str:
         rows.insert(0, ("Wrong", f"#wrong at {_format_range(series.wrong_bytes, format_bytes)}: {_CORRUPT}"))
     if series.slow and not reasons:
         rows.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
-    return f"{paragraph(title)}\n{facts([*rows, *_list_reasons(reasons)], indent=1)}"
-
-
-def _list_reasons(reasons: Sequence[LikelyReason]) -> Iterator[tuple[str, str]]:
     for place, reason in enumerate(reasons):
         first = "Stated" if reason.stated else "Cannot tell" if reason.cannot_tell else "Likeliest"
         count = f"{reason.explains} of the {counted(reason.of, 'size')} outside"
         alone = f"it alone makes the time {_format_range(reason.ratios, format_ratio)}"
         words = f"{reason.name}: {reason.words} ({alone}, and brings {count} back inside)"
-        yield "Or" if place else first, words
-        yield "", f"look at {reason.look} [{reason.source}]"
+        rows += [("Or" if place else first, words), ("", f"look at {reason.look} [{reason.source}]")]
+    return f"{paragraph(title)}\n{facts(rows, indent=1)}"
 
 
 def _describe_stretch(series: Series, run: Places) -> str:
     """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``."""
-    last, sizes = run[-1], _format_range(series.payload_bytes[run], format_bytes)
+    last = run[-1]
     wire = series.payload_bytes[last] * compute_bus_factor(series.collective, series.gpus)
-    ends = series.time_s[last], series.normal.high_s[last], series.normal.low_s[last]
-    busbw, low, high = (format_rate(float(wire / time_s)) for time_s in ends)
+    busbw = format_rate(float(wire / series.time_s[last]))
+    low = format_rate(float(wire / series.normal.high_s[last]))
+    high = format_rate(float(wire / series.normal.low_s[last]))
     times = f"{_format_range(series.ratios[run], format_ratio)} the expected time"
+    sizes = _format_range(series.payload_bytes[run], format_bytes)
     largest = format_bytes(series.payload_bytes[last])
     return f"{times}, {sizes}; busbw {busbw} at {largest}, where {low} – {high} is normal"
 
 
 def _format_range(ends: Sequence[float] | npt.NDArray[np.float64], write: Callable[[float], str]) -> str:
-    low, high = write(min(ends)), write(max(ends))
+    low = write(min(ends))
+    high = write(max(ends))
     return low if low == high else f"{low} – {high}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from perfmodel.units import (
     format_time,
 )
 
-_MOST_LINES, _MOST_CORES = 10, 3
+_MOST_LINES = 10
+_MOST_CORES = 3
 _BUSIEST = {"core": "the busiest core", "memory": "global memory", "cache": "the cache"}
 _TABLES = (
     Column("table", lambda p: p.name, left=True, data={"table": lambda p: p.name}),
@@ -56,18 +56,18 @@ def chip_plan_text(plan: ChipPlan) -> str:
     if shorter := placements[_MOST_LINES:]:
         ways = ", ".join(dict.fromkeys(placement.way for placement in shorter))
         share = sum(p.core_s for p in shorter) / sum(p.core_s for p in placements)
-        words = (
-            f"and {counted(len(shorter), 'more table')}, {format_fraction(share)} of the cores' time: {ways}"
-        )
-        lines += "\n" + paragraph(f"{words} (--json has all)", 1)
+        words = f"and {counted(len(shorter), 'more table')}, {format_fraction(share)} of the cores' time"
+        lines += "\n" + paragraph(f"{words}: {ways} (--json has all)", 1)
     per_s = format_per_second(plan.batch / plan.time_s, "samples")
     return "\n\n".join([sides(headline_text, per_s), _list_facts(plan), lines])
 
 
 def _list_facts(plan: ChipPlan) -> str:
     busy = ", ".join(f"{name} {format_time(time_s)}" for name, time_s in plan.busy_s.items())
-    mean, room = format_time(float(plan.core_s.mean())), plan.chip.value("local_bytes")
-    size, ids = format_bytes(plan.tables.total_bytes, binary=False), plan.tables.distribution
+    mean = format_time(float(plan.core_s.mean()))
+    room = plan.chip.value("local_bytes")
+    size = format_bytes(plan.tables.total_bytes, binary=False)
+    ids = plan.tables.distribution
     ids = f"ids {ids}" if isinstance(ids, str) else "each with its ids"
     buffers = "rows are copied again for every batch"
     if plan.chip.buffers.persist:
@@ -87,7 +87,7 @@ def _list_facts(plan: ChipPlan) -> str:
     return facts(list(texts.items()))
 
 
-def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:
+def chip_plan_record(plan: ChipPlan) -> dict[str, object]:
     """A plan as JSON has it, in SI units."""
     names = ("time_s", "baseline_s", "symmetric_s", "speedup", "bound_s", "busiest", "core_s")
     chip = {"chip": plan.chip.name, "cores": plan.chip.cores, "overrides": sorted(plan.chip.overrides)}

@@ -43,7 +43,7 @@ def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
     return table([column.head for column, _ in shown], cells, left=left, drop=[place for _, place in turns])
 
 
-def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
+def columns_record(columns: Iterable[Column], row: object) -> dict[str, object]:
     """The values of a row by their keys in JSON and CSV, over all columns."""
     return {key: value(row) for column in columns for key, value in column.data.items()}
 

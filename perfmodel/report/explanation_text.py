@@ -17,7 +17,9 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "bytes/s": format_rate,
 }
-_LEAST_LOG, _INDENT, _MOST_TABLES = 1e-6, 4, 5
+_LEAST_LOG = 1e-6
+_INDENT = 4
+_MOST_TABLES = 5
 _LEAST_FACTOR = 5e-4  # relative change of a time that is printed
 
 
@@ -100,7 +102,8 @@ def _list_causes(explanation: Explanation) -> str:
     parts = [below for _, below, _ in explanation.band]  # of a collective they add up
     cut_log = (sum(parts) if step.collective else math.hypot(*parts)) - math.log(step.time_s / step.low_s)
     if cut_log > _LEAST_FACTOR:
-        rate, cut = "links" if step.collective else "memory", f"+{format_fraction(math.expm1(cut_log))}"
+        rate = "links" if step.collective else "memory"
+        cut = f"+{format_fraction(math.expm1(cut_log))}"
         rows.append([f"cut off: no faster than the machine's rate of its {rate}", cut, ""])
     ends = (format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
     rows.append([f"together: {band(step.low_s, step.high_s)}", *ends])

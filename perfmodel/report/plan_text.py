@@ -56,20 +56,17 @@ def plan_text(
 
 def headline(planned: Planned) -> str:
     """The first lines: time, band, samples a second, speed-up over simple plans, how it ended, the bound."""
-    cost, e = planned.costed.cost, planned.evaluator
+    cost = planned.costed.cost
+    e = planned.evaluator
     what = "training step" if planned.training else "forward pass"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
     sentence = f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on {where}."
     compared = ", ".join(compare_words(baseline, cost.time_s) for baseline in planned.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
-    words = [words for words in (cut_words(planned), bound_words(planned)) if words]
-    return "\n".join(
-        [
-            sides(sentence, f"band {band(cost.low_s, cost.high_s)}"),
-            sides(paragraph(f"     {compared}"), per_s),
-            *(paragraph(f"     {text}") for text in words),
-        ]
-    )
+    lines = [sides(sentence, f"band {band(cost.low_s, cost.high_s)}")]
+    lines.append(sides(paragraph(f"     {compared}"), per_s))
+    lines += [paragraph(f"     {words}") for words in (cut_words(planned), bound_words(planned)) if words]
+    return "\n".join(lines)
 
 
 def bound_words(planned: Planned) -> str:
@@ -108,7 +105,8 @@ def fact_lines(planned: Planned) -> str:
 
 def memory_words(planned: Planned) -> str:
     """How full the fullest GPU is, and how much of each GPU is kept free."""
-    total, limit_bytes = planned.costed.memory.total_bytes, planned.result.limit_bytes
+    total = planned.costed.memory.total_bytes
+    limit_bytes = planned.result.limit_bytes
     left_bytes = planned.evaluator.setting.machine.value("hbm_bytes") - limit_bytes
     write = partial(format_bytes, binary=False)
     held = join_quantities(write(float(total.max())), "of", write(limit_bytes))
@@ -118,7 +116,8 @@ def memory_words(planned: Planned) -> str:
 
 def limit_words(planned: Planned) -> str:
     """What limits the plan: its longest step, imbalance, latency."""
-    cost, row = planned.costed.cost, planned.costed.cost.limiting
+    cost = planned.costed.cost
+    row = cost.limiting
     text = f"the longest step is {row.label}, {format_fraction(row.share)} of the time"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
@@ -145,7 +144,8 @@ def placements(planned: Planned) -> str:
     legend = paragraph(f"Parts are rows × columns. Share is of the time.{starred} {words}", 1)
     lines = [table(headers, rows, left=(0, 3, 4, 6), drop=(2, 4)), legend] if rows else []
     if folded:
-        tables, e = [table for group, _ in folded for table in group.tables], planned.evaluator
+        e = planned.evaluator
+        tables = [table for group, _ in folded for table in group.tables]
         size = float(e.tables.count_bytes(training=e.memories.training)[tables].sum())
         words = f"{counted(len(tables), 'table')}, {format_bytes(size, binary=False)}, on every GPU"
         lines.append(f" {words}: {format_fraction(sum(share for _, share in folded))} of the time.")
@@ -157,7 +157,8 @@ def placements(planned: Planned) -> str:
 
 def _list_cells(planned: Planned, group: AlikeTables, share: float) -> list[str]:
     """The texts of the line of a group of equal tables. share  of the time [-]"""
-    e, sample = planned.evaluator, group.tables[0]
+    e = planned.evaluator
+    sample = group.tables[0]
     size = e.tables.count_bytes(training=e.memories.training)[list(group.tables)].sum()
     return [
         _name_group(planned, group),
@@ -179,10 +180,11 @@ def _name_group(planned: Planned, group: AlikeTables) -> str:
 
 def _list_hot(planned: Planned) -> list[str]:
     """A line for each group of tables whose hot rows are replicated."""
-    e, lines = planned.evaluator, []
+    e = planned.evaluator
+    lines = []
     for group, _ in planned.by_share[:_MOST_GROUPS]:
-        t, hot = group.tables[0], group.scheme.hot_rows
-        if hot:
+        t = group.tables[0]
+        if hot := group.scheme.hot_rows:
             share = format_fraction(e.hot_share(t, hot))
             size = format_bytes(float(np.sum(e.memories.count_copies(t, hot))), binary=False)
             rows = f"hottest {counted(hot, 'row')} ({share} of look-ups, {size})"
@@ -212,11 +214,11 @@ def dense_lines(whole: WholeStep, samples: float) -> str:
 
     samples  in a batch of all GPUs together
     """
-    dense, step_s, serial_s = whole.dense, whole.step_s, whole.parts.serial_time
+    dense = whole.dense
     what = "a training step" if whole.training else "a batch alone"
-    sentence = f"With dense layers: {format_time(step_s)} {what}, kernels and communication overlapped."
+    sentence = f"With dense layers: {format_time(whole.step_s)} {what}, kernels and communication overlapped."
     exposed = f"{format_time(whole.communication_s)} of it exchanges ({format_time(whole.exposed_s)} exposed)"
-    serial = f"{format_time(serial_s)} one after the other, {exposed}."
+    serial = f"{format_time(whole.parts.serial_time)} one after the other, {exposed}."
     passes = "forward and backward" if whole.training else "forward"
     source = f"as given: {passes}, all of it after the embeddings"
     if dense.name:
@@ -229,5 +231,5 @@ def dense_lines(whole: WholeStep, samples: float) -> str:
         error = "The band leaves its error out: give it, e.g. --dense 3ms±10%."
     words = f"{format_time(dense.time_s)} per batch on each GPU, {source}. {error}"
     lines = [sides(sentence, f"band {band(whole.low_s, whole.high_s)}")]
-    lines.append(sides(paragraph(f"     {serial}"), format_per_second(samples / step_s, "samples")))
+    lines.append(sides(paragraph(f"     {serial}"), format_per_second(samples / whole.step_s, "samples")))
     return "\n".join([*lines, "", facts([("Dense", words)])])

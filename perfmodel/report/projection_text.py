@@ -32,7 +32,8 @@ ANOTHER = "measured on another cluster of this kind"
 
 def question_facts(base: Answer) -> list[tuple[str, str]]:
     """The tables and the batch of a question, each with the values that the user gave before its defaults."""
-    typed_keys, lines = {_GIVEN, *base.question.given}, []
+    typed_keys = {_GIVEN, *base.question.given}
+    lines = []
     for label, items in (("tables", _list_tables(base)), ("batch", _list_batch(base))):
         texts = list(items)
         typed = [text for key, text in texts if key in typed_keys]
@@ -47,13 +48,14 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
 
     The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
     """
-    tables, payload = base.work.tables, base.basis.payload
+    tables = base.work.tables
+    count = base.table_count
     stored = row_bytes(tables.dtype, tables.dim, training=base.basis.training)
     longer = (stored > tables.dim * WIDTHS[tables.dtype.astype(np.int64)]).any()
     model = base.question.model
     of = "sample, not pooled" if base.basis.unpooled else "bag"
     if model is not None:
-        count, bags = base.table_count, tables.count * tables.features
+        bags = tables.count * tables.features
         mean = float((bags * tables.pooling).sum() / bags.sum())
         yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} ids a {of} on average"
         if bags.sum() > count:
@@ -65,12 +67,12 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
             tables_text = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
             yield _GIVEN, f"ids with weights{tables_text}"
     else:
-        count, rows = base.table_count, float(tables.rows[0, 0])
+        rows = float(tables.rows[0, 0])
         yield "table_count", f"{format_count(count)} of {_format_rows(rows)} rows"
         yield "dim", f"dim {int(tables.dim[0, 0])}"
-        dtype, size = DTYPES[int(tables.dtype[0, 0])], float(stored[0, 0])
-        padded = f" in rows of {format_count(size)} bytes" if longer else ""
-        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{padded}"
+        dtype = DTYPES[int(tables.dtype[0, 0])]
+        padded = f" in rows of {format_count(float(stored[0, 0]))} bytes" if longer else ""
+        yield "dtype", f"{'' if base.basis.payload is None else 'rows of '}{dtype}{padded}"
         pooling = float(tables.pooling[0, 0])
         repeat = ", more than it has rows" if pooling > rows else ""
         yield "pooling", f"{pooling:g} ids a {of}{repeat}"
@@ -82,11 +84,12 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
 
 def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
     """Pairs for the batch and the pass of a question, as ``_list_tables``."""
-    batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
-    yield "batch", f"{counted(int(batch), 'sample')} a GPU, {format_count(batch * gpus)} in all"
+    batch = float(base.work.batch[0])
+    payload = base.basis.payload
+    yield "batch", f"{counted(int(batch), 'sample')} a GPU, {format_count(batch * base.gpus)} in all"
     if base.question.reserve != DEFAULT_RESERVE:
         yield _GIVEN, f"{format_fraction(base.question.reserve)} of memory free"
-    if payload is not None and gpus > 1:
+    if payload is not None and base.gpus > 1:
         yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:
         yield _GIVEN, f"training, {base.basis.optimizer}, no dense layers"
@@ -110,21 +113,22 @@ def step_table(answer: Answer, *, whole: bool = False, most: int = MOST_STEPS) -
     most   rows, of which the last is the sum of the shortest steps, where there are more steps
     whole  with all steps, and the total time
     """
-    several, total = len(answer.clocks) > 1, format_time(answer.time_s) if whole else ""
+    clock = [Column("clock", lambda step: str(step.clock), left=True)] if len(answer.clocks) > 1 else []
+    total = format_time(answer.time_s) if whole else ""
     columns = (
         Column("step", lambda step: _name_step(answer, step), left=True),
-        Column("bytes/GPU", _format_bytes, goes=2),
+        Column(
+            "bytes/GPU",
+            lambda x: "" if math.isnan(x.payload_bytes) else format_bytes(x.payload_bytes),
+            goes=2,
+        ),
         Column("time", lambda step: format_time(step.time_s), total=total),
         Column("share", lambda step: format_fraction(step.share), goes=3),
         Column("95 % band", lambda step: band(step.low_s, step.high_s)),
-        *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
+        *clock,
         Column("evidence", lambda step: str(step.evidence), left=True),
     )
     return columns_text(columns, answer.steps if whole else _merge_shortest(answer.steps, most))
-
-
-def _format_bytes(step: StepRow) -> str:
-    return "" if math.isnan(step.payload_bytes) else format_bytes(step.payload_bytes)
 
 
 def _merge_shortest(steps: Sequence[StepRow], most: int) -> list[StepRow]:
@@ -163,18 +167,21 @@ def change_table(changes: Sequence[Sensitivity]) -> str:
 
     Where the words of several changes have no room, each option stands below its change.
     """
-    rows, group = list[list[str]](), ""
+    rows: list[list[str]] = []
+    group = ""
     order = list(dict.fromkeys(change.group for change in changes))
     for change in sorted(changes, key=lambda change: order.index(change.group)):
         name = "" if change.group == group else change.group.split()[-1]
-        group, times = change.group, [format_time(change.after_s), band(change.low_s, change.high_s)]
+        group = change.group
+        times = [format_time(change.after_s), band(change.low_s, change.high_s)]
         rows.append([name, change.label, *times, str(change.evidence), change.option])
     headers = ("", "What would help", "time", "95 % band", "evidence", "")
     wide = [[*cells, unbroken(option)] for *cells, option in rows]
     text = table(headers, wide, left=(0, 1, 4, 5), indent=0)
     if page_width() == WIDTH and len(text.splitlines()) <= len(rows) + 2:
         return text
-    below, cells = dict[int, str](), list[list[str]]()
+    below: dict[int, str] = {}
+    cells: list[list[str]] = []
     for name, label, *times, option in rows:
         cells += [[name, "", "", ""]] if name else []
         cells.append([f" {label}", *times])
@@ -219,10 +226,8 @@ def provenance(answer: Answer, calibration_file: str | None = None) -> str:
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     shipped = f", {ANOTHER}" if calibration_file is None and answer.gpus > 1 else ""
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
-    text = paragraph(" · ".join(parts))
-    return text + (
-        f"\nCalibration file {calibration_file}{_find_lacking(answer)}" if calibration_file else ""
-    )
+    file = f"\nCalibration file {calibration_file}{_find_lacking(answer)}" if calibration_file else ""
+    return paragraph(" · ".join(parts)) + file
 
 
 def changed_values(answer: Answer) -> list[str]:

@@ -67,13 +67,13 @@ def project_text(
     line     the command line, for commands to print;  first  a line above all
     whole    with all changes, the sources and the command of the longest step: ``-v``
     """
-    base, answer = ranking.base, ranking.answer
+    answer = ranking.answer
     lines = throughput_words(answer), beside_words(ranking), answer.uneven
     head = [paragraph(words) for words in (first, headline(ranking)) if words]
     head += [paragraph(words, _INDENT) for words in lines if words]
     next_node = next((x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s), None)
     pairs = [
-        *question_facts(base),
+        *question_facts(ranking.base),
         ("memory", gpu_words(answer, next_node)),
         ("times", source_words(answer, calibration_file)),
         ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
@@ -94,7 +94,8 @@ def project_text(
 def _write_end(ranking: Ranking, file: str | None, line: Line, *, whole: bool) -> str:
     """What was not measured, the sources, and what else can be printed."""
     answer = ranking.answer
-    step, experiment = explain_words(answer), find_next_experiment(answer)
+    step = explain_words(answer)
+    experiment = find_next_experiment(answer)
     alone = ranking.base.basis.unpooled or answer.gpus == 1
     shardings_flag = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
     words = ["-v", *([] if alone else [shardings_flag]), " ".join(step)]
@@ -128,7 +129,8 @@ def headline(ranking: Ranking) -> str:
     """The time and the slowdown of what leads, or that nothing fits."""
     answer = ranking.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
-    nodes, name = -(-answer.gpus // answer.gpu_count.gpus_per_node), answer.setting.machine.name
+    nodes = -(-answer.gpus // answer.gpu_count.gpus_per_node)
+    name = answer.setting.machine.name
     if answer.gpus == 1 and answer.fits:
         return f"{size} on 1 GPU of {name}, so nothing is sharded: {format_time(answer.time_s)} a batch"
     where = f"{size} on {counted(answer.gpus, 'GPU')} ({counted(nodes, 'node')} of {name})"
@@ -151,13 +153,12 @@ def time_words(answer: Answer) -> str:
 
 def throughput_words(answer: Answer) -> str:
     """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
-    rate, ratio = format_per_second(answer.samples_per_s, "samples"), answer.totals["throughput_ratio"]
+    rate = format_per_second(answer.samples_per_s, "samples")
     if answer.gpus == 1:
-        return f"{rate}"
-    return (
-        f"together {rate}, {format_ratio(ratio)} that one GPU, which holds all rows and takes "
-        f"{format_time(answer.baseline_time_s)}"
-    )
+        return rate
+    ratio = format_ratio(answer.totals["throughput_ratio"])
+    alone = format_time(answer.baseline_time_s)
+    return f"together {rate}, {ratio} that one GPU, which holds all rows and takes {alone}"
 
 
 def beside_words(ranking: Ranking) -> str:
@@ -166,7 +167,8 @@ def beside_words(ranking: Ranking) -> str:
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings;  one GPU -> ""
     """
-    base, answer = ranking.base, ranking.answer
+    base = ranking.base
+    answer = ranking.answer
     if base.gpus == 1:
         return ""
     if base.question.sharding is not None:
@@ -177,7 +179,8 @@ def beside_words(ranking: Ranking) -> str:
         return f"other shardings of more than {limit} tables are compared by --sharding all alone"
     if not ranking.fits:
         return name_enough(ranking.enough)
-    parts, uniform = [f"{name_sharding(answer)}, as {TORCHREC} runs it"], ranking.uniform
+    parts = [f"{name_sharding(answer)}, as {TORCHREC} runs it"]
+    uniform = ranking.uniform
     if uniform is not None:
         parts.append(f"{uniform.sharding} for all: {format_time(uniform.time_s)}")
     near = [f"{peer.sharding} ({format_time(peer.time_s)})" for peer in ranking.as_good]
@@ -187,7 +190,8 @@ def beside_words(ranking: Ranking) -> str:
         parts.append(f"no calibration has times for {', '.join(ranking.unknown)}")
     fastest = ranking.beside.left_out or ranking.beside.unique_rows
     if fastest is not None and fastest.time_s < answer.time_s:
-        way, time = WAYS[fastest.sharding], format_time(fastest.time_s)
+        way = WAYS[fastest.sharding]
+        time = format_time(fastest.time_s)
         name = "use_index_dedup" if base.basis.unpooled else option_words(fastest)
         if copied(way.exchange):
             parts[0] = f"{name_sharding(answer)}, {TORCHREC}'s fastest that cuts tables"
@@ -265,11 +269,14 @@ def experiment_text(experiment: NextExperiment, run: str = "", more: str = "") -
           measured, their command alone is printed;  more  a hint at a further option
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
-    command, place = run, "this machine"
+    command = run
+    place = "this machine"
     if links:
         only = ",".join(f"{library}:{operation}" for library, operation in links)
-        command, place = f"perfmodel calibrate --only {only}", experiment.where
-        low, high = experiment.least_bytes, experiment.most_bytes
+        command = f"perfmodel calibrate --only {only}"
+        place = experiment.where
+        low = experiment.least_bytes
+        high = experiment.most_bytes
         if experiment.sizes_alone and low and high:  # powers of two around the messages
             ends = 2.0 ** math.floor(math.log2(low)), 2.0 ** math.ceil(math.log2(high))
             sizes = "..".join(dict.fromkeys(map(format_bytes, ends))).replace(" ", "").replace(".0", "")
@@ -286,8 +293,10 @@ def experiment_text(experiment: NextExperiment, run: str = "", more: str = "") -
 
 def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
     """The memory that each GPU uses, and why so many GPUs. next_node  what a node more would take"""
-    count, rows = answer.gpu_count, answer.basis.rows
-    held, room = (format_bytes(size, binary=False) for size in (count.memory_bytes, count.usable_bytes))
+    count = answer.gpu_count
+    rows = answer.basis.rows
+    held = format_bytes(count.memory_bytes, binary=False)
+    room = format_bytes(count.usable_bytes, binary=False)
     where = f"{join_quantities(held, 'of', room)} on the fullest GPU"
     if rows is not None:
         where += ", its share of the host memory"
@@ -295,8 +304,8 @@ def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
     if count.rule == GIVEN:
         where += f" · the rows alone need {counted(count.for_rows, 'GPU')}"
     elif count.gpus > 1:
-        fewest, rule = format_count(min(count.needed, count.gpus)), count.rule.partition(" of ")[0]
-        where += f" · fits from {fewest} GPUs, {rule}"
+        fewest = format_count(min(count.needed, count.gpus))
+        where += f" · fits from {fewest} GPUs, {count.rule.partition(' of ')[0]}"
     if next_node is not None:
         more = "whole node" if answer.gpus % count.gpus_per_node else "a node more"
         where += f" · {more}: {format_time(next_node.after_s)}"
@@ -305,7 +314,8 @@ def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
 
 def source_words(answer: Answer, calibration_file: str | None) -> str:
     """What of the machine was changed or measured by the user; "" if all of it is shipped."""
-    question, parts = answer.question, changed_values(answer)
+    question = answer.question
+    parts = changed_values(answer)
     if question.backend != str(question.machine.defaults.backend):
         parts.append(f"library {question.backend}")
     if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
@@ -330,7 +340,8 @@ def name_enough(ranking: Ranking | None) -> str:
     """
     if ranking is None:
         return ""
-    base, best = ranking.base, ranking.answer
+    base = ranking.base
+    best = ranking.answer
     if ranking.fits:
         nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
         where = f" ({nodes})" if base.question.rows else ""

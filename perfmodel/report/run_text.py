@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfmodel.model.collectives import compute_bus_factor
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts
-from perfmodel.schema.calibration import Calibration, Curve
+from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import Finish, Point, PointKind, RunHeader, Status, functional_reason
 from perfmodel.units import (
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from calibrate.running.stopping import Summary
 
 _STACK = ("nccl", "rccl", "nvshmem", "gloo", "torch", "cuda", "torchrec", "fbgemm")
-_MOST_LEFT_OUT, _MOST_WARNINGS = 8, 12
+_MOST_LEFT_OUT = 8
+_MOST_WARNINGS = 12
 _BY_KIND = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
 """The part of ``--only`` that measures points of a kind; of collectives it is their library."""
 _PASSES = (PointKind.COMPOSED, PointKind.LOOKUP)
@@ -43,13 +44,16 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
     """
     where = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     check = f"functional check only, not a calibration: {functional_reason(header)}"
+    libraries = [(name, header.stack[name]) for name in _STACK if header.stack.get(name)]
+    versions = [text if text.lower().startswith(name) else f"{name} {text}" for name, text in libraries]
+    git = f" (git {header.stack['git']})" if header.stack.get("git") else ""
     left_out = [f"{x.what}: {x.why}" + (f" ({x.install})" if x.install else "") for x in plan.left_out]
     return facts(
         [
             ("Machine", f"{header.machine}: {_describe_host(host)} · {where}"),
             ("", host.note),
             ("", check if header.functional_only else ""),
-            ("Stack", _describe_stack(header.stack)),
+            ("Stack", " · ".join([*versions, f"perfmodel {header.stack.get('perfmodel', '')}{git}".strip()])),
             *_label("Plan", [*_list_parts(plan.points), _describe_amount(plan, seconds, done)]),
             *_label("Left out", _shorten_list(left_out, _MOST_LEFT_OUT)),
         ]
@@ -80,18 +84,11 @@ def _describe_host(host: Host) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _describe_stack(stack: Mapping[str, str]) -> str:
-    """The libraries of a run with their versions, and the version of this program."""
-    libraries = [(name, stack[name]) for name in _STACK if stack.get(name)]
-    versions = [text if text.lower().startswith(name) else f"{name} {text}" for name, text in libraries]
-    git = f" (git {stack['git']})" if stack.get("git") else ""
-    return " · ".join([*versions, f"perfmodel {stack.get('perfmodel', '')}{git}".strip()])
-
-
 def _describe_amount(plan: MeasurementPlan, seconds: float, done: int) -> str:
     """How many points there are and how many are left, the noise target, and the time that is left."""
     left = len(plan.points) - done
-    total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
+    total = counted(len(plan.points), "point")
+    noise = format_fraction(plan.target.relative)
     if not left:
         return f"{total}, all of them done already; noise target {noise}. --fresh measures them again."
     if done:
@@ -117,7 +114,8 @@ def _list_parts(points: Sequence[Point]) -> Iterator[str]:
             ", ".join(dict.fromkeys(str(point.clock) for point in cells)),
         ]
         if kind is PointKind.COLLECTIVE:
-            low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
+            low = format_bytes(min(sizes))
+            high = format_bytes(max(sizes))
             words.insert(2, f"{counted(len(sizes), 'size')} {low if low == high else f'{low} – {high}'}")
         held = sum(point.held_out for point in cells)
         yield f"{by}: {' × '.join(words)}" + (f", {held} of them held out to check with" if held else "")
@@ -173,8 +171,8 @@ def outcome_text(
     measured = select_measured(calibrations, outcome.folder.name)
     borrowed = [a.note for a, b in zip(calibrations, measured, strict=True) if a.curves and not b.curves]
     warnings = _shorten_list(list_warnings(outcome), _MOST_WARNINGS)
-    calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
-    checks = f"every point's result verified (0 wrong of {checked}; {calls})"
+    checked = counted(outcome.checked, "element")
+    checks = f"every point's result verified (0 wrong of {checked}; {counted(outcome.calls, 'timed call')})"
     if outcome.wrong:
         checks = f"{format_count(outcome.wrong)} of {checked} wrong: those points are not used"
     files = [*written, f"{outcome.samples} ({state_words(outcome)})"]
@@ -194,10 +192,8 @@ def outcome_text(
 
 def select_measured(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
     """Copies of the calibrations without the curves that other runs measured."""
-    curves_of = [[curve for curve in x.curves if run_id in curve.sources] for x in calibrations]
-    return [
-        x.model_copy(update={"curves": curves}) for x, curves in zip(calibrations, curves_of, strict=True)
-    ]
+    updates = [{"curves": [curve for curve in x.curves if run_id in curve.sources]} for x in calibrations]
+    return [x.model_copy(update=update) for x, update in zip(calibrations, updates, strict=True)]
 
 
 def state_words(outcome: RunOutcome) -> str:
@@ -214,13 +210,8 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     rows = [(calibration, curve) for calibration in calibrations for curve in calibration.curves]
     if not rows:
         return ""
-    head = facts(
-        [
-            ("Fitted", "t = (α^p + (S·f/β)^p)^(1/p)"),
-            ("", "LOO: error on sizes left out of the fit"),
-        ]
-    )
-    return f"{head}\n{columns_text(_FITTED, rows)}"
+    head = [("Fitted", "t = (α^p + (S·f/β)^p)^(1/p)"), ("", "LOO: error on sizes left out of the fit")]
+    return f"{facts(head)}\n{columns_text(_FITTED, rows)}"
 
 
 def _shorten(interval: Interval, write: Callable[[float], str], factor: float = 1.0) -> str:
@@ -231,19 +222,18 @@ def _shorten(interval: Interval, write: Callable[[float], str], factor: float = 
     return f"{write(factor * interval.value)} ± {'<1' if half == '0' else half} %"
 
 
-def _write_bus_rate(curve: Curve) -> str:
-    return _shorten(
-        curve.beta_bytes_per_s, format_rate, float(compute_bus_factor(curve.collective, curve.gpus))
-    )
-
-
 _FITTED = (
     Column("collective", lambda row: row[1].collective, left=True),
     Column("library", lambda row: str(row[0].backend), left=True),
     Column("G", lambda row: group_text(row[1].gpus, row[1].domain_gpus)),
     Column("clock", lambda row: str(row[1].clock), left=True),
     Column("α", lambda row: _shorten(row[1].alpha_s, format_time)),
-    Column("β (bus)", lambda row: _write_bus_rate(row[1])),
+    Column(
+        "β (bus)",
+        lambda row: _shorten(
+            row[1].beta_bytes_per_s, format_rate, float(compute_bus_factor(row[1].collective, row[1].gpus))
+        ),
+    ),
     Column("p", lambda row: format_number(row[1].p.value), goes=1),
     Column("LOO p50/p90", lambda row: errors_text(row[1].loo_median, row[1].loo_p90), goes=3),
     Column("range", lambda row: sizes_text(row[1]), goes=2),

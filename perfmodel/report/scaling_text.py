@@ -25,7 +25,8 @@ def scaling_text(scaling: Scaling, command: str) -> str:
     """
     answer = scaling.planned[0].answer
     assert answer is not None
-    e, copies = answer.evaluator, any(point.replicas > 1 for point in scaling.points)
+    e = answer.evaluator
+    copies = any(point.replicas > 1 for point in scaling.points)
     size = format_bytes(e.memories.table_bytes, binary=False)
     what = "training step" if answer.training else "forward pass"
     held = f"{format_count(e.batch)} samples on each GPU"
@@ -47,11 +48,8 @@ def scaling_text(scaling: Scaling, command: str) -> str:
         Column("longest step", _show("label", unbroken), left=True),
         Column("", _show("longest_share", format_fraction), goes=3),
     )
-    refused = [
-        paragraph(f"{counted(point.gpus // point.replicas, 'GPU')}: {point.why}")
-        for point in scaling.points
-        if point.why
-    ]
+    failed = [point for point in scaling.points if point.why]
+    refused = [paragraph(f"{counted(x.gpus // x.replicas, 'GPU')}: {x.why}") for x in failed]
     parts = [paragraph(title), columns_text(columns, rows), "\n".join(refused)]
     words = copy_words(scaling) if copies else knee_words(scaling)
     memory = "Memory is that of the fullest GPU; the share beside the longest step is of the time."
@@ -79,7 +77,9 @@ def copy_words(scaling: Scaling) -> str:
 
 def knee_words(scaling: Scaling) -> str:
     """Sentences on the knee: the number of GPUs beyond which another GPU brings little."""
-    gpus, knee, rates = list(scaling.rates), scaling.knee, scaling.rates
+    rates = scaling.rates
+    gpus = list(rates)
+    knee = scaling.knee
     if len(gpus) < 2:
         return "Knee: this needs plans on at least two numbers of GPUs."
     added = "Added: what each GPU brings that the row above has not, over the average of that row's GPUs."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.ranking import RUN, find_fastest, find_ties
@@ -17,22 +16,15 @@ from perfmodel.units import format_bytes, format_count, format_fraction, format_
 
 
 def shardings_text(
-    base: Answer,
-    answers: Sequence[Answer | Impossible],
-    calibration_file: str | None,
-    line: Line,
+    base: Answer, answers: Sequence[Answer | Impossible], calibration_file: str | None, line: Line
 ) -> str:
     """The text of ``perfmodel project --sharding all``: the fastest sharding, and all of them.
 
     base  the row-wise projection of the same question;  line  the command line that was typed
     """
     best = find_fastest(answers)
-    parts = [
-        _write_headline(base, answers),
-        paragraph(f"row-wise: {gpu_words(base)}"),
-        _list_shardings(answers),
-    ]
-    parts.append(provenance(best, calibration_file))
+    parts = [_write_headline(base, answers), paragraph(f"row-wise: {gpu_words(base)}")]
+    parts += [_list_shardings(answers), provenance(best, calibration_file)]
     explain = line.text(("as_json", "sharding"), ["--sharding", best.sharding, *explain_words(best)])
     parts.append(f"The equation behind the longest step:\n{command_lines(explain)}")
     return "\n\n".join(parts)
@@ -42,7 +34,8 @@ def _write_headline(base: Answer, answers: Sequence[Answer | Impossible]) -> str
     """The fastest sharding that TorchRec runs, against one GPU that holds all tables; what is as fast."""
     if base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
-    best, where = find_fastest(answers), f"{format_count(base.gpus)} GPUs"
+    best = find_fastest(answers)
+    where = f"{format_count(base.gpus)} GPUs"
     run = [answer for answer in answers if answer.sharding in RUN and answer.fits]
     if not run:
         time = f"{'takes' if best.fits else 'would take'} {format_time(best.time_s)} a batch"
@@ -82,11 +75,6 @@ def _name_parts(answer: Answer) -> str:
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
 
 
-def _show_memory(answer: Answer) -> str:
-    held = format_bytes(answer.gpu_count.memory_bytes, binary=False)
-    return held + ("" if answer.fits else " (too much)")
-
-
 def find_runner(sharding: str) -> str:
     """Who runs a sharding; "" if nobody does. Limits: a plan is one that TorchRec can run"""
     return TORCHREC if sharding == PLANNED else WAYS[sharding].runs
@@ -98,7 +86,12 @@ _SHARDING = (
     Column("time", lambda answer: format_time(answer.time_s)),
     Column("slowdown", lambda answer: format_ratio(answer.slowdown)),
     Column("95 % band", lambda answer: " – ".join(map(format_ratio, answer.band))),
-    Column("memory/GPU", _show_memory),
+    Column(
+        "memory/GPU",
+        lambda answer: (
+            format_bytes(answer.gpu_count.memory_bytes, binary=False) + ("" if answer.fits else " (too much)")
+        ),
+    ),
     Column(
         "longest step",
         lambda answer: f"{answer.longest_step.label} {format_fraction(answer.longest_step.share)}",
@@ -111,21 +104,23 @@ _TIMES = "time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high
 _CUT = "exchange", "row_parts", "col_parts", "memory_bytes", "longest_step", "longest_share"
 
 
-def record_cut(answer: Answer | Impossible) -> dict[str, Any]:
+def record_cut(answer: Answer | Impossible) -> dict[str, object]:
     """How an answer cuts its tables, and what that takes, for JSON; None where it is impossible."""
-    record = dict.fromkeys(("sharding", *_CUT[:3], "runs", *_CUT[3:4], "fits", *_CUT[4:], "why_not"))
+    names = ("sharding", *_CUT[:3], "runs", *_CUT[3:4], "fits", *_CUT[4:], "why_not")
+    record: dict[str, object] = dict.fromkeys(names)
     record |= {"sharding": answer.sharding, "runs": find_runner(answer.sharding) or None, "fits": answer.fits}
     if isinstance(answer, Impossible):
         return record | {"why_not": answer.why}
-    scheme, step = answer.plan.scheme if answer.plan else None, answer.longest_step
+    scheme = answer.plan.scheme if answer.plan else None
+    step = answer.longest_step
     cut = (scheme.kind.key, scheme.row_parts, scheme.col_parts) if scheme else (None,) * 3
     held = answer.gpu_count.memory_bytes
     return record | dict(zip(_CUT, (*cut, held, step.name, step.share), strict=True))
 
 
-def record_sharding(answer: Answer | Impossible) -> dict[str, Any]:
+def record_sharding(answer: Answer | Impossible) -> dict[str, object]:
     """A sharding of the comparison, for JSON: ``record_cut``, its times and its evidence."""
-    times: dict[str, Any] = dict.fromkeys((*_TIMES, "evidence"))
+    times: dict[str, object] = dict.fromkeys((*_TIMES, "evidence"))
     if isinstance(answer, Answer):
         times = {name: answer.totals[name] for name in _TIMES} | {"evidence": str(answer.evidence)}
     return record_cut(answer) | times

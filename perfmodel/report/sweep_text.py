@@ -39,9 +39,8 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     """
     fitting = frame[frame["fits"]] if frame["fits"].any() else frame
     by_time = frame["machine"].nunique() > 1
-    key, ends = (
-        ("time_s", ("Fastest", "Slowest")) if by_time else ("slowdown", ("Least slowed", "Most slowed"))
-    )
+    key = "time_s" if by_time else "slowdown"
+    ends = ("Fastest", "Slowest") if by_time else ("Least slowed", "Most slowed")
     form = format_time if by_time else format_ratio
     ordered = fitting.sort_values(key, kind="stable")
     low, high, median = map(form, (ordered[key].iloc[0], ordered[key].iloc[-1], ordered[key].median()))
@@ -90,7 +89,8 @@ def _format_cell(name: str, row: Mapping[str, Any]) -> str:
 
 def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     """The rows of ``rank_machines`` as a table. currency  of its costs;  how  the sharding in words"""
-    best, cost = frame.iloc[0], "cost_of_1e9_samples"
+    best = frame.iloc[0]
+    cost = "cost_of_1e9_samples"
     batch = f"{format_count(best['samples'])} samples on all GPUs together"
     if frame["samples"].nunique() > 1:
         batch = f"{counted(int(best['batch']), 'sample')} on each GPU"
@@ -103,12 +103,16 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         Column("95 % band", lambda row: band(row["low_s"], row["high_s"])),
         Column("evidence", lambda row: str(row["main_evidence"]), left=True, goes=4),
         Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s"), goes=3),
-        Column(f"{currency}/10⁹", lambda row: format_number(row[cost]).replace("unknown", "no price")),
+        Column(
+            f"{currency}/10⁹",
+            lambda row: format_number(row[cost]).replace("unknown", "no price"),
+        ),
         Column(f"{'cost' if by == 'cost' else 'time'} ratio", lambda row: str(row["ratio_text"])),
     ]
-    ratios = [format_ratio(ratio) for ratio in frame["ratio"]]
-    ratios[1:] = [text if decided else "≈" for text, decided in zip(ratios, frame["decided"], strict=True)][
-        1:
+    decisions = [True, *frame["decided"].iloc[1:]]
+    ratios = [
+        format_ratio(ratio) if decided else "≈"
+        for ratio, decided in zip(frame["ratio"], decisions, strict=True)
     ]
     unpaid = not (frame["gpus"] != frame["gpus_paid"]).any()
     hidden = {"samples/s" if currency else f"{currency}/10⁹", *(["paid"] if unpaid else [])}

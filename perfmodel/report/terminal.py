@@ -65,7 +65,8 @@ def table(
     columns = dict(enumerate(zip(headers, *rows, strict=True)))
     is_empty = not any(map(any, rows))
     columns = {place: cells for place, cells in columns.items() if any(cells[1:]) or is_empty}
-    room, gone = page_width() - indent, list[str]()
+    room = page_width() - indent
+    gone: list[str] = []
     for place in drop if page_width() < WIDTH else ():
         least = [_measure(cells) if i in left else max(map(len, cells)) for i, cells in columns.items()]
         if sum(least) + _GAP * (len(least) - 1) > room:
@@ -131,13 +132,13 @@ def wrapped(text: str, width: int, lead_line: str = "", rest: str = "", long_wor
     lead_line, rest  what the first line and the others begin with
     long_words   break words longer than a line; else they stay whole, as paths do
     """
-    room, loose = width - len(rest), text.replace(_FIXED_SPACE, " ")
+    room = width - len(rest)
+    loose = text.replace(_FIXED_SPACE, " ")
     fitting = (words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room)
     glued = next(fitting, loose)
     wrapper = _Wrapper(width, initial_indent=lead_line, subsequent_indent=rest, break_long_words=long_words)
     wrapper.break_on_hyphens = long_words and _measure([glued]) > room
-    parts = wrapper.wrap(glued)
-    return [piece.replace(_FIXED_SPACE, " ") for piece in parts]
+    return [line.replace(_FIXED_SPACE, " ") for line in wrapper.wrap(glued)]
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -166,18 +167,15 @@ def paragraph(text: str, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _part_option(pair: str, room: int) -> list[str]:
-    """An option and its value apart where they are longer than a line."""
-    return pair.split(" ", 1) if pair.startswith("--") and len(pair) > room else [pair]
-
-
 def command_lines(words: str) -> str:
     """A command to paste; if it is wider than the page, it goes on in further lines after a backslash."""
     room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
         return _INDENT + words
-    pairs = _SHELL_WORD.findall(words)
-    line, *rest = itertools.chain(*(_part_option(pair, room - 2) for pair in pairs))
+    pieces: list[str] = []
+    for pair in _SHELL_WORD.findall(words):  # an option and its value are parted where they are longer
+        pieces += pair.split(" ", 1) if pair.startswith("--") and len(pair) > room - 2 else [pair]
+    line, *rest = pieces
     lines = []
     for word in rest:
         longer = f"{line} {word}"
