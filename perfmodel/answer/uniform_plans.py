@@ -264,8 +264,7 @@ class UniformPlans:
         columns = zip(kinds.tolist(), r.tolist(), c.tolist(), strict=True)
         cut = [Scheme(Exchange(kind), *parts) for kind, *parts in columns]
         for table, kind_scheme in sorted(zip(sample.tolist(), cut, strict=True)):
-            shape = int(tables.rows[table]), int(tables.dim[table])
-            check_scheme(tables.names[table], *shape, kind_scheme, gpus, domain)
+            check_scheme(tables, table, kind_scheme, gpus, domain)
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
         weights = [shard_bytes]
         if sample.size > 1:  # for equal tables every order is the same

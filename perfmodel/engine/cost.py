@@ -34,9 +34,6 @@ from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import element_bytes
 
-Busiest = Callable[[Step], tuple[float, float, int]]
-"""Returns, of a step of one plan: bytes of the busiest GPU, mean bytes of a GPU, the busiest GPU."""
-
 
 @dataclass(frozen=True, eq=False)
 class TimedStep:
@@ -72,33 +69,40 @@ class PassCost:
     @property
     def main_evidence(self) -> Codes:
         """Rank of the weakest evidence behind a large share of the time. Source: ``Evidence.main``"""
-        time, rests = self.time_s, dict[int, Array]()
+        time = self.time_s
+        rests: dict[int, Array] = {}
         for step in self.steps:
             ranks, seconds = step.timing.evidence, step.timing.time_s
             lowest, highest = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
             for rank in range(lowest, highest + 1):
                 share = seconds if lowest == highest else np.where(ranks == rank, seconds, 0)
                 rests[rank] = rests[rank] + share if rank in rests else share
-        main, weaker, enough = np.zeros(time.shape, dtype=np.int8), np.zeros_like(time), MAIN_SHARE * time
+        main = np.zeros(time.shape, dtype=np.int8)
+        weaker = np.zeros_like(time)
         for rank in sorted(rests, reverse=True):
             weaker = weaker + rests[rank]
-            np.maximum(main, np.int8(rank), out=main, where=weaker > enough)
+            np.maximum(main, np.int8(rank), out=main, where=weaker > MAIN_SHARE * time)
         return main
 
-    def build_rows(self, index: int, busiest: Busiest | None = None) -> tuple[StepRow, ...]:
+    def build_rows(
+        self, index: int, busiest: Callable[[Step], tuple[float, float, int]] | None = None
+    ) -> tuple[StepRow, ...]:
         """Lines of an answer for the pass at ``index``: the steps that take time.
 
-        busiest  of a plan whose GPUs differ
+        busiest  of a plan whose GPUs differ: (bytes of a step's busiest GPU, of the mean GPU, that GPU)
         """
-        total_s, rows = float(self.time_s[index]), []
+        total_s = float(self.time_s[index])
+        rows = []
         for step in self.steps:
-            timing, time_s = step.timing, float(step.timing.time_s[index])
+            timing = step.timing
+            time_s = float(timing.time_s[index])
             if time_s == 0:
                 continue
-            payload, mean, rank = float(step.payload_bytes[index]), 0.0, 0
+            payload = float(step.payload_bytes[index])
+            mean, rank = 0.0, 0
             if busiest is not None and step.step.name != HANDOVER:
                 payload, mean, rank = busiest(step.step)
-            library, setting = timing.library_names[int(timing.library[index])], self.setting
+            library = timing.library_names[int(timing.library[index])]
             row = StepRow(
                 name=step.step.name,
                 label=step.step.label,
@@ -110,7 +114,7 @@ class PassCost:
                 low_s=float(timing.low_s[index]),
                 high_s=float(timing.high_s[index]),
                 floor_s=float(timing.floor_s[index]),
-                clock=setting.find_clock(library),
+                clock=self.setting.find_clock(library),
                 evidence=Evidence.from_rank(int(timing.evidence[index])),
                 limit=timing.limit_names[int(timing.limit[index])],
                 mean_bytes=mean,
@@ -130,7 +134,8 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if steps is None:
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
-    timed, sent = list[TimedStep](), list[tuple[Step, Any]]()
+    timed: list[TimedStep] = []
+    sent: list[tuple[Step, Any]] = []
     # Successive collectives on the same ranks: one look-up of a time table serves them all.
     for (collective, _), successive in groupby(steps, key=lambda step: (step.collective, step.ranks)):
         run = list(successive)
@@ -146,17 +151,14 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     setting = times.basis.setting
     if not setting.handover.constants or not sent:
         return PassCost(setting, tuple(timed))
-    shape = timed[0].timing.time_s.shape
-    ends, rank = setting.handover.sum_times(sent)
-    columns: Any = (*ends, rank)
-    low, time, high, evidence = (np.broadcast_to(column, shape) for column in columns)
-    code = constant(0, shape)
+    (low, time, high), evidence = setting.handover.sum_times(sent)
+    code = constant(0, time.shape)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
-    return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)))
+    return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(time.shape), timing)))
 
 
 def compare_with_local(
-    causes: Mapping[str, Times], local: Mapping[str, Times], floor: Any, gpus: Any
+    causes: Mapping[str, Times], local: Mapping[str, Times], floor: float | Array, gpus: float | Array
 ) -> dict[str, Any]:
     """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
 
@@ -194,8 +196,7 @@ class Evaluator:
     batch          B, samples of one rank [-];  gpus  G ranks [-];  id_dtype  of the ids
     sets           which tables exchange together: all, or by TorchRec's ``ExchangeSets``, where all bags
                    are weighted if any bag is
-    Steps run one after the other; every step waits for its busiest rank. A projection uses the same
-    functions for kernels and collectives.
+    Steps run one after the other; every step waits for its busiest rank.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
     """
 
@@ -212,10 +213,15 @@ class Evaluator:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
-        if sets is not None and tables.partly_weighted:
+        if sets is not None:
             tables = tables.add_weights()
-        self.basis, self.setting, self.training = basis, basis.setting, basis.training
-        self.tables, self.batch, self.gpus, self.id_dtype = tables, int(batch), int(gpus), id_dtype
+        self.basis = basis
+        self.setting = basis.setting
+        self.training = basis.training
+        self.tables = tables
+        self.batch = int(batch)
+        self.gpus = int(gpus)
+        self.id_dtype = id_dtype
         self.work = Work()
         self.domain = int(basis.domain(np.asarray(float(gpus))))
         self.memories = MemoryModel(tables, basis.state, sets is not None, self.training)
@@ -239,22 +245,17 @@ class Evaluator:
         self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod
-    def on(
-        machine: str | Machine,
-        tables: PlanTables,
-        batch: int,
-        gpus: int,
-        *,
-        id_dtype: str = "int64",
-        sets: ExchangeSets | None = None,
-        **options: Any,
-    ) -> Evaluator:
-        """An evaluator on a machine by name. options  of ``load_setting`` and of ``PassBasis``, by name"""
+    def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
+        """An evaluator on a machine by name.
+
+        options  of ``load_setting``, of ``PassBasis`` and of an evaluator, by name
+        """
         box = load_machine(machine) if isinstance(machine, str) else machine
         names = ("gpus_per_node", "payload", "training", "optimizer")
         of_basis = {name: options.pop(name) for name in names if name in options}
+        of_evaluator = {name: options.pop(name) for name in ("id_dtype", "sets") if name in options}
         setting = load_setting(box, options.pop("backend", str(box.defaults.backend)), **options)
-        return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
+        return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, **of_evaluator)
 
     def exchange_by(self, sets: ExchangeSets | None) -> Evaluator:
         """The same evaluator, except that tables exchange together in these sets."""
@@ -337,7 +338,8 @@ class Evaluator:
         if step.gathers:
             rates = [self.basis.numbers[name] for name in ("gather_bytes_per_s", "l2_bytes_per_s")]
             seconds = [loads[x] / rate for x, rate in zip(step.resources, rates, strict=True)]
-            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads[step.resources[0]]
+            size = loads[step.resources[0]]
+            rank = int(np.argmax(np.max(seconds, axis=0)))
         else:
             size = loads[list(step.resources)].max(axis=0)
             rank = int(np.argmax(size))
@@ -391,7 +393,8 @@ class CostedPlan:
     @cached_property
     def copied_shares(self) -> dict[str, float]:
         """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
-        steps, tables = self.evaluator.steps_by_name, np.arange(len(self.plan.tables))
+        steps = self.evaluator.steps_by_name
+        tables = np.arange(len(self.plan.tables))
         copied = self.evaluator.count_shards(tables, *self.plan.schemes).everywhere.sum(axis=0)
         dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
         return {name: float(copied[x]) / max(float(self.loads[x].max()), 1.0) for name, x in dram.items()}

@@ -67,13 +67,17 @@ class AllLookUps:
         if not odd.size:
             return []
         kinds, look_ups = self._kinds
-        kind, rows = kinds[np.ravel(table)[odd]], np.ravel(hot)[odd]
+        kind = kinds[np.ravel(table)[odd]]
+        rows = np.ravel(hot)[odd]
         order = np.lexsort((rows, kind))
-        kind, rows, odd = kind[order], rows[order], odd[order]
+        kind = kind[order]
+        rows = rows[order]
+        odd = odd[order]
         starts = np.flatnonzero(np.append(True, (np.diff(kind) != 0) | (np.diff(rows) != 0))).tolist()
         groups = []
         for begin, end in zip(starts, [*starts[1:], odd.size], strict=True):
-            equal, hot_rows = look_ups[int(kind[begin])], float(rows[begin])
+            equal = look_ups[int(kind[begin])]
+            hot_rows = float(rows[begin])
             equal.prepare([hot_rows])
             where = np.unravel_index(odd[begin:end], np.shape(table)) if np.ndim(table) else ()
             groups.append((where, equal, hot_rows))
@@ -170,23 +174,34 @@ class TableCut:
     def __init__(
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
     ) -> None:
-        self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
+        self.model = model
+        self.t = t
+        self.kind = kind
+        self.r = r
+        self.c = c
+        self.hot = hot
         tables = model.tables
         self.even = ex.count_even_parts(r, tables.buckets[t])
-        bags = model.batch * tables.features
-        self.B, self.G, self.g = (_pick(x, t) for x in (bags, model.gpus, model.domain))
+        self.B = _pick(model.batch * tables.features, t)
+        self.G = _pick(model.gpus, t)
+        self.g = _pick(model.domain, t)
         self.id_bytes = _pick(model.id_bytes, t)
         self.beside = _pick(len(tables) if model.beside is None else model.beside, t)
-        self.E, self.D, pooling = tables.rows[t], tables.dim[t], tables.pooling[t]
-        self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
-        self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
+        self.E = tables.rows[t]
+        self.D = tables.dim[t]
+        pooling = tables.pooling[t]
+        self.dp = kind == Exchange.DP
+        self.ub = sends_rows(kind)
+        self.sparse = kind == Exchange.SPARSE
+        self.two = kind == Exchange.TWO_LEVEL
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         # Whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows.
         self.plain = all(law.uniform for law in tables.laws) and not (hot > 0).any()
         self.hot_L, self.U, distinct = self._count_rows(pooling)
         self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
         self.n = n = model.basis.numbers
-        self.v, self.pooled = model.basis.sent_element_bytes, n["pooled_element_bytes"]
+        self.v = model.basis.sent_element_bytes
+        self.pooled = n["pooled_element_bytes"]
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
         # bytes of an element of a replica's gradient
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
@@ -206,7 +221,9 @@ class TableCut:
 
     def _count_rows(self, pooling: Array) -> tuple[Array, Array, Array]:
         """(look-ups of a bag for hot rows; U, for exchange ub alone; distinct rows of a bag)."""
-        hot_L, U, distinct = np.zeros(self.t.shape), np.zeros(self.t.shape), np.array(pooling)
+        hot_L = np.zeros(self.t.shape)
+        U = np.zeros(self.t.shape)
+        distinct = np.array(pooling)
         if self.ub.any():
             U = np.array(self.model.unique[self.t])
         if self.plain or not ((self.hot > 0) | self.ub | self.sparse).any():
@@ -245,10 +262,13 @@ class TableCut:
         bag = self.elements * self.pooled + self.n["offset_bytes"]
         gather = np.where(self.dp, Gather.COPY, Gather.SHARD)
         if self.ub.any():
-            bags, lookups = (np.where(self.ub, self.requested, x) for x in (bags, lookups))
-            bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
+            bags = np.where(self.ub, self.requested, bags)
+            lookups = np.where(self.ub, self.requested, lookups)
+            bag = np.where(self.ub, self.row, bag)
+            gather = np.where(self.ub, Gather.REQUESTS, gather)
         if self.model.basis.unpooled:
-            bags, bag = lookups, self.elements * self.pooled
+            bags = lookups
+            bag = self.elements * self.pooled
         return self.count_traffic(self.E / self.even, lookups, self.row, bags, bag, self.shards, gather)
 
     def count_host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
@@ -312,8 +332,8 @@ class TableCut:
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
         miss = self._count_misses(E, n, cache / row, gather)
         bag = bag if gather is None else bag * value["bag_factor"]
-        least, sector = value["row_access_bytes"], value["sector_bytes"]
-        return kernels.count_traffic(miss, n, row, least, sector, ids, bags, bag)
+        least = value["row_access_bytes"]
+        return kernels.count_traffic(miss, n, row, least, value["sector_bytes"], ids, bags, bag)
 
     def _count_misses(
         self, E: Array, n: Array, X: Array, gather: NDArray[np.int64] | Gather | None

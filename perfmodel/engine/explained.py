@@ -33,7 +33,6 @@ from perfmodel.model.laws import LINK_LAWS, choose_candidates, compute_ring_tree
 from perfmodel.model.recording import Evaluation, Number, derive, record_equations, to_float
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.fields import Quantity
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_quantity, format_time
@@ -74,7 +73,7 @@ class Explanation:
     tables: tuple[tuple[str, int, float], ...] = ()
     where: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         equations = {name: [part.to_dict() for part in getattr(self, name)] for name in ("time", "load")}
         rows = {
@@ -104,20 +103,30 @@ class ExplainedPass:
     @staticmethod
     def from_plan(costed: CostedPlan) -> ExplainedPass:
         """The pass of a plan."""
-        evaluator, plan, busiest = costed.evaluator, costed.plan, costed.loads.max(axis=1)
-        tables, times, rows = evaluator.tables, evaluator.times, costed.cost.rows
-        every, timing = np.arange(len(tables)), lambda step: times.time_step(step, busiest)
-        loads, (shard_tables, shard_ranks) = evaluator.count_shards(every, *plan.schemes), plan.shards
+        evaluator = costed.evaluator
+        times = evaluator.times
+        busiest = costed.loads.max(axis=1)
+        every = np.arange(len(evaluator.tables))
+        loads = evaluator.count_shards(every, *costed.plan.schemes)
+        shard_tables, shard_ranks = costed.plan.shards
 
         def cut(table: int) -> TableCut:
-            kind, *parts = (column[[table]] for column in plan.schemes)
+            kind, *parts = np.array(costed.plan.schemes)[:, [table]]
             return TableCut(evaluator.model, every[[table]], kind, *(part.astype(float) for part in parts))
 
         def count_on_rank(rank: int) -> tuple[Array, Array]:
             shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
             return shards, loads.own * shards[:, np.newaxis] + loads.everywhere
 
-        return ExplainedPass(times, rows, timing, tables.names, np.ones(every.size), cut, count_on_rank)
+        return ExplainedPass(
+            times=times,
+            rows=costed.cost.rows,
+            timing=lambda step: times.time_step(step, busiest),
+            names=evaluator.tables.names,
+            counts=np.ones(every.size),
+            cut=cut,
+            on_rank=count_on_rank,
+        )
 
     def explain(self, name: str) -> Explanation:
         """The explanation of a step, by its name, its label, or the beginning of its name.
@@ -129,8 +138,12 @@ class ExplainedPass:
         where = f"{counted(int(to_float(self.times.gpus)), 'GPU')} of {self.times.basis.setting.machine.name}"
         if row.name == HANDOVER:
             return replace(self._explain_handover(row), where=where)
-        explain_time = self._explain_collective if step.collective else self._explain_kernel
-        return replace(self._add_load(explain_time(step, row), step), where=where)
+        if not step.collective:
+            return replace(self._add_load(self._explain_kernel(step, row), step), where=where)
+        ranks, node = self.times.group(step)
+        model: Any = self.times.basis.setting.links.libraries[row.library]
+        estimate = _explain_estimate(model, row, int(to_float(ranks)), node or model.machine.gpus_per_node)
+        return replace(self._add_load(estimate, step), where=where)
 
     def _add_load(self, explanation: Explanation, step: Step) -> Explanation:
         if step.splits:
@@ -146,16 +159,17 @@ class ExplainedPass:
         order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
         with record_equations():
             sides = [side.get(whole) for side in count_loads(self.cut(order[0]))]
-        count, shard_count = self.counts[order[0]], shards[order[0]]
+        count = self.counts[order[0]]
         return replace(
             explanation,
-            load=derive("S", sides[0], count * shard_count) + derive("S", sides[1], count),
+            load=derive("S", sides[0], count * shards[order[0]]) + derive("S", sides[1], count),
             rank=None if row.imbalance < _EVEN else row.rank,
             tables=tuple((self.names[i], int(self.counts[i]), float(sizes[i])) for i in order),
         )
 
     def _explain_kernel(self, step: Step, row: StepRow) -> Explanation:
-        basis, total = self.times.basis, math.log(row.high_s / row.time_s)
+        basis = self.times.basis
+        total = math.log(row.high_s / row.time_s)
         with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
@@ -171,8 +185,13 @@ class ExplainedPass:
             band = _whole("its sources disagree" if alone else "a hash table or torch.unique", row)
         keys = _UNIQUE_KEYS if step.sorts and not alone else timing.limit_names
         values = {**basis.setting.constants, **basis.setting.machine.values}
-        sources = tuple(_name_source(key, values[key]) for key in keys if key in values)
-        return Explanation(row, derive("t", timing.time_s), sources, band)
+        sources = [(key, values[key]) for key in keys if key in values]
+        return Explanation(
+            row,
+            derive("t", timing.time_s),
+            tuple((k, format_quantity(q.value, q.unit), str(q.evidence), q.source) for k, q in sources),
+            band,
+        )
 
     def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
@@ -182,12 +201,6 @@ class ExplainedPass:
         equation = Evaluation(Handover, letters, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
         return Explanation(row, (equation,), (source,), _whole("whole passes of the run", row))
-
-    def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
-        ranks, node = self.times.group(step)
-        model: Any = self.times.basis.setting.links.libraries[row.library]
-        gpus = int(to_float(ranks))
-        return _explain_estimate(model, row, gpus, node or model.machine.gpus_per_node)
 
 
 def explain_collective(
@@ -218,9 +231,14 @@ def explain_collective(
 
 def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_node: int) -> Explanation:
     """A collective: its time by a measured curve, between two of them, or by the law."""
-    collective, size, node = row.collective, row.payload_bytes, min(gpus_per_node, gpus)
-    group, calibration = Group.of(gpus, model.machine.domain_gpus_of(node)), model.calibration
-    table, law, notes = model.table(collective, gpus, node), calibration.law(collective), list[str]()
+    collective = row.collective
+    size = row.payload_bytes
+    node = min(gpus_per_node, gpus)
+    group = Group.of(gpus, model.machine.domain_gpus_of(node))
+    calibration = model.calibration
+    table = model.table(collective, gpus, node)
+    law = calibration.law(collective)
+    notes: list[str] = []
     curve = calibration.curve(collective, gpus, group.domain_gpus)
     sources = [*curve.sources] if curve else [*law.sources] if law else []
     stages = [(what, math.exp(table.at(log_time, size))) for what, log_time in table.stages]
@@ -228,14 +246,18 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
         if curve is not None:
             time_s = curve_time(curve, np.array([size]))
         elif cells := find_cells_around(calibration, collective, group):
-            t_a, t_b = (curve_time(cell, np.array([size])) for cell in cells)
-            time_s, stages = time_between_counts(t_a, t_b, gpus, *(cell.gpus for cell in cells)), stages[2:]
+            below, above = cells
+            t_a = curve_time(below, np.array([size]))
+            t_b = curve_time(above, np.array([size]))
+            time_s = time_between_counts(t_a, t_b, gpus, below.gpus, above.gpus)
+            stages = stages[2:]
         else:
             time_s, notes = _evaluate_law(model, collective, group, size)
     equations = derive("t", time_s)
     if table.correction is not None and curve is None:
-        equation, near_bytes = _evaluate_correction(table.correction, table, size)
-        equations, cell = (*equations, equation), table.correction.cell
+        equations = (*equations, _evaluate_correction(table.correction, table, size))
+        near_bytes = table.at(2**table.correction.near_log2, size)
+        cell = table.correction.cell
         notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
         sources += cell.sources
     source = f"{model.calibration_id}, measured by {', '.join(dict.fromkeys(sources))}"
@@ -250,24 +272,24 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
     )
 
 
-def _evaluate_correction(correction: Correction, table: TimeTable, size: float) -> tuple[Evaluation, float]:
-    """(the equation of a correction, size of the measured cell [bytes])."""
-    measured_s, law_s = (
-        math.exp(table.at(column, size)) for column in (correction.log_measured, correction.log_law)
-    )
-    fade, near_bytes = (table.at(column, size) for column in (correction.fade, 2**correction.near_log2))
+def _evaluate_correction(correction: Correction, table: TimeTable, size: float) -> Evaluation:
+    """The equation of a correction, with its numbers."""
+    measured_s = math.exp(table.at(correction.log_measured, size))
+    law_s = math.exp(table.at(correction.log_law, size))
+    fade = table.at(correction.fade, size)
     letters = {"t_near": measured_s, "law_near": law_s, "fade": fade}
-    return Evaluation(Correction, letters, (measured_s / law_s) ** fade, "corr"), near_bytes
+    return Evaluation(Correction, letters, (measured_s / law_s) ** fade, "corr")
 
 
 def _evaluate_law(
     model: CollectiveModel, collective: str, group: Group, size: float
 ) -> tuple[Number, list[str]]:
     """(time by the law with this machine's links, of rings and trees that of NCCL's choice; notes)."""
-    machine, law = model.machine, model.calibration.law(collective)
+    machine = model.machine
+    law = model.calibration.law(collective)
     assert law is not None  # else there would be no table
-    measured_on, link_law = Calibrated.of(machine, model.calibration).machine, LINK_LAWS[law.law]
-    logs = scale_unknowns(law, machine, measured_on)
+    link_law = LINK_LAWS[law.law]
+    logs = scale_unknowns(law, machine, Calibrated.of(machine, model.calibration).machine)
     unknowns = dict(zip(link_law.names, np.exp(logs).tolist(), strict=True))
     arguments = unknowns, step_constants(machine, load_priors()), collective, group, size
     if link_law.time is not compute_ring_tree_time:
@@ -276,7 +298,8 @@ def _evaluate_law(
     taken = int(np.argmin([to_float(time_s) for time_s in choice.expected_s]))
     pairs = zip(choice.candidates, choice.times_s, strict=True)
     times = ", ".join(f"{candidate.name} {format_time(to_float(time_s))}" for candidate, time_s in pairs)
-    library, name = str(model.calibration.backend).upper(), choice.candidates[taken].name
+    library = str(model.calibration.backend).upper()
+    name = choice.candidates[taken].name
     return choice.times_s[taken], [f"{library} takes {name}, by its own table, of {times}"]
 
 
@@ -298,10 +321,6 @@ def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
             f"{name!r} means several steps of this answer.", f"they are: {', '.join(listed)}."
         )
     raise unknown_name("step", name, listed)
-
-
-def _name_source(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
-    return name, format_quantity(quantity.value, quantity.unit), str(quantity.evidence), quantity.source
 
 
 def _whole(what: str, row: StepRow) -> tuple[tuple[str, float, float], ...]:

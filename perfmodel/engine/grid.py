@@ -81,7 +81,7 @@ class Configs:
         """Number of tables, per configuration or for all."""
         return np.asarray(self.tables.count.sum(axis=0))
 
-    def select(self, span: Any) -> Configs:
+    def select(self, span: slice | Ints) -> Configs:
         """Some of the configurations."""
         kinds = {"count": self.tables.count, **self.tables.columns}
         chosen: dict[str, Any] = {name: x[:, span] if x.shape[1] > 1 else x for name, x in kinds.items()}
@@ -117,7 +117,8 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     A table with fewer rows than GPUs is replicated, without exchange.
     """
     tables = work.tables
-    law, rows = tables.law[some], tables.rows[some]
+    law = tables.law[some]
+    rows = tables.rows[some]
     shape = rows.shape[0], work.gpus.size
 
     def spread(column: Array) -> Array:
@@ -135,7 +136,8 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
         shapes, basis, batch, gpus, domain, id_bytes, training, None, beside, all_rows, tables.dtype
     )
     copied = np.broadcast_to(rows < work.gpus, shape)
-    kinds, parts = np.where(copied, int(COPY.kind), kind), np.where(copied, 1.0, work.gpus)
+    kinds = np.where(copied, int(COPY.kind), kind)
+    parts = np.where(copied, 1.0, work.gpus)
     place = np.arange(gpus.size).reshape(shape)
     cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
     return cut, tables.count[some]
@@ -143,7 +145,8 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
 
 def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
     """The exchange of bags of each configuration: the faster, if the library can run two."""
-    best, best_s = np.asarray(int(basis.exchanges[0])), np.asarray(np.inf)
+    best = np.asarray(int(basis.exchanges[0]))
+    best_s = np.asarray(np.inf)
     if len(basis.exchanges) == 1:
         return best
     times = build_times(basis, work)
@@ -151,13 +154,15 @@ def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
     for kind in basis.exchanges:
         loads = count_loads(basis, work, np.asarray(int(kind)), works=False)
         after_s = np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
-        best, best_s = np.where(after_s < best_s, int(kind), best), np.minimum(after_s, best_s)
+        best = np.where(after_s < best_s, int(kind), best)
+        best_s = np.minimum(after_s, best_s)
     return best
 
 
 def build_times(basis: PassBasis, work: Configs) -> PassTimes:
     """Times of the steps on the GPUs of each configuration."""
-    domain, digits = basis.domain(work.gpus), ex.sort_digits(work.all_rows / work.gpus)
+    domain = basis.domain(work.gpus)
+    digits = ex.sort_digits(work.all_rows / work.gpus)
     groups = LookUpGroups(None, np.unique(work.tables.dtype)).resources
     return PassTimes(basis, work.gpus, domain, basis.steps, groups, digits)
 
@@ -176,8 +181,10 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
 
     loads  of the pass, if computed before;  Limits: one GPU, or every table on every GPU -> no buffers
     """
-    (per_element, per_row), t = basis.state, work.tables
-    rows, state = np.zeros(work.gpus.size), np.zeros(work.gpus.size)
+    per_element, per_row = basis.state
+    t = work.tables
+    rows = np.zeros(work.gpus.size)
+    state = np.zeros(work.gpus.size)
     for some in _list_stacks(work):
         parts = np.where(t.rows[some] >= work.gpus, work.gpus, 1.0)
         held = t.count[some] * t.rows[some] / ex.count_even_parts(parts, t.buckets[some])
@@ -216,8 +223,14 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     becomes ``needed`` in whole nodes. Tables that fill the memory leave enough for the buffers.
     Limits: no number fits -> the GPUs that the rows and the optimizer state alone need
     """
-    if work.filled:
-        return _fill_memory(basis, work)
+    if work.filled:  # if buffers fill all of the memory, as without buffers
+        memory = _count_in_chunks(basis, work)
+        left = (1 - memory.buffer_bytes / work.usable_bytes) / (
+            1 + memory.optimizer_bytes / memory.rows_bytes
+        )
+        room = np.where(left > 0, left, 1.0)
+        tables = replace(work.tables, rows=np.maximum(work.tables.rows * room, work.gpus))
+        return replace(work, table_bytes=work.table_bytes * room, tables=tables)
     if any(basis.state):
         alone = _count_in_chunks(basis, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
         work = replace(work, needed=capacity.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
@@ -225,18 +238,6 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     if work.given_gpus:
         return replace(work, needed=needed)
     return replace(work, needed=needed, gpus=capacity.round_to_nodes(needed, np.float64(node)))
-
-
-def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
-    """Configurations of equal tables that fill the memory which optimizer state and buffers leave.
-
-    Limits: buffers fill all of it -> as without buffers
-    """
-    memory, tables = _count_in_chunks(basis, work), work.tables
-    left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
-    room = np.where(left > 0, left, 1.0)
-    tables = replace(tables, rows=np.maximum(tables.rows * room, work.gpus))
-    return replace(work, table_bytes=work.table_bytes * room, tables=tables)
 
 
 def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
@@ -249,7 +250,8 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     fewest GPUs; if it does not fall from one round to the next, no number fits.
     Limits: none fits -> the GPUs that the rows alone need
     """
-    needed, places = np.array(work.needed, dtype=np.float64), np.arange(work.gpus.size)
+    needed = np.array(work.needed, dtype=np.float64)
+    places = np.arange(work.gpus.size)
     before = np.full((3, work.gpus.size), np.nan)  # GPUs, bytes over the memory, tables that are cut
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
@@ -257,9 +259,12 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         taken = taken if work.given_gpus else capacity.round_to_nodes(taken, np.float64(node))
         memory = _count_in_chunks(basis, replace(unfinished, gpus=taken))
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
-        t, stacks = unfinished.tables, _list_stacks(unfinished)
+        t = unfinished.tables
+        stacks = _list_stacks(unfinished)
         cut = np.sum([(t.count[some] * (t.rows[some] >= taken)).sum(axis=0) for some in stacks], axis=0)
-        places, taken, cut = places[unfit], taken[unfit], cut[unfit]
+        places = places[unfit]
+        taken = taken[unfit]
+        cut = cut[unfit]
         room = work.usable_bytes - memory.buffer_bytes[unfit]
         over = memory.total_bytes[unfit] - work.usable_bytes
         taken_before, over_before, cut_before = before[:, places]
@@ -337,9 +342,11 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
     Limits: a value so extreme that a time is not finite -> BadInputError
     """
     loads = count_loads(basis, work, choose_exchanges(basis, work))
-    base, cost = cost_locally(basis, work), cost_passes(build_times(basis, work), loads)
+    base = cost_locally(basis, work)
+    cost = cost_passes(build_times(basis, work), loads)
     base_low, _, base_high = bands.sum_band(*base.causes.values())
-    memory, floor = count_memory(basis, work, loads), sum(step.timing.floor_s for step in cost.steps)
+    memory = count_memory(basis, work, loads)
+    floor = sum(step.timing.floor_s for step in cost.steps)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,

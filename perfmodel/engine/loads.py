@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
@@ -63,22 +63,20 @@ class LoadModel(LoadInputs):
         cut = TableCut(self, t, kinds, rows, cols, head)
         empty = (cut.r > cut.E - cut.hot) | (cut.c > cut.D)
         if empty.any():
-            self._refuse_parts(cut, empty)
-        holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
-        if self.sets is not None:
-            holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
+            numbers = np.array((cut.kind, cut.r, cut.c, cut.hot), dtype=np.int64)[:, empty][:, 0]
+            scheme = Scheme(Exchange(numbers[0]), int(numbers[1]), int(numbers[2]), int(numbers[3]))
+            check_scheme(self.tables, int(cut.t[empty][0]), scheme, self.gpus, self.domain)
         grouped = np.moveaxis(_count_groups(cut), 0, -1)
-        holder, everywhere = (
-            np.concatenate(side, axis=-1) for side in ((holder, 0 * grouped), (everywhere, grouped))
-        )
-        return ShardLoads(holder, everywhere)
-
-    def _refuse_parts(self, a: TableCut, empty: NDArray[np.bool_]) -> None:
-        table = a.t[empty][0]
-        row_parts, col_parts, hot_rows = (int(number[empty][0]) for number in (a.r, a.c, a.hot))
-        scheme = Scheme(Exchange(int(a.kind[empty][0])), row_parts, col_parts, hot_rows)
-        rows, dim = int(self.tables.rows[table]), int(self.tables.dim[table])
-        check_scheme(self.tables.names[table], rows, dim, scheme, self.gpus, self.domain)
+        arrays = []
+        for side, launches in zip(count_loads(cut), (0 * grouped, grouped), strict=True):
+            stacked = np.zeros((TOGETHER, *t.shape))
+            for resource, size in side.items():
+                stacked[resource] = size
+            loads = np.moveaxis(stacked, 0, -1)
+            if self.sets is not None:
+                loads = self.sets.spread(t, kinds, loads)
+            arrays.append(np.concatenate((loads, launches), axis=-1))
+        return ShardLoads(*arrays)
 
     def sum_shards(self, plan: Plan, shards: ShardLoads | None = None) -> Array:
         """Loads of all G ranks, [K, G] of K resources: each rank's shards, and all ranks' own samples.
@@ -95,20 +93,13 @@ class LoadModel(LoadInputs):
         return np.asarray(values)
 
 
-def _fill_array(side: Bytes, shape: tuple[int, ...]) -> Array:
-    """The bytes as an array [..., K]."""
-    stacked = np.zeros((TOGETHER, *shape))
-    for resource, size in side.items():
-        stacked[resource] = size
-    return np.moveaxis(stacked, 0, -1)
-
-
 def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) -> tuple[Bytes, Bytes]:
     """(bytes of a shard of each table on its holder, bytes of each table on every rank), by resource.
 
     works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
-    holder, everywhere = Bytes(float), Bytes(float)  # type: ignore[arg-type]
+    holder = Bytes(float)  # type: ignore[arg-type]
+    everywhere = Bytes(float)  # type: ignore[arg-type]
     if exchanges and cut.model.basis.unpooled:
         _add_sequences(cut, holder, everywhere)
     elif exchanges:
@@ -145,7 +136,8 @@ def _count_groups(a: TableCut) -> Array:
     Hot rows are looked up with the replicated tables, whose ids are those of the rank's own samples.
     Limits: one GPU -> all tables of a data type are one group
     """
-    groups, dtype = a.model.groups, a.model.tables.dtype[a.t]
+    groups = a.model.groups
+    dtype = a.model.tables.dtype[a.t]
     lengths = ex.lengths_bytes(1, a.B, a.n["length_bytes"])
     counted = np.zeros((len(groups.resources), *a.t.shape))
     for kind in (a.kind, np.where(a.hot > 0, Exchange.DP, a.kind)):
@@ -157,14 +149,16 @@ def _count_groups(a: TableCut) -> Array:
 
 def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
-    length, ids = a.n["length_bytes"], a.ids
+    length = a.n["length_bytes"]
+    ids = a.ids
     sent = ex.lengths_bytes(a.r * a.c, a.B, length) * a.split
     everywhere[Resource.LENGTHS_SENT] = sent
     holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
     bucketized = sent + ex.ids_bytes(a.c * a.B * a.L, ids) * a.split
     everywhere[Resource.BUCKETIZE] = bucketized + ex.ids_bytes(a.B * a.hot_L, ids) * a.split
     if a.model.sets:  # weights are sent on their own
-        weight, ids = ids - a.id_bytes, a.id_bytes
+        weight = ids - a.id_bytes
+        ids = a.id_bytes
         everywhere[Resource.WEIGHTS_SENT] = ex.ids_bytes(a.c * a.B * a.L, weight) * a.split
         holder[Resource.WEIGHTS_RECEIVED] = ex.ids_bytes(a.lookups, weight) * a.split
     everywhere[Resource.IDS_SENT] = ex.ids_bytes(a.c * a.B * a.L, ids) * a.split
@@ -183,7 +177,9 @@ def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
     Source: TorchRec 1.8, ``EmbeddingCollection``, without and with use_index_dedup
     """
-    length, sharded, count = a.n["length_bytes"], ~a.dp, a.B * a.L
+    length = a.n["length_bytes"]
+    sharded = ~a.dp
+    count = a.B * a.L
     sent = np.where(a.ub, a.U, count)
     held = ex.requested_rows(a.G, sent, a.even)
     lengths = ex.lengths_bytes(a.r * a.c, a.B, length) * sharded
@@ -208,14 +204,17 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
     Hot rows are gathered from their replicas, and their part of each bag is added to the tail's.
     """
-    moved, hot = a.gathered, a.hot > 0
+    moved = a.gathered
+    hot = a.hot > 0
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         holder[resource] = size * ~a.dp
         everywhere[resource] = size * a.dp
     if not hot.any():
         return
     bag = a.D * a.pooled + a.n["offset_bytes"]
-    rows, lookups, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
+    rows = np.maximum(a.hot, 1)
+    lookups = a.B * a.hot_L
+    bags = np.full(a.hot.shape, a.B)
     moved = a.count_traffic(rows, lookups, a.count_row_bytes(a.D), bags, bag, a.beside, Gather.HOT)
     everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[Resource.GATHER_L2] += moved.l2_bytes * hot
@@ -323,8 +322,9 @@ def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Byt
     everywhere[Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
     bag = a.D * a.pooled
     if (hot := a.hot > 0).any():
-        bags, read, state = np.full(a.hot.shape, a.B), a.B * a.hot_L, training.state
-        row = ex.update_row_bytes(a.D, a.count_row_bytes(a.D) / a.D, *state) + 2 * bag
+        bags = np.full(a.hot.shape, a.B)
+        read = a.B * a.hot_L
+        row = ex.update_row_bytes(a.D, a.count_row_bytes(a.D) / a.D, *training.state) + 2 * bag
         moved = a.count_traffic(bags, read, bag, a.hot, row, a.beside)
         everywhere[Resource.SORT] += a.sort_bytes(read, backward=True) * hot
         everywhere[Resource.UPDATE_DRAM] += moved.dram_bytes * hot

@@ -98,7 +98,8 @@ class MemoryModel:
         """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""
         tables, ranks = plan.shards
         replicated = np.array([p.ranks.size == 0 for p in plan.placements])
-        t, sums = np.arange(len(self.tables)), []
+        t = np.arange(len(self.tables))
+        sums = []
         shards = self.count_shard(t, *plan.schemes[1:])
         copies = self.count_copies(t, np.where(replicated, self.tables.rows, plan.schemes[3]))
         for sizes, copied in zip(shards, copies, strict=True):

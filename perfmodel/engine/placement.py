@@ -10,13 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import (
+    COLUMN_WISE,
     DATA_PARALLEL,
+    GRID,
     HOT,
+    IN_3D,
+    ROW_WISE,
     SHARDINGS,
+    TABLE_COLUMN_WISE,
+    TABLE_ROW_WISE,
     TABLE_WISE,
     WAYS,
     Exchange,
-    name_sharding,
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -52,7 +57,18 @@ class Scheme:
 
     def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
         """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one scale-up domain"""
-        return name_sharding(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
+        r, c = self.row_parts, self.col_parts
+        if self.copied:
+            return DATA_PARALLEL
+        if (r, c) == (1, 1):
+            return TABLE_WISE
+        if r == 1:
+            return TABLE_COLUMN_WISE if inside and domain < gpus else COLUMN_WISE
+        if (r, c) == (gpus, 1):
+            return ROW_WISE
+        if self.by_domain and r == domain:
+            return TABLE_ROW_WISE if c == 1 else GRID
+        return IN_3D
 
     @property
     def parts(self) -> int:
@@ -135,15 +151,16 @@ class Plan:
         shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
         for table, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
             if (shape, id(placement)) not in checked:
-                name = self.tables.names[table]
-                check_scheme(name, int(shape[0]), int(shape[1]), placement.scheme, self.gpus, self.domain)
+                check_scheme(self.tables, table, placement.scheme, self.gpus, self.domain)
                 checked.add((shape, id(placement)))
             if id(placement) not in placed:
                 self._check_ranks(table, placement)
                 placed.add(id(placement))
 
-    def _check_ranks(self, at: int, placement: Placement) -> None:
-        name, ranks, scheme = self.tables.names[at], placement.ranks, placement.scheme
+    def _check_ranks(self, table: int, placement: Placement) -> None:
+        name = self.tables.names[table]
+        ranks = placement.ranks
+        scheme = placement.scheme
         if ranks.shape != (scheme.parts,):
             raise BadInputError(
                 f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",
@@ -195,12 +212,15 @@ class Plan:
         return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
 
 
-def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
-    """Check that a table of ``rows`` rows of ``dim`` elements can have a scheme on these GPUs.
+def check_scheme(tables: PlanTables, table: int, scheme: Scheme, gpus: int, domain: int) -> None:
+    """Check that a table, by its index, can have a scheme on these GPUs.
 
     Limits: it cannot -> BadInputError with the table's name and the reason
     """
-    r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
+    rows, dim = int(tables.rows[table]), int(tables.dim[table])
+    r, c = scheme.row_parts, scheme.col_parts
+    kind = scheme.kind
+    hot = scheme.hot_rows
     problem: tuple[str, str] | None = None
     if r < 1 or c < 1:
         problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
@@ -232,7 +252,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     elif scheme.by_domain and r % domain:
         problem = f"{kind.key} with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
     if problem:
-        raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
+        raise BadInputError(f"table {tables.names[table]!r} cannot be cut so: {problem[0]}.", problem[1])
 
 
 Array = NDArray[np.float64]
@@ -248,12 +268,16 @@ def deal_shards(
     Tables of one kind that begin with equal weight on every rank are dealt in rounds, each like the first.
     Equal placements are one object.
     """
-    held, placed = np.zeros(gpus), dict[int, Placement]()
+    held = np.zeros(gpus)
+    placed: dict[int, Placement] = {}
     placements: dict[tuple[Scheme, bytes], Placement] = {}
     order = np.argsort(-weight[kind_of], kind="stable")
     for run in np.split(order, np.flatnonzero(np.diff(kind_of[order])) + 1):
-        scheme, shard_weight = cut[kind_of[run[0]]], float(weight[kind_of[run[0]]])
-        even, dealt = run.size > 1 and not np.ptp(held), list[Placement]()
+        kind = kind_of[run[0]]
+        scheme = cut[kind]
+        shard_weight = float(weight[kind])
+        even = run.size > 1 and not np.ptp(held)
+        dealt: list[Placement] = []
         while len(dealt) < run.size:
             ranks = find_lightest(sharding, scheme, held, gpus, domain)
             held[ranks] += shard_weight

@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
 
+from numpy.typing import NDArray
+
 from perfmodel.schema.files import unknown_name
+
+Kinds = int | NDArray[Any]
+"""The code of an exchange, or an array of codes."""
 
 
 @dataclass(frozen=True)
@@ -101,32 +106,32 @@ def list_exchanges(library: str) -> tuple[Exchange, ...]:
     return exchanges.get(library, (Exchange.RS,))
 
 
-def copied(exchange: Any) -> Any:
+def copied(exchange: Kinds) -> Any:
     """Whether the table is replicated on every rank; like the next four, for a code or an array of codes."""
     return exchange == Exchange.DP
 
 
-def by_domain(exchange: Any) -> Any:
+def by_domain(exchange: Kinds) -> Any:
     """Whether row parts fill whole scale-up domains that reduce first."""
     return exchange == Exchange.TWO_LEVEL
 
 
-def over_all(exchange: Any) -> Any:
+def over_all(exchange: Kinds) -> Any:
     """Whether row parts are on all ranks, which reduce together."""
     return exchange == Exchange.RS
 
 
-def sends_rows(exchange: Any) -> Any:
+def sends_rows(exchange: Kinds) -> Any:
     """Whether rows are sent, not bags or partial bags."""
     return exchange == Exchange.UB
 
 
-def asks_once(exchange: Any) -> Any:
+def asks_once(exchange: Kinds) -> Any:
     """Whether a rank requests a row once, however many samples need it."""
     return exchange == Exchange.UB
 
 
-def replace_sparse(exchange: Any, row_parts: Any) -> Any:
+def replace_sparse(exchange: Kinds, row_parts: Kinds) -> Any:
     """The exchange codes, with sparse bags replaced by all bags where a table has one row part: no bag is
     empty.
 
@@ -230,8 +235,14 @@ class Sharding:
         ]
 
 
-DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE = "data-parallel", "table-wise", "column-wise", "row-wise"
-TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID, IN_3D = "table-row-wise", "table-column-wise", "grid", "3d"
+DATA_PARALLEL = "data-parallel"
+TABLE_WISE = "table-wise"
+COLUMN_WISE = "column-wise"
+ROW_WISE = "row-wise"
+TABLE_ROW_WISE = "table-row-wise"
+TABLE_COLUMN_WISE = "table-column-wise"
+GRID = "grid"
+IN_3D = "3d"
 _OVER_ALL = "rows over all GPUs"
 _OPTIONS = (
     Sharding(
@@ -302,23 +313,3 @@ def find_way(text: str, more: str = ALL) -> str:
         names = [name if name in SHARDINGS else option.also[0] for name, option in WAYS.items()]
         raise unknown_name("sharding", text, [*names, more])
     return option.name
-
-
-def name_sharding(
-    exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int, *, inside: bool
-) -> str:
-    """The name, among ``SHARDINGS``, of the sharding of a table with these numbers of row and column parts.
-
-    inside  whether all parts are in one scale-up domain
-    """
-    if copied(exchange):
-        return DATA_PARALLEL
-    if (row_parts, col_parts) == (1, 1):
-        return TABLE_WISE
-    if row_parts == 1:
-        return TABLE_COLUMN_WISE if inside and domain < gpus else COLUMN_WISE
-    if (row_parts, col_parts) == (gpus, 1):
-        return ROW_WISE
-    if by_domain(exchange) and row_parts == domain:
-        return TABLE_ROW_WISE if col_parts == 1 else GRID
-    return IN_3D

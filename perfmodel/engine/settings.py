@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,14 +58,16 @@ class Handover:
         name = step.like or step.name
         return self.constants.get(_LIKE.get(name, name))
 
-    def sum_times(self, sent: Iterable[tuple[Step, NDArray[np.bool_]]]) -> tuple[list[Array], Codes]:
+    def sum_times(self, sent: Sequence[tuple[Step, NDArray[np.bool_]]]) -> tuple[list[Array], Codes]:
         """([low, time, high [s]], rank of the evidence) of all collective steps of a pass together.
 
         sent  each step, and in which of the passes it sends something
         """
-        ends, taken = [np.zeros(1)] * 3, np.zeros(1, bool)
+        taken = np.zeros_like(sent[0][1])
+        ends = [np.zeros(taken.shape)] * 3
         for step, where in sent:
-            ends, taken = _add(ends, self.find_constant(step), where), taken | where
+            ends = _add(ends, self.find_constant(step), where)
+            taken = taken | where
         rank = np.where(taken, Evidence.INTERPOLATED.rank, 0).astype(np.int8)
         return _add(ends, self.constants.get(BETWEEN), taken), rank
 
@@ -161,22 +163,6 @@ def load_setting(
     )
 
 
-def _choose_kernels(calibration: Calibration, implementation: str | None) -> KernelConstants | None:
-    """Kernel constants of a calibration, for the requested implementation or its default.
-
-    Limits: the calibration timed other implementations only -> NoCalibrationError
-    """
-    constants = calibration.kernels_of(implementation)
-    if constants is None and calibration.kernels is not None:
-        timed = [x.implementation for x in (calibration.kernels, *calibration.more_kernels)]
-        raise NoCalibrationError(
-            f"calibration {calibration.calibration_id} has no kernels of {implementation}; "
-            f"it has {', '.join(timed)}.",
-            f"--set kernels={timed[0]}, or time them: perfmodel calibrate --only kernels",
-        )
-    return constants
-
-
 def is_published(machine: Machine) -> bool:
     """Whether the machine's gather rate comes from publications about kernels on GPUs."""
     gather = machine.quantity("gather_bytes_per_s")
@@ -214,9 +200,17 @@ def _apply_kernels(
 ) -> tuple[Machine, KernelConstants | None]:
     """(machine with the kernel constants that a calibration measured, but for the user's what-ifs; these).
 
-    Limits: nothing measured -> published rates of the requested kernels, None
+    Limits: nothing measured -> published rates of the requested kernels, None;  kernels of other
+    implementations measured -> NoCalibrationError
     """
-    fitted = None if calibration is None else _choose_kernels(calibration, implementation)
+    fitted = calibration.kernels_of(implementation) if calibration else None
+    if calibration and calibration.kernels and fitted is None:
+        timed = [x.implementation for x in (calibration.kernels, *calibration.more_kernels)]
+        raise NoCalibrationError(
+            f"calibration {calibration.calibration_id} has no kernels of {implementation}; "
+            f"it has {', '.join(timed)}.",
+            f"--set kernels={timed[0]}, or time them: perfmodel calibrate --only kernels",
+        )
     if calibration is None or fitted is None:
         return _apply_published(machine, implementation), None
     source = f"calibration {calibration.calibration_id}"

@@ -98,7 +98,9 @@ WIDTH = next(_NUMBERS)
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; the ranks of one scale-up domain; the ranks with one place in all domains."""
 SPLITS = "all_to_all_splits"
-CONVERT_OUT, CONVERT_IN, PLACE_ROWS = "convert_out", "convert_in", "place_rows"
+CONVERT_OUT = "convert_out"
+CONVERT_IN = "convert_in"
+PLACE_ROWS = "place_rows"
 SORT_ALONE = "sort_lookups"
 """The sort of the backward pass, which FBGEMM runs."""
 _SORTS = frozenset({"deduplicate", "deduplicate_requests", SORT_ALONE})
@@ -161,7 +163,8 @@ class Step:
 
     def __post_init__(self) -> None:
         kind = self.sharding.replace("_", "-")
-        kernel, sorts = not self.collective and self.name != HANDOVER, self.name in _SORTS
+        kernel = not self.collective and self.name != HANDOVER
+        sorts = self.name in _SORTS
         of_kernel = "host memory" if self.hosted else "sorts" if sorts else "kernels"
         facts = {
             "is_kernel": kernel,
@@ -180,7 +183,8 @@ class Step:
         if not self.collective or not set(self.resources) <= set(numbers):
             return None
         resources = tuple(numbers[resource] for resource in self.resources)
-        name, like = f"{self.name}_{sharding}", self.like or self.name
+        name = f"{self.name}_{sharding}"
+        like = self.like or self.name
         return replace(self, name=name, resources=resources, like=like, sharding=sharding, whole=self.name)
 
 
@@ -335,7 +339,7 @@ class StepRow:
         """Bytes of the busiest rank over the mean; 1 if all ranks have equal loads."""
         return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON; only a plan adds its busiest rank."""
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
         left_out = {"mean_bytes", "rank"}

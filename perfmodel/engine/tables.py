@@ -140,13 +140,10 @@ class PlanTables(TableShapes):
         """The distribution of ids of each table."""
         return tuple(self.laws[number] for number in self.law.tolist())
 
-    @property
-    def partly_weighted(self) -> bool:
-        """Whether some tables have weighted bags and others do not."""
-        return bool(self.weight_bytes.any() and not self.weight_bytes.all())
-
     def add_weights(self) -> PlanTables:
-        """The same tables, all with a weight per id; weights are 1 where bags were not weighted."""
+        """The same tables, all with a weight per id if any has one: it is 1 where bags were not weighted."""
+        if self.weight_bytes.all() or not self.weight_bytes.any():
+            return self
         return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
     def count_bytes(self, *, training: bool) -> Array:
@@ -210,7 +207,8 @@ def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array
 
     dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
     """
-    code, constants = np.asarray(dtype, dtype=np.int64), load_kernel_constants()
+    code = np.asarray(dtype, dtype=np.int64)
+    constants = load_kernel_constants()
     scale = constants["trained_row_scale_bytes" if training else "row_scale_bytes"].value * _SCALED[code]
     align = np.where(_PADDED[code] & (not training), constants["row_align_bytes"].value, 1.0)
     return capacity.pad_row_bytes(elements, WIDTHS[code], scale, align)

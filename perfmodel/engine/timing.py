@@ -8,6 +8,7 @@ from functools import cached_property, reduce
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from perfmodel.collectives.timings import Array, Timing, nothing, untimed
 from perfmodel.engine.basis import Of, PassBasis
@@ -41,7 +42,8 @@ class PassTimes:
         """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""
         if step.collective:
             return self.time_collective(step, self.find_payload(step, most))
-        basis, x = self.basis, [np.atleast_1d(most[..., resource]) for resource in step.resources]
+        basis = self.basis
+        x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         launches: Array | float = 1.0
         if step.grouped:
             launches = np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0)
@@ -82,7 +84,8 @@ class PassTimes:
 
         Limits: ranks that do not fill domains -> 1 across domains (no scheme uses such a collective)
         """
-        gpus, domain = np.asarray(self.gpus, np.float64), np.asarray(self.domain, np.float64)
+        gpus = np.asarray(self.gpus, np.float64)
+        domain = np.asarray(self.domain, np.float64)
         if step.ranks == ACROSS:
             return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
         return domain if step.ranks == INSIDE else gpus, self.basis.gpus_per_node
@@ -99,7 +102,8 @@ class PassTimes:
         for step in self.steps:
             if not step.collective or step.splits or step.in_place:
                 continue
-            sent, received = values[step.resources[0]], values[step.resources[-1]]
+            sent = values[step.resources[0]]
+            received = values[step.resources[-1]]
             if not (sent.any() or received.any()):
                 continue
             if (
@@ -122,7 +126,9 @@ LAUNCHES = "launches_of_group_"
 """Prefix of the launches of each group of tables among the names in ``FastTimes.parts``."""
 # Powers of two, so that floor and slopes come out without rounding; beside the large load the others are so
 # small that the largest of all is surely this one, and not 0, which would switch the kernel off.
-_LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
+_LEAST = 2.0**-60
+_BIG = 2.0**50
+_BESIDE = 2.0**20
 """Loads at which a kernel is evaluated to derive its floor and its slopes [bytes]."""
 
 
@@ -224,7 +230,8 @@ def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
     return time
 
 
-_SMALLEST_LOG2, _LARGEST_LOG2, _CELL_BITS = -20, 48, 8
+_SMALLEST_LOG2, _LARGEST_LOG2 = -20, 48
+_CELL_BITS = 8
 _MANTISSA_BITS, _BIAS = 52, 1023
 
 
@@ -250,7 +257,7 @@ class FastCurve:
         self._first = ((_SMALLEST_LOG2 + _BIAS) << _CELL_BITS) - 1
         self._shift = _MANTISSA_BITS - _CELL_BITS
 
-    def __call__(self, size: Any) -> Array:
+    def __call__(self, size: ArrayLike) -> Array:
         """Times [s] of sizes [bytes]."""
         S = np.asarray(size, dtype=np.float64)
         piece = (S.view(np.int64) >> self._shift) - self._first

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,8 @@ class Dense:
         if isinstance(layers, GivenTime):
             top = layers.time_s / (1 + BACKWARD_RATIO) if training else layers.time_s
             return Dense({"top": top, "top_backward": layers.time_s - top}, layers.error)
-        machine, elements = evaluator.setting.machine, float(evaluator.tables.dim.sum())
+        machine = evaluator.setting.machine
+        elements = float(evaluator.tables.dim.sum())
         gpu, shipped = load_rates().of(machine.name)
         share = shipped.products if share is None else share
         model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
@@ -114,7 +114,8 @@ def sum_parts(costed: CostedPlan, dense: Dense, fabric: str = "time_s", kernels:
                      optimizers: low_s or high_s
     Limits: an evaluator without training -> no backward, update or reduction
     """
-    times, copied = _sum_steps(costed, fabric, kernels), costed.copied_shares
+    times = _sum_steps(costed, fabric, kernels)
+    copied = costed.copied_shares
     sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
     for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
         sums[f"dp_{key}"] = times.get(step, 0.0) * copied.get(step, 0.0)
@@ -128,7 +129,8 @@ def _sum_steps(costed: CostedPlan, fabric: str, kernels: str) -> dict[str, float
 
     Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
     """
-    times, evaluator = dict[str, float](), costed.evaluator
+    evaluator = costed.evaluator
+    times: dict[str, float] = {}
     splits = [row for row in costed.cost.rows if STEPS[row.name].splits]
     for row in costed.cost.rows:
         name = STEPS[row.name].whole or row.name
@@ -146,7 +148,8 @@ def _time_weights(evaluator: Evaluator, dense: Dense, fabric: str, kernels: str)
     """
     if not evaluator.training or dense.weights == 0:
         return {}
-    basis, gpus = evaluator.basis, np.array([float(evaluator.gpus)])
+    basis = evaluator.basis
+    gpus = np.array([float(evaluator.gpus)])
     size = np.array([dense.reduced_bytes])
     reduced = evaluator.setting.links.timing("all_reduce", size, gpus, basis.gpus_per_node)
     per_element, per_row = evaluator.memories.state
@@ -158,9 +161,10 @@ def _time_weights(evaluator: Evaluator, dense: Dense, fabric: str, kernels: str)
 
 def collect_ends(costed: CostedPlan, dense: Dense) -> tuple[StepParts, ...]:
     """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
-    causes, sides = ("fabric", "kernels"), ("low_s", "high_s")
-    tables = [sum_parts(costed, dense, **{cause: end}) for cause, end in product(causes, sides)]
-    middle, ratios = sum_parts(costed, dense), (1 - dense.error, 1 + dense.error)
+    pairs = product(("fabric", "kernels"), ("low_s", "high_s"))
+    tables = [sum_parts(costed, dense, **{cause: end}) for cause, end in pairs]
+    middle = sum_parts(costed, dense)
+    ratios = (1 - dense.error, 1 + dense.error)
     layers = [{key: time * ratio for key, time in dense.times.items()} for ratio in ratios]
     return (middle, *tables, *(replace(middle, **times) for times in layers))
 
@@ -181,7 +185,8 @@ class WholeStep:
     @staticmethod
     def compute(costed: CostedPlan, dense: Dense) -> WholeStep:
         """The whole step of a plan; exchanges, kernels and dense layers err independently."""
-        ends, training = collect_ends(costed, dense), costed.evaluator.training
+        ends = collect_ends(costed, dense)
+        training = costed.evaluator.training
         times_s = np.array([compute_step_time(parts, training=training) for parts in ends])
         sides = np.square(times_s[1:] - times_s[0]).reshape(-1, 2)  # low and high end of each cause
         low_s, high_s = times_s[0] + np.sqrt(sides.sum(axis=0)) * (-1, 1)
@@ -202,9 +207,10 @@ class WholeStep:
         """Time that it adds to the kernels, were the dense layers' gradients not reduced [s]."""
         return compute_exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
 
-    def to_dict(self, samples: float) -> dict[str, Any]:
+    def to_dict(self, samples: float) -> dict[str, float]:
         """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""
-        step_s, serial_s = self.step_s, self.parts.serial_time
+        step_s = self.step_s
+        serial_s = self.parts.serial_time
         return {
             "dense_s": self.dense.time_s,
             "serial_s": serial_s,

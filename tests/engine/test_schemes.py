@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import (
     EXCHANGED,
     WAYS,
@@ -12,7 +13,6 @@ from perfmodel.engine.schemes import (
     exchange_named,
     find_way,
     fits,
-    name_sharding,
     replace_sparse,
 )
 from perfmodel.errors import BadInputError
@@ -75,9 +75,9 @@ def test_names_of_cuts_and_torchrecs_types() -> None:
     for (key, r, c), name in named.items():
         kind = exchange_named(key)
         assert kind is not None
-        assert name_sharding(kind, r, c, 8, 4, inside=False) == name
-    assert name_sharding(Exchange.RB, 1, 4, 8, 4, inside=True) == "table-column-wise"
-    assert name_sharding(Exchange.RB, 1, 4, 4, 4, inside=True) == "column-wise"
+        assert Scheme(kind, r, c).sharding(8, 4) == name
+    assert Scheme(Exchange.RB, 1, 4).sharding(8, 4, inside=True) == "table-column-wise"
+    assert Scheme(Exchange.RB, 1, 4).sharding(4, 4, inside=True) == "column-wise"
 
 
 def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
