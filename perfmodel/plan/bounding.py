@@ -63,10 +63,7 @@ class StepCurves:
 
     @staticmethod
     def build(evaluator: Evaluator) -> StepCurves:
-        """The curves of a pass; a step that never runs here takes no time.
-
-        Launches, which each group of tables has for itself, are steps of their own (``times.apart``).
-        """
+        """The curves of a pass; a step that never runs takes no time. Launches are steps of their own."""
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).ravel()
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
