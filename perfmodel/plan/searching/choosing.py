@@ -89,7 +89,8 @@ class Choosing:
         Limits: even the choice of least memory does not fit -> None
         """
         best: Choice | None = None
-        loads = self._sum_leanest(self.memory) if start is None else start[:, self.used]
+        leanest = _Mix(find_least(self.memory, self.begin)[1], self.count)
+        loads = self._sum_loads(leanest) if start is None else start[:, self.used]
         held = np.inf
         for turn in range(_ROUNDS):
             slope = self._price_loads(loads)
@@ -101,8 +102,9 @@ class Choosing:
             small = self._find_small(shard_s, shard * held, shard * room * _OF_MEMORY)
             mix = self._fit_memory(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
             if mix is None and turn == 0:  # the buffers of these loads leave no room for any choice
-                average = self.options.average[self.option].T
-                loads = self._sum_leanest(self.memory + self.evaluator.times.count_buffers(average))
+                buffers_bytes = self.evaluator.times.count_buffers(self.options.average[self.option].T)
+                leanest = _Mix(find_least(self.memory + buffers_bytes, self.begin)[1], self.count)
+                loads = self._sum_loads(leanest)
                 continue
             if mix is None:
                 return best
@@ -116,10 +118,6 @@ class Choosing:
             if best is not None and until():
                 break
         return best
-
-    def _sum_leanest(self, memory: Array) -> Array:
-        """Loads of the choice with least memory, as ``_sum_loads``. memory  of each allowed option"""
-        return self._sum_loads(_Mix(find_least(memory, self.begin)[1], self.count))
 
     def _sum_loads(self, mix: _Mix) -> Array:
         """Loads of a choice [2, J]: loads that every rank has, mean load of shards."""
