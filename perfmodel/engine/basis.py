@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.collectives.timings import Array, Codes, Timing, constant
 from perfmodel.engine.schemes import Exchange, list_exchanges
-from perfmodel.engine.settings import KERNEL_LIBRARY, Setting
+from perfmodel.engine.settings import KERNEL_LIBRARY, Setting, find_memory_limit
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, kernels
@@ -167,7 +167,7 @@ class PassBasis:
         moved   bytes that it moves, of a gather those that pass DRAM;  l2  bytes that pass L2
         launches  number of kernels, each with its own launch floor
         Source of the band: the fit of the kernel; without one, published errors and the spread of the
-        sources of its constants. No low end is faster than the datasheet's rate of the memory.
+        sources of its constants. No low end is faster than ``find_memory_limit``.
         Evidence: beyond the timed bytes constants are extrapolated, and those count that no sample tells
         """
         names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
@@ -195,7 +195,8 @@ class PassBasis:
             rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
-        low = np.maximum(time / k, np.minimum(time, moved / self.numbers["hbm_bytes_per_s"]))
+        limit_s = moved / find_memory_limit(self.setting.machine)
+        low = np.maximum(time / k, np.minimum(time, limit_s))  # a what-if may be faster
         library = constant(0, time.shape)
         return Timing(time, low, time * k, floors, rank, limit, names, library, (KERNEL_LIBRARY,))
 

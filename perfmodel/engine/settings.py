@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,11 +196,21 @@ def _replace_values(machine: Machine, values: Mapping[str, Quantity]) -> Machine
     return machine.model_copy(update=update)
 
 
+def find_memory_limit(machine: Machine) -> float:
+    """The rate that no kernel exceeds: that of the memory [bytes/s].
+
+    Limits: it was timed, by copies -> infinite, for caches may make other kernels faster than copies
+    """
+    timed = machine.unchanged().quantity("hbm_bytes_per_s").evidence is Evidence.MEASURED
+    return math.inf if timed else machine.value("hbm_bytes_per_s")
+
+
 def _apply_kernels(
     machine: Machine, calibration: Calibration | None, implementation: str | None
 ) -> tuple[Machine, KernelConstants | None]:
     """(machine with the kernel constants that a calibration measured, but for the user's what-ifs; these).
 
+    A rate above the memory's, fitted where caches helped, counts as the memory's: bytes that pass DRAM.
     Limits: nothing measured -> published rates of the requested kernels, None;  kernels of other
     implementations measured -> NoCalibrationError
     """
@@ -215,9 +226,10 @@ def _apply_kernels(
         return _apply_published(machine, implementation), None
     source = f"calibration {calibration.calibration_id}"
     why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
+    limits = dict.fromkeys(FOLLOW_MEMORY, find_memory_limit(machine.unchanged()))
     values = {
         key: Quantity(
-            value=interval.value,
+            value=min(interval.value, limits.get(key, math.inf)),
             unit=KEYS[key].unit,
             source=source,
             why=why if interval.known else f"{why}, which do not tell it",
