@@ -82,13 +82,8 @@ GPUS = Opt(
 POOLING = Opt(
     "Rows summed per bag.", "N", read=parse_number, minimum=gate.LEAST_POOLING, maximum=gate.MOST_POOLING
 )
-TABLES = Opt(
-    "Number of tables (default 1).",
-    "N",
-    read=read_table_count,
-    keyword="table_count",
-    maximum=gate.MOST_TABLES,
-)
+TABLES = Opt("Number of tables (default 1).", "N",
+             read=read_table_count, keyword="table_count", maximum=gate.MOST_TABLES)  # fmt: skip
 TABLE_SIZE = Opt("Total size of all tables, e.g. 10TB or 10TiB.", "SIZE",
                  read=parse_bytes, keyword="table_bytes", maximum="1EB")  # fmt: skip
 SHARDING = Opt(f"Sharding (default: TorchRec's fastest that cuts tables): {ROW_WISE}, {_WAYS}", "NAME")

@@ -93,8 +93,7 @@ class PlanOptions(PassOptions):
     ] = PLAN
     explain: groups.Explain = None
     max_hbm: Annotated[
-        str | None,
-        Opt("Memory of each GPU that the tables may use.", read=parse_bytes, by_set=True),
+        str | None, Opt("Memory of each GPU that the tables may use.", read=parse_bytes, by_set=True)
     ] = None
 
 

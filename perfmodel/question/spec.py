@@ -109,7 +109,15 @@ class Declared:
         if typed is None or isinstance(words, Arg) or words.read is None:
             return typed
         value = words.read(typed, self.flag)
-        self._check(words, value, typed)
+        ends = (words.maximum, 1, "more", "most"), (words.minimum, -1, "less", "least")
+        for bound, sign, word, extreme in ends:
+            end = words.end(bound)
+            if end is not None and sign * value > sign * end:
+                shown = typed if isinstance(bound, str) else f"{value:.15g}"
+                limit = f"at {extreme} {bound if isinstance(bound, str) else f'{end:.16g}'}"
+                raise BadInputError(
+                    f"{self.flag} {shown} is {word} than this model covers.", f"{limit}.", allowed=limit
+                )
         return value
 
     def check(self, typed: Any) -> Any:
@@ -137,17 +145,6 @@ class Declared:
         if "Path" in kind and typed:
             return [Path(text) for text in typed] if "list" in kind else Path(typed)
         return list(typed) if isinstance(typed, tuple) else typed
-
-    def _check(self, words: Opt, value: Any, typed: str) -> None:
-        ends = (words.maximum, 1, "more", "most"), (words.minimum, -1, "less", "least")
-        for bound, sign, word, extreme in ends:
-            end = words.end(bound)
-            if end is not None and sign * value > sign * end:
-                shown = typed if isinstance(bound, str) else f"{value:.15g}"
-                limit = f"at {extreme} {bound if isinstance(bound, str) else f'{end:.16g}'}"
-                raise BadInputError(
-                    f"{self.flag} {shown} is {word} than this model covers.", f"{limit}.", allowed=limit
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,12 +175,12 @@ class CommandOptions:
         return tuple(options)
 
     @classmethod
-    def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:
+    def values(cls, typed: Mapping[str, object]) -> dict[str, Any]:
         """The typed options as values by keyword; None: not typed."""
         return {option.keyword: option.value(typed.get(option.name)) for option in cls.declared()}
 
     @classmethod
-    def split_settings(cls, texts: Sequence[str] | None) -> tuple[dict[str, Any], list[str] | None]:
+    def split_settings(cls, texts: Sequence[str] | None) -> tuple[dict[str, object], list[str] | None]:
         """(texts of ``--set`` that are options of this question, by name; the others, as typed).
 
         Limits: twice the same, a name that is nearly one, a value that its option refuses -> BadInputError
@@ -191,7 +188,7 @@ class CommandOptions:
         from perfmodel.schema.machine import KEYS
 
         settable = {option.name: option for option in cls.declared() if option.by_set}
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         remaining = []
         for text in texts or ():
             typed, equals, value = text.partition("=")
@@ -214,7 +211,7 @@ def name_flag(name: str) -> str:
     return f"--{name.removeprefix('as_').replace('_', '-')}"
 
 
-def write_value(name: str, value: Any) -> str:
+def write_value(name: str, value: object) -> str:
     """A value from Python as a command line has it. Limits: neither text, path nor number -> BadInputError"""
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
