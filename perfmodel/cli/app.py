@@ -45,11 +45,8 @@ COMMANDS = {
     "import": ("measured", "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
     "show": ("measured", "What is shipped, and what is in a file?"),
 }
-"""Each command with the module of its question class in ``perfmodel.question``, and its line of help.
-
-Its function is ``perfmodel.cli.NAME.NAME``, but for the names of ``_PLACES``.
-"""
-_PLACES = {
+"""Each command with the module of its question class in ``perfmodel.question``, and its line of help."""
+_PLACES = {  # of functions that are not ``perfmodel.cli.NAME.NAME``
     "chip plan": "cli.chip.plan",
     "explore": "explore.serve.explore",
     "import": "cli.imports.import_logs_of",
@@ -154,23 +151,20 @@ def build_command(path: str) -> TyperCommand:
 
 def build_parameter(option: Declared) -> inspect.Parameter:
     """A declared option or argument as a parameter that typer reads: a switch, a text or several texts."""
-    words, kind = option.words, str(option.kind)
+    words = option.words
     shown: Any
     if isinstance(words, Arg):
         shown = typer.Argument(help=words.help, metavar=option.flag, callback=option.check)
     else:
         name = words.flag or option.flag
         shown = typer.Option(name, help=words.help, metavar=words.metavar, callback=option.check)
-    text = bool if option.kind is bool else list[str] if "list" in kind else str
+    text = bool if option.kind is bool else list[str] if "list" in str(option.kind) else str
     default = inspect.Parameter.empty if option.required else option.default
     if type(default) is int:
         default = str(default)  # as it would be typed
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[text if option.required or text is bool else text | None, shown],
-    )
+    annotation: object = Annotated[text if option.required or text is bool else text | None, shown]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option.name, kind, default=default, annotation=annotation)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -33,11 +32,7 @@ from perfmodel.question.measured import CalibrateOptions
 from perfmodel.report.run_text import head_text, list_warnings, outcome_text, progress_text, state_words
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.files import (
-    MACHINE_NAME,
-    runs_folder,
-    write_whole,
-)
+from perfmodel.schema.files import MACHINE_NAME, runs_folder, write_whole
 from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
@@ -56,7 +51,8 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> CommandReply
     with let_rank_zero_speak():
         request = read_request(options)
         host = describe_host(options.machine, device=options.device)
-        ranks, backends = max(request.ranks or (), default=None), tuple(request.list_backends())
+        ranks = max(request.ranks or (), default=None)
+        backends = tuple(request.list_backends())
         team = open_team(TeamRequest(ranks, options.device, backends, request.oversubscribe), os.environ)
     if team is None:
         return None
@@ -125,7 +121,8 @@ class Measurement:
     @property
     def resuming(self) -> str:
         """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
-        line, launcher = self.typed.text(["fresh", "plan_only"]), detect_launcher(os.environ)
+        line = self.typed.text(["fresh", "plan_only"])
+        launcher = detect_launcher(os.environ)
         return line if launcher is None else f"{launcher.name} … {line}"
 
     def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
@@ -152,8 +149,8 @@ class Measurement:
     def measure(self, team: Team) -> RunOutcome:
         """Measure with progress on the terminal. An error says what is kept, and how to resume."""
         limit_s = self.options.values(vars(self.options))["time_limit"]
-        machine, fresh = self.host.machine, self.options.fresh
-        options = RunOptions(self.request, machine, self.folder, time_limit_s=limit_s, fresh=fresh)
+        fresh = self.options.fresh
+        options = RunOptions(self.request, self.host.machine, self.folder, time_limit_s=limit_s, fresh=fresh)
         try:
             return measure(options, team, self)
         except PerfmodelError as error:
@@ -179,10 +176,12 @@ class Measurement:
     def show_plan(self, team: Team) -> CommandReply:
         """The plan of the run, how much of it is measured already, and how long the rest takes."""
         world = team.world()
-        plan, header = make_plan(self.request, world), make_header(world, machine=self.host.machine, seed=0)
+        plan = make_plan(self.request, world)
+        header = make_header(world, machine=self.host.machine, seed=0)
         folder = name_folder(self.folder, header)
         left = list_open(plan, Journal.peek(folder, header).states, fresh=self.options.fresh)
-        left_s, done = estimate_points_s(left, plan), len(plan.points) - len(left)
+        left_s = estimate_points_s(left, plan)
+        done = len(plan.points) - len(left)
         record = {
             "plan_only": True,
             "machine": header.machine,
@@ -241,10 +240,8 @@ class Measurement:
         if outcome.interrupted:
             return KeyboardInterrupt()
         if failed and len(failed) == outcome.done == outcome.total:
-            return NoHardwareError(
-                f"no point could be measured: {failed[0][1].reason}.",
-                "perfmodel calibrate --plan-only says what can be.",
-            )
+            step = "perfmodel calibrate --plan-only says what can be."
+            return NoHardwareError(f"no point could be measured: {failed[0][1].reason}.", step)
         counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
         counts["not reached"] = outcome.total - outcome.done
         words = [f"{word} {count}" for word, count in counts.items() if count]
@@ -269,9 +266,10 @@ def _keep_partial(calibration: Calibration, path: Path, plan: MeasurementPlan) -
 
 def _build_record(
     outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The run for JSON: machine, stack, folder, counts, points, calibrations, warnings."""
-    header, world = outcome.header, outcome.plan.world
+    header = outcome.header
+    world = outcome.plan.world
     counts = ("stopped", "complete", "done", "total", "seconds", "calls", "checked", "wrong")
     return {
         "machine": header.machine,

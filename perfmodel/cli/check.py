@@ -34,7 +34,8 @@ def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
         check_target(options.gates, option="--gates")
     typed = {"machine": options.machine, "calibration": options.calibration}
     chosen = choose(typed)[0] if any(typed.values()) else None
-    curves, doubts = list["Series"](), list[str]()
+    curves: list[Series] = []
+    doubts: list[str] = []
     refused: dict[str, PerfmodelError] = {}
     for path in options.logs:
         try:
@@ -45,14 +46,16 @@ def check(context: typer.Context | None, options: CheckOptions) -> CommandReply:
             refused[str(path)] = error
             doubts.append(f"{path}: no verdict. {error}")
             continue
-        curves, doubts = curves + judged, doubts + unsure
+        curves += judged
+        doubts += unsure
     warn_all(doubts)
     if options.gates is not None:
         groups = [(s.model, s.collective, s.gpus, s.gpus_per_node, s.payload_bytes) for s in curves]
         gates = [gate._asdict() for gate in find_gates(groups)]
         write_whole(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
         note(f"wrote {options.gates}")
-    explained, facts = [(series, find_reasons(series, curves)) for series in curves], find_facts(curves)
+    explained = [(series, find_reasons(series, curves)) for series in curves]
+    facts = find_facts(curves)
     abnormal = sum(series.abnormal for series in curves)
     failure = OutsideBandError(name_outside(curves)) if abnormal else next(iter(refused.values()), None)
     return CommandReply(
@@ -77,7 +80,8 @@ def _judge(path: Path, options: CheckOptions, chosen: ChosenMachine | None) -> t
     from perfmodel.validate.checked import build_series
 
     result = read_logs([path], options, overruled=True)
-    (backend, version, gpu, clock), machine = result.stack, chosen.machine if chosen else find_machine(result)
+    backend, version, gpu, clock = result.stack
+    machine = chosen.machine if chosen else find_machine(result)
     if chosen and chosen.calibration:
         library = load_calibration(chosen.calibration).backend
         model = CollectiveModel.load(machine, library, None, chosen.calibration)

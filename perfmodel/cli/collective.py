@@ -60,7 +60,8 @@ def collective(context: typer.Context | None, options: CollectiveOptions) -> Com
         warn(f"{backend} has no {', '.join(missing)} on {machine.name}: left out")
     if (answers["gpus"] == 1).any():
         note("one GPU sends nothing: 0 s")
-    file, results = calibration_file(calibration), answers.to_dict(orient="records")
+    file = calibration_file(calibration)
+    results = answers.to_dict(orient="records")
     record = {
         "machine": machine.name,
         "overrides": sorted(machine.overrides),
@@ -112,7 +113,8 @@ def _predict(
     """(times of each row of ``frame``, collectives that the library lacks). leave_out  whether it may"""
     import pandas as pd
 
-    parts, missing = list["pd.DataFrame"](), list[str]()
+    parts: list[pd.DataFrame] = []
+    missing: list[str] = []
     for name, rows in frame.groupby("collective", sort=False):
         try:
             parts.append(model.predict(rows))

@@ -86,8 +86,9 @@ def find_machine(result: ImportResult) -> Machine:
     """
     from perfmodel.validate.reasons import load_reasons
 
-    gpu, networks = result.stack.gpu, load_reasons().network.items()
-    network = next((name for name, pattern in networks if re.search(pattern, result.said)), "")
+    gpu = result.stack.gpu
+    patterns = load_reasons().network
+    network = next((name for name, pattern in patterns.items() if re.search(pattern, result.said)), "")
     likely, remark = match_machine([gpu], network) if gpu else ("", "")
     if likely not in list_machines():
         raise BadInputError(
@@ -138,8 +139,15 @@ def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
     """
     from perfmodel.fit.build import Identity, fit_calibration
 
+    counts = _count_unfitted(result.samples)
+    if sum(counts.values()) == len(result.samples):
+        reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items()]
+        lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread), *reasons]
+        step = "name other logs."
+        if (result.samples["flag"] == SINGLE_PROCESS).any():
+            step = "run the tests with a process for each GPU (mpirun -np 8 … -g 1), or name other logs."
+        raise BadInputError("\n".join(lines), step)
     stack = result.stack
-    _require_fittable(result)
     points = _select_variant(result.samples[result.samples["flag"] == OK])
     identity = Identity(
         machine.name,
@@ -155,22 +163,11 @@ def _fit(result: ImportResult, machine: Machine, suffix: str) -> Calibration:
     return fitted.model_copy(update={"calibration_id": f"{fitted.calibration_id}+{suffix}"})
 
 
-def _require_fittable(result: ImportResult) -> None:
-    """Raise BadInputError, with reasons, unless a sample is without a flag, out of place and modelled."""
-    counts = _count_unfitted(result.samples)
-    if sum(counts.values()) == len(result.samples):
-        reasons = [f"  {count} rows {words}: not fitted" for words, count in counts.items()]
-        lines = ["nothing in these logs can be fitted:", *reasons_of(result.unread), *reasons]
-        step = "name other logs."
-        if (result.samples["flag"] == SINGLE_PROCESS).any():
-            step = "run the tests with a process for each GPU (mpirun -np 8 … -g 1), or name other logs."
-        raise BadInputError("\n".join(lines), step)
-
-
 def _count_unfitted(samples: pd.DataFrame) -> dict[str, int]:
     """How many samples are not fitted, by reason: each counts once, for its flag or else the first reason."""
     why = samples["flag"].map("marked '{}'".format)
-    good, modelled = samples["flag"] == OK, samples["collective"].isin(COLLECTIVES)
+    good = samples["flag"] == OK
+    modelled = samples["collective"].isin(COLLECTIVES)
     why[good & samples["in_place"]] = "in place"
     why[good & ~modelled] = "of no modelled collective"
     counts = why[~good | samples["in_place"] | ~modelled].value_counts().sort_index()

@@ -43,7 +43,7 @@ def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     return run_check(None, read_options(CheckOptions, {"logs": listed, **options})).document("check")
 
 
-def read_options(question: type[T], values: Mapping[str, Any]) -> T:
+def read_options(question: type[T], values: Mapping[str, object]) -> T:
     """The options of a command from values by name or keyword.
 
     Limits: as the command's; another name, twice the same, a value that is missing -> BadInputError
@@ -58,7 +58,8 @@ def read_options(question: type[T], values: Mapping[str, Any]) -> T:
             value = [f"{key}={entry}" for key, entry in value.items()]
         if value is not None:
             several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-            option, texts = declared[name], [write_value(name, x) for x in several]
+            option = declared[name]
+            texts = [write_value(name, x) for x in several]
             typed[option.name] = option.check(texts if "list" in str(option.kind) else ",".join(texts))
     if missing := [name for name, option in options.items() if option.required and not typed.get(name)]:
         raise BadInputError(f"{missing[0]} is missing.", f"give {', '.join(missing)}.")

@@ -24,7 +24,9 @@ def settings_of(settings: Sequence[str] | None, example: str = "nic_bytes_per_s=
     """
     values: dict[str, str] = {}
     for text in settings or []:
-        key, _, value = (piece.strip() for piece in text.partition("="))
+        key, _, value = text.partition("=")
+        key = key.strip()
+        value = value.strip()
         if not key or not value:
             raise BadInputError(f"--set {text} is not key=value.", f"for example --set {example}")
         if key in values:
@@ -78,15 +80,16 @@ def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]
     """The sorted values in an option's texts, each read by ``read``: lists, and ranges by powers of two."""
     values: set[N] = set()
     for text in split_values(texts, option):
-        low, *high = (end.strip() for end in text.split(".."))
-        units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in (low, *high)}
-        if len(high) > 1 or not all((low, *high)) or len(units) > 1 or "..." in text:
+        ends = [end.strip() for end in text.split("..")]
+        units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in ends}
+        if len(ends) > 2 or not all(ends) or len(units) > 1 or "..." in text:
             step = "the first and the last value have their units, and two dots between"
             example = "1MiB..1GiB" if "size" in option else "8..128"
             raise BadInputError(f"{option} {text} is no range.", f"{step}: {option} {example}")
-        value, largest = read(low, option), read(high[0] if high else low, option)
+        value = read(ends[0], option)
+        largest = read(ends[-1], option)
         if largest < value:
-            raise BadInputError(f"{option} {text} runs downwards.", f"{option} {high[0]}..{low}")
+            raise BadInputError(f"{option} {text} runs downwards.", f"{option} {ends[-1]}..{ends[0]}")
         values.add(largest)
         while value < largest:
             values.add(value)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 4
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
-_MOST_LINES, _LONGEST_LINE = 24, 1000  # of a message; characters of a line
+_MOST_LINES = 24  # of a message
+_LONGEST_LINE = 1000  # characters
 _MOST_WARNINGS = 8
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -110,16 +111,16 @@ def read_trouble(error: OSError) -> typer.Exit | BadInputError:
     return BadInputError(f"cannot write the answer: {error.strerror or error}.")
 
 
-def _make_plain(document: Mapping[str, Any]) -> dict[str, Any]:
+def _make_plain(document: Mapping[str, object]) -> dict[str, Any]:
     from pydantic_core import to_jsonable_python
 
-    def convert(value: Any) -> Any:  # numpy's numbers and arrays
+    def convert(value: object) -> object:  # numpy's numbers and arrays
         return value.tolist() if hasattr(value, "tolist") else str(value)
 
     return dict(to_jsonable_python(document, inf_nan_mode="null", fallback=convert))
 
 
-def _write_json(plain: Mapping[str, Any], indent: int | None = None) -> str:
+def _write_json(plain: Mapping[str, object], indent: int | None = None) -> str:
     text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
@@ -179,8 +180,9 @@ def _wrap_message(text: str, label: str) -> str:
         if line.startswith("  ") or (place and "pip install" in line):
             shown.append(lead + line.strip())
         else:
-            lead_text, width = lead if place else label, page_width(sys.stderr)
-            shown += wrapped(line.strip()[:_LONGEST_LINE], width, lead_text, lead, long_words=False)
+            begin = lead if place else label
+            words = line.strip()[:_LONGEST_LINE]
+            shown += wrapped(words, page_width(sys.stderr), begin, lead, long_words=False)
     if left := max(len(shown) - _MOST_LINES, 0):
         shown[_MOST_LINES:] = [f"{' ' * len(label)}… and {left} more lines"]
     return "\n".join(shown)
@@ -188,7 +190,8 @@ def _wrap_message(text: str, label: str) -> str:
 
 def report_bug(error: BaseException, arguments: list[str]) -> int:
     """Print an unexpected exception as a bug on one screen, and return its exit code."""
-    text, command = " ".join(str(error).split())[:300], f"perfmodel {shlex.join(arguments)}"
+    text = " ".join(str(error).split())[:300]
+    command = f"perfmodel {shlex.join(arguments)}"
     bug = PerfmodelError(
         f"this is a bug in perfmodel {__version__}: {type(error).__name__}: {text}",
         f"please report it with this command:\n  {command}\nadd -v for the traceback.",

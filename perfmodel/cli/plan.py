@@ -87,10 +87,12 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
 
     A line says which were taken. A file that is not there is looked for beside the plan.
     """
-    values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
+    values = dict(context.params)
+    typed = {name for name, _ in TypedLine.of(context).options}
     taken: MadeFor = {}
     if plan_file is not None:
-        said, ignored = read_made_for(plan_file), typed - {"settings"}
+        said = read_made_for(plan_file)
+        ignored = typed - {"settings"}
         if "calibration" in typed:
             ignored.update(_OF_CALIBRATION)
         elif "machine" in typed and values["machine"] != said.get("machine"):
@@ -123,7 +125,9 @@ def read_question(
     values  the options by name;  made_for  those that a plan's file holds;  counts  [] for the plan's GPUs
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
-    model, plan_file, max_hbm = values["model"], values["plan_file"], values["max_hbm"]
+    model = values["model"]
+    plan_file = values["plan_file"]
+    max_hbm = values["max_hbm"]
     if model is None:
         step = "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel show models lists them)"
         raise BadInputError("which tables?", step)
@@ -188,7 +192,8 @@ def _answer(
 ) -> CommandReply:
     """Answer with one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
     layers = None if dense is None else parse_dense(dense, question.question.machine.name)
-    out, torchrec = options.out, options.file_format == TORCHREC
+    out = options.out
+    torchrec = options.file_format == TORCHREC
     page = out is not None and out.suffix == ".html"
     saved = (None if page else out) or options.plan_file
     repeated = dict[str, str]()  # of TorchRec's file, which does not hold its question
@@ -202,7 +207,8 @@ def _answer(
         return " ".join(["--plan", shlex.quote(str(saved or _FILE)), *rest, option])
 
     planned, changes = _find_plan(question, given, price_with)
-    answer, evaluator = question.build_answer(planned.costed), planned.evaluator
+    answer = question.build_answer(planned.costed)
+    evaluator = planned.evaluator
     whole = None
     if layers is not None:
         whole = WholeStep.compute(planned.costed, Dense.compute(layers, evaluator))
@@ -266,7 +272,8 @@ def _compare_plans(
             replicas,
             lambda gpus, best_s: tell(f"{counted(gpus, 'GPU')}: best {format_time(best_s)}"),
         )
-    count, answer = scaling.best.gpus // scaling.best.replicas, scaling.planned[-1].answer
+    count = scaling.best.gpus // scaling.best.replicas
+    answer = scaling.planned[-1].answer
     command = typed.text(without=["gpus", "replicas"], more=["--gpus", str(count)])
     file = {"calibration_file": calibration_file(question.question.calibration)}
     return CommandReply(

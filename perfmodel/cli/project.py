@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import typer
@@ -45,11 +44,17 @@ _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_hi
 
 
 def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
-    """Project the typed question.
-
-    Limits: as the options say -> BadInputError
-    """
-    question, typed, line = _read_question(context, options), TypedLine.of(context), ""
+    """Project the typed question. Limits: as the options say -> BadInputError"""
+    not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
+    apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
+    alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
+    alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
+    apart("--sharding all", options.sharding == ALL, "name one sharding.", **alone)
+    if not any((options.table_size, options.gpus, options.model)):
+        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
+    question = question_of(context.params)
+    typed = TypedLine.of(context)
+    line = ""
     try:
         if options.max_latency is not None:
             question, line = choose_batch(question, options.max_latency)
@@ -79,18 +84,6 @@ def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
     return BadInputError(where, name_enough(rank_enough(question)) or error.next_step)
 
 
-def _read_question(context: typer.Context, options: ProjectOptions) -> Question:
-    """The question of the options. Limits: options that cannot be combined -> BadInputError"""
-    not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
-    apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
-    alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
-    alone["pooling none"] = (options.pooling or "").startswith(NO_POOLING)
-    apart("--sharding all", options.sharding == ALL, "name one sharding.", **alone)
-    if not any((options.table_size, options.gpus, options.model)):
-        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    return question_of(context.params)
-
-
 def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     """(the question with the largest batch within a latency, a line about that batch).
 
@@ -106,12 +99,15 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
         if rows.empty or not rows["fits"].all():
             return question, ""
     row = rows.iloc[0]
-    batch, gpus = int(row["batch"]), int(row["gpus"])
-    end, limit = format_time(row["high_s"]), format_time(limit_s)
+    batch = int(row["batch"])
+    gpus = int(row["gpus"])
+    end = format_time(row["high_s"])
+    limit = format_time(limit_s)
     if row["high_s"] > limit_s:
         name = "the plan" if row["sharding"] == PLANNED else row["sharding"]
         where = f"{name} takes up to {end} for one sample on each of {counted(gpus, 'GPU')}"
-        faster, step = find_within(replace(question, batch=1, gpus=gpus), limit_s), "allow more than that."
+        faster = find_within(replace(question, batch=1, gpus=gpus), limit_s)
+        step = "allow more than that."
         if faster is not None:
             step = f"{option_words(faster)} takes up to {format_time(faster.totals['high_s'])}; or {step}"
         raise BadInputError(f"--max-latency {limit}: {where}.", step)
@@ -153,7 +149,7 @@ def rank_typed(question: Question, typed: TypedLine | None = None) -> Ranking:
 def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
     """Every sharding for the question."""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
-    fastest, file = find_fastest(answers), calibration_file(question.calibration)
+    file = calibration_file(question.calibration)
     record = {
         **question.to_dict(base.basis, base.work),
         "calibration_file": file,
@@ -161,7 +157,7 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
         "gpu_count": vars(base.gpu_count) | {"text": str(base.gpu_count)},
         "baseline_time_s": base.baseline_time_s,
         "sharding": ALL,
-        "winner": fastest.sharding,
+        "winner": find_fastest(answers).sharding,
         "undecided": [answer.sharding for answer in find_ties(answers)],
         "shardings": [record_sharding(answer) for answer in answers],
         "calibrations": list(base.calibrations),
@@ -169,7 +165,7 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
     return CommandReply(lambda: record, lambda: shardings_text(base, answers, file, typed))
 
 
-def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[str, Any]:
+def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[str, object]:
     """The JSON answer but for its changes: what leads, next_experiment, kernels, its cut, others."""
     experiment = find_next_experiment(answer)
     setting = answer.setting
@@ -193,7 +189,7 @@ def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[st
     }
 
 
-def _record_beside(answer: Answer | None) -> dict[str, Any] | None:
+def _record_beside(answer: Answer | None) -> dict[str, object] | None:
     """The entries of an answer beside the one that leads. Limits: none -> None"""
     if answer is None:
         return None

@@ -23,7 +23,7 @@ from perfmodel.question.groups import (
     is_training,
     read_share,
 )
-from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
+from perfmodel.schema.calibration import list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import KEYS, Machine, doubted_values, load_machine
@@ -68,7 +68,10 @@ def choose(typed: Mapping[str, Any]) -> list[ChosenMachine]:
     choices = []
     for name in names or (None,):
         if name is None and loaded is not None:
-            name = _find_machine(loaded, str(calibration))
+            from perfmodel.schema.run_files import find_machine_beside
+
+            folder = Path(str(calibration)).parent
+            name = find_machine_beside(folder, loaded.machine, f"calibration {calibration}")
         machine = apply_settings(load_machine(name or DEFAULT_MACHINE), typed.get("settings"))
         library = backend or str(loaded.backend if loaded else machine.defaults.backend)
         choices.append(ChosenMachine(machine, library, calibration))
@@ -90,13 +93,6 @@ def find_calibration(text: str, backend: str | None = None, clock: str | None = 
 
     folder = run_folder(text)
     return text if folder is None else str(calibration_in(folder, backend, clock))
-
-
-def _find_machine(loaded: Calibration, calibration: str) -> str:
-    """The machine of a calibration: a shipped one, or the machine file beside the calibration's."""
-    from perfmodel.schema.run_files import find_machine_beside
-
-    return find_machine_beside(Path(calibration).parent, loaded.machine, f"calibration {calibration}")
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
@@ -129,7 +125,8 @@ def check_size(question: Question, table_bytes: float) -> None:
     """Raise BadInputError if tables of this size need more GPUs than are covered."""
     room_bytes = question.machine_of_rows.value("hbm_bytes") * (1 - question.reserve)
     if table_bytes > MOST_GPUS * room_bytes:
-        size, room = (format_bytes(number, binary=False) for number in (table_bytes, room_bytes))
+        size = format_bytes(table_bytes, binary=False)
+        room = format_bytes(room_bytes, binary=False)
         words = f"--table-size {size} needs {format_count(table_bytes / room_bytes)} GPUs of {room}"
         step = f"at most {format_count(MOST_GPUS)} GPUs."
         raise BadInputError(f"{words}: more than this model covers.", step)

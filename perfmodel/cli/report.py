@@ -41,10 +41,9 @@ def report(context: typer.Context, options: ReportOptions) -> CommandReply:
     page = make_page(find_subject(question), command)
     size = write_page(page, out)
     said = f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed."
-    words = {"title": "title", "left_out": "why"}
     blocks = [
-        {"name": block.name, **{key: getattr(block, name, None) for key, name in words.items()}}
-        for block in (*page.first, *page.blocks)
+        {"name": x.name, "title": getattr(x, "title", None), "left_out": getattr(x, "why", None)}
+        for x in (*page.first, *page.blocks)
     ]
     record = {"file": str(out), "bytes": size, "blocks": blocks}
     return CommandReply(lambda: record, lambda: said)

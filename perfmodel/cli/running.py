@@ -30,7 +30,8 @@ def run(words: list[str]) -> int:
     """
     end = words.index("--") if "--" in words else len(words)
     options = [word for word in words[:end] if word not in ("-v", "--verbose")]
-    RUNNING.verbose, RUNNING.as_json = len(options) < end, "--json" in options
+    RUNNING.verbose = len(options) < end
+    RUNNING.as_json = "--json" in options
     arguments = options + words[end:]
     name = next(iter(options), "")
     silent = name == "explore" or not name.isidentifier()  # no command, or an option
@@ -39,8 +40,7 @@ def run(words: list[str]) -> int:
             warnings.simplefilter("ignore")  # of libraries, about numbers that our errors explain
         try:
             check_stdout()
-            plain = name == "calibrate"
-            with contextlib.nullcontext() if silent else WaitingLine(name, plain=plain):
+            with contextlib.nullcontext() if silent else WaitingLine(name, plain=name == "calibrate"):
                 result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
             if result == signals.STOPPED:  # typer's code of a KeyboardInterrupt
                 raise KeyboardInterrupt
@@ -81,7 +81,8 @@ def _report_usage(error: Exception, arguments: list[str]) -> int:
     for option, number, unit in zip(arguments, arguments[1:], arguments[2:], strict=False):
         if number.replace(".", "").isdigit() and f"({unit})" in message:
             steps.append(f"a value and its unit are one word: {option} {number}{unit}")
-    command, flag = getattr(context, "command", None), getattr(error, "option_name", None)
+    command = getattr(context, "command", None)
+    flag = getattr(error, "option_name", None)
     if isinstance(command, LoadedCommand):
         settable = [option.name for option in command.asks.declared() if option.by_set]
         steps += [f"write --set {name}=VALUE." for name in settable if name_flag(name) == flag]

@@ -38,8 +38,8 @@ class Kind(NamedTuple):
     load: Callable[[str], Any]
     list_text: Callable[[Sequence[Any]], str]
     text: Callable[[Any], str]
-    record: Callable[[Any], dict[str, Any]] = lambda entry: dict(entry.model_dump(mode="json"))
-    list_record: Callable[[Any], dict[str, Any]] = lambda entry: dict(entry.model_dump(mode="json"))
+    record: Callable[[Any], dict[str, object]] = lambda entry: dict(entry.model_dump(mode="json"))
+    list_record: Callable[[Any], dict[str, object]] = lambda entry: dict(entry.model_dump(mode="json"))
     file: Callable[[str], str] | None = None
 
 
@@ -109,6 +109,5 @@ def show(context: typer.Context, options: ShowOptions) -> CommandReply:
         unknown.next_step += f"\nall of a kind: perfmodel show {LISTS[0]}, or {', '.join(LISTS[1:])}."
         raise unknown from None
     return CommandReply(
-        lambda: {"calibration": calibration.model_dump(mode="json")},
-        lambda: calibration_text(calibration),
+        lambda: {"calibration": calibration.model_dump(mode="json")}, lambda: calibration_text(calibration)
     )

@@ -19,14 +19,7 @@ from perfmodel.answer import sweep as grids
 from perfmodel.answer.inputs import DEFAULTS, TooFewGpusError, share_equally
 from perfmodel.cli.options import LEAVE_ONE, apart, check_name, list_values, split_values
 from perfmodel.cli.output import CommandReply, check_target, note, warn
-from perfmodel.cli.question import (
-    calibration_file,
-    check_model,
-    check_size,
-    choose,
-    question_of,
-    split_names,
-)
+from perfmodel.cli.question import calibration_file, check_model, check_size, choose, question_of, split_names
 from perfmodel.effort import tell
 from perfmodel.engine.schemes import ALL, ROW_WISE
 from perfmodel.engine.tables import PlanTables
@@ -78,10 +71,8 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
     apart("--set global_batch", options.global_batch, LEAVE_ONE, batch=options.batch, grid=options.grid)
     axes = _read_axes(options)
     names = split_names(options.model, "--model") if options.model else []
-    of_tables = [{"model": name} for name in dict.fromkeys(names)]
-    of_tables = of_tables or [
-        {"dtype": name} for name in split_values([options.dtype or "fp32"], "--set dtype")
-    ]
+    dtypes = split_values([options.dtype or "fp32"], "--set dtype")
+    of_tables = [{"model": name} for name in dict.fromkeys(names)] or [{"dtype": name} for name in dtypes]
     unlisted = typed | dict.fromkeys([*_AXES, "dtype", "model", "global_batch"])
     pairs = itertools.product(choose(typed), of_tables)
     questions = [question_of(unlisted | tables, choice) for choice, tables in pairs]
@@ -113,10 +104,7 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
 
 
 def _compare_machines(
-    options: SweepOptions,
-    questions: Sequence[Question],
-    axes: Mapping[str, list[float]],
-    how: str,
+    options: SweepOptions, questions: Sequence[Question], axes: Mapping[str, list[float]], how: str
 ) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], str]]:
     """Machines side by side, each on the typed GPUs, else on those that are best by the criterion."""
     columns = grids.combine_axes(**{"batch": [DEFAULTS["batch"]], **axes})
@@ -141,10 +129,11 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
     currencies: set[str] = set()
     step = f"one price for each of {', '.join(machines)}, e.g. --price {machines[0]}=2.5USD/GPU/h"
     for text in texts:
-        name, _, price = (piece.strip() for piece in text.partition("="))
+        name, _, price = text.partition("=")
+        name = name.strip()
         if name not in machines or name in prices:
             raise BadInputError(f"--price {text} is of no machine here, or its second.", step)
-        prices[name], currency = parse_price(price, f"--price {name}")
+        prices[name], currency = parse_price(price.strip(), f"--price {name}")
         currencies.add(currency)
     if len(currencies) > 1:
         raise BadInputError(f"--price in {' and '.join(sorted(currencies))}.", "give all in one currency.")
@@ -250,7 +239,8 @@ def _explain_none(columns: grids.Columns, question: Question, why: str) -> BadIn
 
 def _find_possible(chunk: grids.Columns, question: Question) -> NDArray[np.bool_]:
     """For each point of ``chunk`` whether the tables fit the GPUs, and have enough rows."""
-    training, machine = is_training(question.objective), question.machine_of_rows
+    training = is_training(question.objective)
+    machine = question.machine_of_rows
     if question.table_set is None:
         dtype = question.dtype or DEFAULTS["dtype"]
         return grids.find_feasible(chunk, machine, question.reserve, training=training, dtype=dtype)
@@ -265,7 +255,8 @@ def _label(frame: pd.DataFrame, question: Question) -> pd.DataFrame:
     """The rows, behind columns that are the same in all of them: machine, backend, …; counts as integers."""
     import pandas as pd
 
-    machine, file = question.machine, calibration_file(question.calibration)
+    machine = question.machine
+    file = calibration_file(question.calibration)
     names = ", ".join(dict.fromkeys(question.load_setting().links.calibrations))
     words = {
         "machine": machine.name,

@@ -24,9 +24,9 @@ class TypedLine:
         options: list[tuple[str, tuple[str, ...]]] = []
         for option in context.command.params:
             name = str(option.name)
-            source, value = context.get_parameter_source(name), context.params.get(name)
-            if getattr(source, "name", "") != "COMMANDLINE":
+            if getattr(context.get_parameter_source(name), "name", "") != "COMMANDLINE":
                 continue
+            value = context.params.get(name)
             if isinstance(value, bool):
                 words = [(option.opts if value else option.secondary_opts)[0]]
             else:

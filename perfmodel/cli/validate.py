@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from perfmodel.cli.options import LEAVE_ONE, apart
@@ -20,7 +18,7 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
     """Compare predictions with measurements or published claims."""
     apart("--run", options.run, LEAVE_ONE, paper=options.paper, held_out=options.held_out)
     apart("--paper", options.paper, LEAVE_ONE, held_out=options.held_out)
-    record: dict[str, Any] = {"paper": options.paper}
+    record: dict[str, object] = {"paper": options.paper}
     if options.run is not None:
         from perfmodel.validate.own import compare_run, compare_steps, judge_run
 
@@ -28,7 +26,8 @@ def validate(context: typer.Context, options: ValidateOptions) -> CommandReply:
         if folder is None:
             raise BadInputError(f"--run {options.run} is not a folder.", "give that of a run, or latest.")
         passes = compare_run(folder)
-        steps, verdicts = compare_steps(passes), judge_run(passes)
+        steps = compare_steps(passes)
+        verdicts = judge_run(passes)
         record = {"run": str(folder), "passes": passes.drop(columns="key").to_dict(orient="records")}
         record |= {"steps": steps.to_dict(orient="records")}
         text = own_run_text(passes, steps, verdicts)

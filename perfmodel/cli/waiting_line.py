@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
+from time import monotonic
 
 from perfmodel.cli.output import before_writing, escape_controls, note
 from perfmodel.effort import listeners
 
-_FIRST_S, _EVERY_S = 2.0, 0.5
+_FIRST_S = 2.0
+_EVERY_S = 0.5
 _PLAIN_EVERY_S = 15.0
 
 
@@ -22,10 +23,10 @@ class WaitingLine:
     plain  whether progress is a line every 15 s where no terminal is, as of a calibration in a batch job
     """
 
-    def __init__(
-        self, command: str, *, plain: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._command, self._plain, self._clock = command, plain, clock
+    def __init__(self, command: str, *, plain: bool = False, clock: Callable[[], float] = monotonic) -> None:
+        self._command = command
+        self._plain = plain
+        self._clock = clock
         self._began_s = clock()
         self._next_s = self._began_s + _FIRST_S
         self._drawn = False
