@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from perfmodel.schema.files import unknown_name
 
-Kinds = int | NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # ``--help`` reads this file, and waits for no numpy
+
+Kinds: TypeAlias = "int | NDArray[Any]"
 """The code of an exchange, or an array of codes."""
 
 
