@@ -224,12 +224,12 @@ class Measurement:
         """(the shipped or the user's machine, else one made from the run; the files written for it)."""
         from perfmodel.fit.host import machine_text
 
-        path, name = outcome.folder / MACHINE_NAME, self.options.machine
+        path = outcome.folder / MACHINE_NAME
         if self.host.shipped:
-            machine = load_machine(name or self.host.machine)
+            machine = load_machine(self.options.machine or self.host.machine)
             if machine.name in list_machines():
                 return machine, []
-            write_whole(path, read_bounded(Path(name or ""), "machine file"), "machine file")
+            write_whole(path, read_bounded(Path(self.options.machine or ""), "machine file"), "machine file")
             return machine, [path]
         write_whole(path, machine_text(run, outcome.plan.world.memory_bytes), "machine file")
         return read_machine(path), [path]

@@ -111,7 +111,7 @@ def read_trouble(error: OSError) -> typer.Exit | BadInputError:
     return BadInputError(f"cannot write the answer: {error.strerror or error}.")
 
 
-def _make_plain(document: Mapping[str, object]) -> dict[str, Any]:
+def _make_plain(document: Mapping[str, object]) -> dict[str, object]:
     from pydantic_core import to_jsonable_python
 
     def convert(value: object) -> object:  # numpy's numbers and arrays

@@ -176,7 +176,7 @@ def _search_plan(ranking: Ranking) -> Answer | None:
     return plan_quickly(ranking)
 
 
-def check_model(typed: Mapping[str, Any]) -> None:
+def check_model(typed: Mapping[str, object]) -> None:
     """Raise BadInputError if options of equal tables are typed together with --model."""
     names = ("table_size", "tables", "dim", "grid", "pooling")
     shapes = {name: typed.get(name) for name in names if typed.get(name) != NO_POOLING}

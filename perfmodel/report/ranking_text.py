@@ -157,8 +157,8 @@ def throughput_words(answer: Answer) -> str:
     if answer.gpus == 1:
         return rate
     ratio = format_ratio(answer.totals["throughput_ratio"])
-    alone = format_time(answer.baseline_time_s)
-    return f"together {rate}, {ratio} that one GPU, which holds all rows and takes {alone}"
+    baseline = format_time(answer.baseline_time_s)
+    return f"together {rate}, {ratio} that one GPU, which holds all rows and takes {baseline}"
 
 
 def beside_words(ranking: Ranking) -> str:

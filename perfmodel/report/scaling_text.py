@@ -58,7 +58,7 @@ def scaling_text(scaling: Scaling, command: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _show(name: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], str]:
+def _show(name: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, object]], str]:
     """The value of a point in words; "" without a plan."""
     return lambda row: "" if row[name] is None else write(row[name])
 

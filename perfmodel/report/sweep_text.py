@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
@@ -78,7 +78,7 @@ def _list_rows(frame: pd.DataFrame, names: list[str], key: str) -> str:
     return columns_text(columns, frame.to_dict(orient="records"))
 
 
-def _format_cell(name: str, row: Mapping[str, Any]) -> str:
+def _format_cell(name: str, row: Mapping[str, float | str]) -> str:
     value = row[name]
     if isinstance(value, str):
         return value

@@ -173,7 +173,7 @@ def command_lines(words: str) -> str:
     if len(words) <= room + 2:
         return _INDENT + words
     pieces: list[str] = []
-    for pair in _SHELL_WORD.findall(words):  # an option and its value are parted where they are longer
+    for pair in _SHELL_WORD.findall(words):  # an option longer than a line leaves its value
         pieces += pair.split(" ", 1) if pair.startswith("--") and len(pair) > room - 2 else [pair]
     line, *rest = pieces
     lines = []
