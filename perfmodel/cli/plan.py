@@ -228,7 +228,7 @@ def _answer(
     save = {} if saved else {"To keep the plan": typed.text(without=["out"], more=["--out", _FILE])}
     return CommandReply(
         lambda: planned.to_dict() | more,
-        lambda: plan_text(planned, answer, file, whole, changes, save),
+        lambda: plan_text(planned, answer, whole, changes, save),
         evaluator.setting.notes,
         KeyboardInterrupt() if planned.result.stopped == "interrupt" else None,
     )

@@ -73,7 +73,7 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
     file = calibration_file(question.calibration)
     return CommandReply(
         lambda: _build_record(ranking, answer, file) | {"changes": [vars(change) for change in changes]},
-        lambda: project_text(ranking, changes, file, typed, whole=RUNNING.verbose, first=line),
+        lambda: project_text(ranking, changes, typed, whole=RUNNING.verbose, first=line),
         answer.notes,
     )
 
@@ -162,7 +162,7 @@ def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
         "shardings": [record_sharding(answer) for answer in answers],
         "calibrations": list(base.calibrations),
     }
-    return CommandReply(lambda: record, lambda: shardings_text(base, answers, file, typed))
+    return CommandReply(lambda: record, lambda: shardings_text(base, answers, typed))
 
 
 def _build_record(ranking: Ranking, answer: Answer, file: str | None) -> dict[str, object]:

@@ -14,7 +14,14 @@ from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.report.projection_text import band, change_table, join_quantities, provenance, step_table
+from perfmodel.report.projection_text import (
+    band,
+    change_table,
+    find_file,
+    join_quantities,
+    provenance,
+    step_table,
+)
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.units import (
     counted,
@@ -34,7 +41,6 @@ _FEW = 3  # groups of copied tables; more are no lines of their own
 def plan_text(
     planned: Planned,
     answer: Answer,
-    calibration_file: str | None,
     whole: WholeStep | None,
     changes: Sequence[Sensitivity],
     commands: Mapping[str, str],
@@ -50,7 +56,7 @@ def plan_text(
     if whole is not None:
         parts.append(dense_lines(whole, answer.samples_per_s * answer.time_s))
     lines = [f"{words}:\n{command_lines(line)}" for words, line in commands.items()]
-    parts.append("\n".join([provenance(answer, calibration_file), *lines]))
+    parts.append("\n".join([provenance(answer, find_file(answer)), *lines]))
     return "\n\n".join(part for part in parts if part)
 
 

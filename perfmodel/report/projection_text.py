@@ -17,7 +17,7 @@ from perfmodel.engine.tables import WIDTHS, row_bytes
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import WIDTH, command_lines, page_width, paragraph, table, unbroken
-from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.calibration import list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.workload import DTYPES, UNIFORM
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
@@ -192,6 +192,12 @@ def change_table(changes: Sequence[Sensitivity]) -> str:
 def origin(calibration_id: str, calibration_file: str | None) -> str:
     """A calibration in words: its id; for a user's own file ``mine.json (h100-sxm-ib/nccl-2.29.2+mine)``."""
     return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
+
+
+def find_file(answer: Answer) -> str | None:
+    """The user's calibration file behind the answer; None for a shipped calibration."""
+    named = answer.setting.calibration
+    return None if named is None or str(named) in list_calibrations() else str(named)
 
 
 def _find_lacking(answer: Answer) -> str:

@@ -19,6 +19,7 @@ from perfmodel.report.projection_text import (
     change_table,
     changed_values,
     explain_words,
+    find_file,
     join_quantities,
     kernel_words,
     provenance,
@@ -53,13 +54,7 @@ class Line(Protocol):
 
 
 def project_text(
-    ranking: Ranking,
-    changes: Sequence[Sensitivity],
-    calibration_file: str | None,
-    line: Line,
-    *,
-    whole: bool = False,
-    first: str = "",
+    ranking: Ranking, changes: Sequence[Sensitivity], line: Line, *, whole: bool = False, first: str = ""
 ) -> str:
     """The screen of ``perfmodel project``, at most 22 lines by default: answer, steps, changes.
 
@@ -75,11 +70,11 @@ def project_text(
     pairs = [
         *question_facts(ranking.base),
         ("memory", gpu_words(answer, next_node)),
-        ("times", source_words(answer, calibration_file)),
+        ("times", source_words(answer)),
         ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
     ]
     helping = [change for change in changes if change.after_s < change.before_s or change.group != MORE_GPUS]
-    end = _write_end(ranking, calibration_file, line, whole=whole)
+    end = _write_end(ranking, line, whole=whole)
     changes_most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
     for changes_count, steps_count in itertools.product(range(changes_most, -1, -1), _STEPS):
         parts = ["\n".join([*head, facts(pairs)]), step_table(answer, whole=whole, most=steps_count)]
@@ -91,9 +86,10 @@ def project_text(
     return text
 
 
-def _write_end(ranking: Ranking, file: str | None, line: Line, *, whole: bool) -> str:
+def _write_end(ranking: Ranking, line: Line, *, whole: bool) -> str:
     """What was not measured, the sources, and what else can be printed."""
     answer = ranking.answer
+    file = find_file(answer)
     step = explain_words(answer)
     experiment = find_next_experiment(answer)
     alone = ranking.base.basis.unpooled or answer.gpus == 1
@@ -312,15 +308,16 @@ def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
     return where
 
 
-def source_words(answer: Answer, calibration_file: str | None) -> str:
+def source_words(answer: Answer) -> str:
     """What of the machine was changed or measured by the user; "" if all of it is shipped."""
+    file = find_file(answer)
     question = answer.question
     parts = changed_values(answer)
     if question.backend != str(question.machine.defaults.backend):
         parts.append(f"library {question.backend}")
-    if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
+    if file or question.clock is not None or question.calibration is not None:
         clocks = ", ".join(str(clock) for clock in answer.clocks)
-        parts.append(f"calibration {calibration_file or ', '.join(answer.calibrations)}, clock {clocks}")
+        parts.append(f"calibration {file or ', '.join(answer.calibrations)}, clock {clocks}")
     return " · ".join(parts)
 
 

@@ -9,22 +9,20 @@ from perfmodel.answer.ranking import RUN, find_fastest, find_ties
 from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import PLANNED, TORCHREC, WAYS
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.projection_text import explain_words, provenance
+from perfmodel.report.projection_text import explain_words, find_file, provenance
 from perfmodel.report.ranking_text import Line, gpu_words, join_words, throughput_words, time_words
 from perfmodel.report.terminal import command_lines, paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 
 
-def shardings_text(
-    base: Answer, answers: Sequence[Answer | Impossible], calibration_file: str | None, line: Line
-) -> str:
+def shardings_text(base: Answer, answers: Sequence[Answer | Impossible], line: Line) -> str:
     """The text of ``perfmodel project --sharding all``: the fastest sharding, and all of them.
 
     base  the row-wise projection of the same question;  line  the command line that was typed
     """
     best = find_fastest(answers)
     parts = [_write_headline(base, answers), paragraph(f"row-wise: {gpu_words(base)}")]
-    parts += [_list_shardings(answers), provenance(best, calibration_file)]
+    parts += [_list_shardings(answers), provenance(best, find_file(best))]
     explain = line.text(("as_json", "sharding"), ["--sharding", best.sharding, *explain_words(best)])
     parts.append(f"The equation behind the longest step:\n{command_lines(explain)}")
     return "\n\n".join(parts)

@@ -125,7 +125,7 @@ def test_steps_are_those_of_the_document(planned: Planned, page: Page) -> None:
 
 
 def test_the_card_says_what_the_text_says(planned: Planned, answer: Answer) -> None:
-    text = " ".join(plan_text(planned, answer, None, None, (), {}).split())
+    text = " ".join(plan_text(planned, answer, None, (), {}).split())
     card, time_s = build_card(planned, answer), planned.costed.time_s
     for words in (format_time(time_s), "M samples/s", "table-wise"):
         assert words in text and words in " ".join([card.sentence, *card.lines])

@@ -117,11 +117,8 @@ def _describe_answer(answer: Answer) -> Row:
     """A row of the figure's data, in SI units."""
     tables = answer.work.tables
     columns = {
-        "batch": answer.work.batch,
-        "pooling": tables.pooling,
-        "table_count": tables.count,
-        "dim": tables.dim,
-    }
+        "batch": answer.work.batch, "pooling": tables.pooling, "table_count": tables.count, "dim": tables.dim,
+    }  # fmt: skip
     values: dict[str, object] = {name: float(column.flat[0]) for name, column in columns.items()}
     values |= answer.totals | {"sharding": answer.sharding, "evidence": str(answer.evidence)}
     return {name: values[name] for name in _COLUMNS if name in values}

@@ -17,7 +17,7 @@ from perfmodel.report.figures.lines import draw_over_gpus, draw_roofline, draw_s
 from perfmodel.report.figures.paper import draw_ends, draw_links, draw_paper_collectives, draw_stages
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.assemble import Card, Page, describe_evidence, write_sources
-from perfmodel.report.projection_text import question_facts
+from perfmodel.report.projection_text import find_file, question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
     gpu_words,
@@ -28,7 +28,6 @@ from perfmodel.report.ranking_text import (
     setting_words,
     throughput_words,
 )
-from perfmodel.schema.calibration import list_calibrations
 
 FIGURES: dict[str, Callable[[Subject], Block]] = {
     "breakdown": draw_breakdown,
@@ -114,12 +113,10 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
         f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
         for words in (throughput_words(answer), beside)
     ]
-    named = answer.setting.calibration
-    file = None if named is None or str(named) in list_calibrations() else str(named)  # None: a shipped one
     return Card(
         headline(shown),
         (*sentences, question, describe_evidence(answer)),
         findings,
-        re.sub(r"\n(?=\S)", " ", measure_text(shown, file)),
+        re.sub(r"\n(?=\S)", " ", measure_text(shown, find_file(answer))),
         answer.every_note,
     )
