@@ -20,7 +20,7 @@ from perfmodel.model.curves import hockney_time
 from perfmodel.plan.question import plan_quickly
 from perfmodel.report.figures import bars, heat_maps
 from perfmodel.report.figures.chart import Block, Missing
-from perfmodel.report.figures.collectives import compare_points, load_measured
+from perfmodel.report.figures.measured_curves import compare_points, load_measured
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.question_page import draw_figure
 from perfmodel.schema.evidence import Clock

@@ -31,7 +31,7 @@ from perfmodel.report.figures.chart import (
     name_library,
     new_figure,
 )
-from perfmodel.report.figures.collectives import HOW, TIME, draw_curves, list_series, load_measured
+from perfmodel.report.figures.measured_curves import HOW, TIME, draw_curves, list_series, load_measured
 from perfmodel.report.figures.subject import Subject, project_rows
 from perfmodel.resources import DEFAULT_MACHINE, data_path
 from perfmodel.schema.evidence import Backend, Clock, Evidence

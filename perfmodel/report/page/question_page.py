@@ -11,9 +11,9 @@ from perfmodel.effort import tell
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures.bars import draw_breakdown, draw_changes, draw_shardings
 from perfmodel.report.figures.chart import Block, Missing
-from perfmodel.report.figures.collectives import draw_collectives, draw_validation
 from perfmodel.report.figures.heat_maps import draw_grids, draw_shapes
 from perfmodel.report.figures.lines import draw_over_gpus, draw_roofline, draw_slowdown
+from perfmodel.report.figures.measured_curves import draw_collectives, draw_validation
 from perfmodel.report.figures.paper import draw_ends, draw_links, draw_paper_collectives, draw_stages
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.assemble import Card, Page, describe_evidence, write_sources
