@@ -231,9 +231,8 @@ class Sharding:
 
     def limit_columns(self, gpus: int, domain: int) -> int:
         """Largest number of column parts that the GPUs have space for, with the fewest row parts."""
-        return {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}[
-            self.columns
-        ]
+        limits = {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}
+        return limits[self.columns]
 
 
 DATA_PARALLEL = "data-parallel"

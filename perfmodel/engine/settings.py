@@ -15,12 +15,7 @@ from perfmodel.collectives.link_laws import card_rate
 from perfmodel.collectives.timings import Array, Codes
 from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.schema.calibration import (
-    IMPLEMENTATIONS,
-    Calibration,
-    KernelConstants,
-    load_calibration,
-)
+from perfmodel.schema.calibration import IMPLEMENTATIONS, Calibration, KernelConstants, load_calibration
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.fields import Interval, Quantity
 from perfmodel.schema.files import unknown_name

@@ -106,9 +106,8 @@ class PassTimes:
             received = values[step.resources[-1]]
             if not (sent.any() or received.any()):
                 continue
-            if (
-                len(step.resources) == 1
-            ):  # a reduction: what is received is a part of what was sent, or replaces it
+            # of a reduction, what is received is a part of what was sent, or replaces it
+            if len(step.resources) == 1:
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
             largest = np.maximum(largest, capacity.count_buffer_bytes((sent, received)))
         return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
