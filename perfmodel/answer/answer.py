@@ -75,9 +75,9 @@ class Answer:
     setting: Setting = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        gpus, totals = self.gpu_count.gpus, self.totals
+        totals = self.totals
         facts = {
-            "gpus": gpus,
+            "gpus": self.gpu_count.gpus,
             "domain": int(self.basis.domain(self.work.gpus)[0]),
             "table_count": int(self.work.table_count[0]),
             "fits": self.gpu_count.fits,
@@ -85,7 +85,7 @@ class Answer:
             "rounded_s": float(f"{totals['time_s']:.6g}"),
             "baseline_time_s": totals["baseline_time_s"],
             "slowdown": totals["slowdown"],
-            "samples_per_s": gpus * float(self.work.batch[0]) / totals["time_s"],
+            "samples_per_s": self.gpu_count.gpus * float(self.work.batch[0]) / totals["time_s"],
             "main_evidence": Evidence.main(evidence_shares(self.steps)),
             "clocks": tuple(dict.fromkeys(step.clock for step in self.steps)),
             "setting": self.basis.setting,
@@ -166,7 +166,7 @@ _COMPARED = (*_COUNTS, "time_s", "baseline_time_s", "low_s", "high_s")
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
-    work, columns = many.select(slice(place, place + 1)) if many.gpus.size > 1 else many, costs.columns
+    work = many.select(slice(place, place + 1)) if many.gpus.size > 1 else many
     count = count_gpus(basis, work, question.reserve, costs.memory, place)
     steps = costs.cost.build_rows(place)
     return Answer(
@@ -175,8 +175,8 @@ def answer_at(question: Question, basis: PassBasis, many: Configs, costs: Costed
         work=work,
         gpu_count=count,
         steps=steps,
-        totals={name: float(values[place]) for name, values in columns.items() if name not in _RANKS},
-        evidence=Evidence.from_rank(int(columns["evidence"][place])),
+        totals={name: float(values[place]) for name, values in costs.columns.items() if name not in _RANKS},
+        evidence=Evidence.from_rank(int(costs.columns["evidence"][place])),
         local={
             cause: (float(low[place]), float(time[place]), float(high[place]))
             for cause, (low, time, high) in costs.base.causes.items()
@@ -202,7 +202,8 @@ def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
         buffer_bytes=float(memory.buffer_bytes[fullest]) / base.basis.buffer_weight,
         fits=True,
     )
-    copies, notes = sum(placement.scheme.copied for placement in plan.costed.plan.placements), list[str]()
+    notes: list[str] = []
+    copies = sum(placement.scheme.copied for placement in plan.costed.plan.placements)
     if copies and plan.scheme is not None and not plan.scheme.copied:
         notes = [_note_copies(copies, f"{plan.scheme.row_parts} row parts")]
     if idle := int((memory.rows_bytes == 0).sum()):
@@ -252,12 +253,14 @@ def _find_fullest_row(work: Configs) -> float:
     For one configuration; for a set of tables, among the tables with most look-ups.
     Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G
     """
-    gpus, batch, tables = float(work.gpus[0]), float(work.batch[0]), work.tables
+    gpus, batch = float(work.gpus[0]), float(work.batch[0])
+    tables = work.tables
     fullest = 1.0
     ids_of = tables.count * tables.features * tables.pooling
     order = np.argsort(-ids_of[:, 0], kind="stable")[:_MOST_KINDS]
     for kind in order.tolist() if gpus > 1 else []:
-        ids, rows = tables.laws[tables.law[kind]], float(tables.rows[kind, 0])
+        ids = tables.laws[tables.law[kind]]
+        rows = float(tables.rows[kind, 0])
         if not ids.uniform and rows >= gpus:
             bags = batch * float(tables.features[kind, 0])
             look_ups = LookUps(ids, rows, float(tables.pooling[kind, 0]), bags, gpus)
@@ -300,7 +303,7 @@ def answer_on(question: Question, gpus: int) -> Answer:
     return answer_row_wise(replace(question, gpus=gpus, batch=batch))
 
 
-def project_one(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Answer:
+def project_one(workload: object = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Answer:
     """One configuration in full, sharded row-wise, in the keywords of ``perfmodel.project``."""
     return note_idle(answer_row_wise(Question.of(workload, machine, **options)), answer_row_wise)
 
@@ -310,17 +313,14 @@ def note_idle(answer: Answer, ask: Callable[[Question], Answer]) -> Answer:
 
     ask  answers a question as ``answer`` was;  so nobody relies on a value that changes nothing
     """
-    question = answer.question
-    idle = [] if question.setting is not None else sorted(question.machine.overrides)
-    notes = [f"{key} changes nothing in this answer" for key in idle if _is_idle(answer, key, ask)]
-    return replace(answer, notes=(*answer.notes, *notes))
-
-
-def _is_idle(answer: Answer, key: str, ask: Callable[[Question], Answer]) -> bool:
     machine = answer.question.machine
-    values = {name: machine.value(name) for name in machine.overrides - {key}}
-    try:
-        without = ask(replace(answer.question, machine=machine.unchanged().with_overrides(values)))
-    except PerfmodelError:
-        return False
-    return all(without.totals[name] == answer.totals[name] for name in _COMPARED)
+    notes = list(answer.notes)
+    for key in sorted(machine.overrides) if answer.question.setting is None else []:
+        values = {name: machine.value(name) for name in machine.overrides - {key}}
+        try:
+            without = ask(replace(answer.question, machine=machine.unchanged().with_overrides(values)))
+        except PerfmodelError:
+            continue
+        if all(without.totals[name] == answer.totals[name] for name in _COMPARED):
+            notes.append(f"{key} changes nothing in this answer")
+    return replace(answer, notes=tuple(notes))

@@ -40,7 +40,7 @@ DEFAULT_RESERVE = 0.15
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 
 
-def read_columns(values: Mapping[str, Any]) -> dict[str, Array]:
+def read_columns(values: Mapping[str, object]) -> dict[str, Array]:
     """The given values as one-dimensional arrays of one length, each finite and above 0.
 
     Limits: shapes that do not broadcast, 0, negative, NaN, fractions where whole -> BadInputError
@@ -60,7 +60,7 @@ def read_columns(values: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.atleast_1d(array).ravel() for name, array in zip(arrays, spread, strict=True)}
 
 
-def _read_numbers(name: str, value: Any) -> Array:
+def _read_numbers(name: str, value: object) -> Array:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -85,7 +85,7 @@ def _read_numbers(name: str, value: Any) -> Array:
     return array
 
 
-def _read_dtypes(value: Any) -> Array:
+def _read_dtypes(value: object) -> Array:
     """Places in ``DTYPES`` of a dtype name, an array of names, or a pandas column."""
     if isinstance(value, str):
         names, codes = [value], np.zeros((), dtype=np.intp)
@@ -129,14 +129,14 @@ class Room:
             return needed, capacity.round_to_nodes(needed, float(self.node)) if given is None else given
 
 
-def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Configs:
+def group_equal(values: Mapping[str, object], room: Room, ids: Distribution) -> Configs:
     """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
     a, needed, gpus, row = find_sizes(values, room)
     _check_fit(a["table_bytes"], gpus, needed, room)
-    _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
-    rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
-    columns = {"count": a["table_count"], "rows": rows, "dim": a["dim"], "dtype": a["dtype"]}
-    columns |= {"pooling": a["pooling"], "features": np.ones(1)}
+    rows = a["table_bytes"] / (a["table_count"] * row)
+    _check_rows(rows, gpus, row)
+    columns = {"count": a["table_count"], "rows": np.maximum(rows, 1), "dim": a["dim"]}
+    columns |= {"dtype": a["dtype"], "pooling": a["pooling"], "features": np.ones(1)}
     columns |= {"weight_bytes": np.zeros(1), "buckets": np.zeros(1)}
     kinds: dict[str, Any]
     kinds = {name: x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for name, x in columns.items()}
@@ -146,7 +146,7 @@ def group_equal(values: Mapping[str, Any], room: Room, ids: Distribution) -> Con
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], tables, "gpus" in a, filled)
 
 
-def find_sizes(values: Mapping[str, Any], room: Room) -> tuple[dict[str, Array], Array, Array, Array]:
+def find_sizes(values: Mapping[str, object], room: Room) -> tuple[dict[str, Array], Array, Array, Array]:
     """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
     a = read_columns({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
     if "table_bytes" not in a:
@@ -159,7 +159,7 @@ def find_sizes(values: Mapping[str, Any], room: Room) -> tuple[dict[str, Array],
     return a, *counts, row_bytes(a["dtype"], a["dim"], training=room.training)
 
 
-def group_set(tables: TableSet, values: Mapping[str, Any], room: Room, ids: Distribution) -> Configs:
+def group_set(tables: TableSet, values: Mapping[str, object], room: Room, ids: Distribution) -> Configs:
     """Configurations of a set of different tables: only batch, ids and GPUs vary.
 
     ids  distribution of the ids of tables that name none
@@ -310,7 +310,8 @@ class GpuCount:
         return form.format(f"{_write(self.memory_bytes)} of a GPU's {_write(self.usable_bytes)}", parts)
 
     def __str__(self) -> str:
-        room, size, usable = self.usable_bytes, _write(self.table_bytes), _write(self.usable_bytes)
+        room = self.usable_bytes
+        size, usable = _write(self.table_bytes), _write(self.usable_bytes)
         if self.state_bytes:
             size = f"({size} + {_write(self.state_bytes)} of optimizer state)"
         alone = capacity.round_to_nodes(self.for_rows, self.gpus_per_node)
@@ -319,8 +320,8 @@ class GpuCount:
             usable = f"({usable} − {_write(self.buffer_bytes)} of buffers)"
         ratio = (self.table_bytes + self.state_bytes) / room
         if self.rule == GIVEN:
-            where, fewest = counted(self.gpus, "GPU"), format_count(self.for_rows)
-            return f"{size} over {where} as given (the rows alone need {fewest})"
+            fewest = format_count(self.for_rows)
+            return f"{size} over {counted(self.gpus, 'GPU')} as given (the rows alone need {fewest})"
         if self.gpus == 1:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
@@ -343,7 +344,8 @@ def count_gpus(
     # A number that was given is kept even where it does not fit: the answer then says so.
     rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    (per_element, per_row), tables = basis.state, work.tables
+    per_element, per_row = basis.state
+    tables = work.tables
     every = float((tables.count * tables.rows * (tables.dim * per_element + per_row)).sum())
     return GpuCount(
         gpus=gpus,

@@ -41,8 +41,9 @@ Planner = Callable[[Any], Any]
 """Returns the answer of a plan that is faster than the best of a ``Ranking``, or None."""
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
-_INT32_BYTES, _INT32_ROWS = 4, 2**31
-_OF_COMMANDS, _LOADED = {"total", "max_latency_s", "planner"}, {"setting", "table_set"}
+INT32_BYTES, INT32_ROWS = 4, 2**31  # of an id, and the most that it reaches
+_OF_COMMANDS = {"total", "max_latency_s", "planner"}
+_LOADED = {"setting", "table_set"}
 """Fields of ``Question`` that no argument sets, and those that are set only if they were loaded before."""
 _MEANT = {"table_size": "table_bytes", "model": "tables", "id_dtype": "id_bytes", "settings": "overrides"}
 """Arguments by the names of command-line options that are others."""
@@ -53,8 +54,8 @@ def check_ids(rows: float, id_bytes: float | None) -> None:
 
     Limits: ids of int32, more than 2^31 rows -> BadInputError
     """
-    if id_bytes == _INT32_BYTES and rows > _INT32_ROWS:
-        words = f"ids of int32 reach {format_count(_INT32_ROWS)} rows, and a table has {rows:.3g}."
+    if id_bytes == INT32_BYTES and rows > INT32_ROWS:
+        words = f"ids of int32 reach {format_count(INT32_ROWS)} rows, and a table has {rows:.3g}."
         raise BadInputError(words, "leave --set id_dtype out, or give smaller tables.")
 
 
@@ -123,7 +124,7 @@ class Question:
             )
 
     @staticmethod
-    def of(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Question:
+    def of(workload: object = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Question:
         """The question in the keywords of ``perfmodel.project``.
 
         Limits: more than one configuration, an unknown keyword -> BadInputError
@@ -136,7 +137,7 @@ class Question:
             )
         return replace(question, **{name: column[0].item() for name, column in columns.items()})
 
-    def prepare(self, columns: Mapping[str, Any] | None = None) -> tuple[PassBasis, Configs]:
+    def prepare(self, columns: Mapping[str, object] | None = None) -> tuple[PassBasis, Configs]:
         """(the pass, its configurations), ready to be costed.
 
         columns  values of several configurations, beside what the question has: arrays of one length
@@ -155,7 +156,8 @@ class Question:
         node = self.gpus_per_node or self.machine.gpus_per_node
         values = self.given | dict(columns or {})
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
-        room, ids = Room(basis.room_bytes, self.reserve, node, self.training), self.distribution or UNIFORM
+        room = Room(basis.room_bytes, self.reserve, node, self.training)
+        ids = self.distribution or UNIFORM
         work = group_set(tables, values, room, ids) if tables else group_equal(values, room, ids)
         check_ids(float(work.tables.rows.max()), float(work.id_bytes.min()))
         return basis, choose_gpus(basis, replace(work, usable_bytes=room.usable_bytes), node)
@@ -195,7 +197,7 @@ class Question:
         options = self.clock, self.calibration
         return self.setting or load_setting(self.machine, self.backend, *options, kernels=self.kernels)
 
-    def to_dict(self, basis: PassBasis, work: Configs) -> dict[str, Any]:
+    def to_dict(self, basis: PassBasis, work: Configs) -> dict[str, object]:
         """Plain values for JSON, counts as integers; None where the tables of a set differ."""
         only = work.tables if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
@@ -226,7 +228,7 @@ class Question:
 
 
 def read_keywords(
-    workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any
+    workload: object = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any
 ) -> tuple[Question, dict[str, NDArray[Any]]]:
     """(the question without the values of ``COLUMNS``, these as arrays of one length), checked.
 

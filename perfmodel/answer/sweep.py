@@ -133,7 +133,7 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
     return frame
 
 
-def _list_rows(question: Question, columns: Columns, done: Done) -> Iterator[tuple[int, dict[str, Any]]]:
+def _list_rows(question: Question, columns: Columns, done: Done) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield each row as (position of its configuration, values by column)."""
     basis, work = question.prepare(columns)
     costs = cost_grid(basis, work)
@@ -154,7 +154,7 @@ def _answer_base(base: Answer) -> list[Answer]:
     return [answer for answer in answer_each(base, names)[1] if isinstance(answer, Answer)]
 
 
-def _list_values(answer: Answer) -> dict[str, Any]:
+def _list_values(answer: Answer) -> dict[str, object]:
     """The values of a row, by the columns of ``project_row_wise``."""
     work = answer.work
     columns = {"table_bytes": work.table_bytes, "batch": work.batch, "id_bytes": work.id_bytes}
@@ -209,14 +209,15 @@ def sweep_samples(
     frame = sweep_columns(question, small)
     if frame.empty or not frame["fits"].all():
         return frame.head(0)
-    node, fewest = question.machine.gpus_per_node, int(frame["gpus"].iloc[0])
+    node = question.machine.gpus_per_node
+    fewest = int(frame["gpus"].iloc[0])
     counts = list_allowed_gpus(fewest, _MOST_TIMES * fewest, node)
     if answer([fewest]).empty:
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
         fewest = counts[min(place, len(counts) - 1)]
-    wanted, most = [math.ceil(ratio * fewest) for ratio in spreads], max(spreads) * fewest
+    wanted = [math.ceil(ratio * fewest) for ratio in spreads]
     tables = len(question.table_set.tables) if question.table_set else int(frame["table_count"].iloc[0])
-    wanted += list_even_gpus(fewest + 1, int(most), tables, node)
+    wanted += list_even_gpus(fewest + 1, int(max(spreads) * fewest), tables, node)
     rows = answer(sorted({float(round_to_nodes(count, node)) for count in wanted}))
     return rows.set_axis([0] * len(rows))
 
@@ -239,15 +240,18 @@ def rank_machines(
     cost of 10⁹ samples = price × GPUs paid × hours; ratio to the best machine; decided: their 95 % bands do
     not overlap (prices are exact).
     """
-    names, key = rows["machine"].astype(str), CRITERIA[by]
+    key = CRITERIA[by]
+    names = rows["machine"].astype(str)
     node, price = names.map(nodes), names.map(prices).astype(float)
     total = rows["gpus"] * rows["batch"] if samples is None else samples
-    paid, time = -(-rows["gpus"] // node) * node, rows["time_s"] / total
+    paid = -(-rows["gpus"] // node) * node
+    time = rows["time_s"] / total
     columns = rows.assign(samples=total, gpus_paid=paid, samples_per_s=1 / time, sample_time_s=time)
     columns["cost_of_1e9_samples"] = price * paid * 1e9 * time / 3600
     alike = ["machine", "gpus"] if every else ["machine"]
     best = columns.sort_values(key, kind="stable").drop_duplicates(alike, ignore_index=True)
-    low, high = (best[key] * best[end] / best["time_s"] for end in ("low_s", "high_s"))
+    low = best[key] * best["low_s"] / best["time_s"]
+    high = best[key] * best["high_s"] / best["time_s"]
     return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])
 
 
@@ -303,7 +307,8 @@ def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float)
     """The rows of a planner with its largest batch. batch  that it surely can have, or the smallest"""
     import pandas as pd
 
-    best, meets, fails = pd.DataFrame(), 0, MOST_BATCH + 1
+    best = pd.DataFrame()
+    meets, fails = 0, MOST_BATCH + 1
     while _LARGER * meets < batch < fails:
         row = _answer_batch(question, values, batch)
         if len(row) and row["high_s"].iloc[0] <= limit_s:

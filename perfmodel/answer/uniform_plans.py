@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,7 @@ from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.grid import Configs
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.placement import COPY, Plan, Scheme, check_scheme, deal_shards
-from perfmodel.engine.schemes import (
-    FLAT,
-    SEQUENCES,
-    TABLE_ROW_WISE,
-    WAYS,
-    Exchange,
-    RowParts,
-    list_exchanges,
-)
+from perfmodel.engine.schemes import FLAT, SEQUENCES, TABLE_ROW_WISE, WAYS, Exchange, RowParts, list_exchanges
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
@@ -30,6 +23,7 @@ from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_write = partial(format_bytes, binary=False)
 
 VECTOR = 4
 """Columns of a column part are a multiple of this: FBGEMM's kernels read vectors of four elements."""
@@ -56,7 +50,8 @@ def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str =
     least = 2 if cut.columns and cut.rows != RowParts.ANY else 1
     columns = [c for c in parts if c >= least and (c & (c - 1) == 0 or c == parts[-1])]
     if cut.rows == RowParts.ANY:
-        return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
+        counts = {c: {gpus // c, *(1 << k for k in range(1, (gpus // c).bit_length()))} for c in columns}
+        return [Scheme(cut.exchange, r, c) for c in columns for r in sorted(counts[c]) if r > 1]
     kinds = list_exchanges(library) if cut.exchange == FLAT else (cut.exchange,)
     return [Scheme(kind, cut.count_row_parts(gpus, domain), c) for kind in kinds for c in columns]
 
@@ -64,12 +59,6 @@ def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str =
 def _divide_columns(dim: int, most: int) -> list[int]:
     """Numbers of column parts up to ``most`` that cut ``dim`` columns into whole vectors; 1 is always one."""
     return [1, *(c for c in range(2, min(most, dim // VECTOR) + 1) if dim % (VECTOR * c) == 0)]
-
-
-def _list_powers(low: int, high: int) -> list[int]:
-    """Powers of two from ``low`` to ``high``, and ``high`` itself."""
-    powers = [1 << k for k in range(high.bit_length()) if low <= 1 << k <= high]
-    return powers if high < low or high in powers else [*powers, high]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +106,8 @@ class UniformPlans:
         usable_bytes  memory of a rank that the pass may use;  model  name of the set of tables, for texts
         Limits: more than ``MOST_TABLES`` tables -> BadInputError
         """
-        kinds, count = work.tables, int(work.table_count[0])
+        kinds = work.tables
+        count = int(work.table_count[0])
         if count > MOST_TABLES:
             raise BadInputError(
                 f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
@@ -143,7 +133,8 @@ class UniformPlans:
         if len(together) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
             with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
                 self.price(together)
-        bounds, unknown = dict[str, float](), list[str]()
+        bounds: dict[str, float] = {}
+        unknown: list[str] = []
         for sharding, schemes in fitting.items():
             try:
                 times = self.price(schemes)
@@ -204,10 +195,12 @@ class UniformPlans:
         Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
         Limits: False -> no plan of these shardings fits;  equal tables -> exact
         """
-        e, schemes = self.evaluator, [x for sharding in shardings for x in self._list_allowed(sharding)]
+        e = self.evaluator
+        schemes = [x for sharding in shardings for x in self._list_allowed(sharding)]
         for even in _spread_evenly(e, schemes):
             shard, everywhere, mean = even.count_loads(e)
-            placed, shards = even.parts > 0, np.ceil(even.parts.sum(axis=1) / e.gpus)
+            placed = even.parts > 0
+            shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
             least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
             least = np.where(placed[..., np.newaxis], shard.own, np.inf).min(axis=1)
             most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
@@ -223,8 +216,8 @@ class UniformPlans:
         evaluator = self.evaluator
         if evaluator.gpus % evaluator.domain and WAYS[sharding].of_domains:
             return []
-        dim, library = int(evaluator.tables.dim.max()), evaluator.setting.backend
-        return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, library)
+        dim = int(evaluator.tables.dim.max())
+        return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend)
 
     def _split_by_room(self, schemes: Sequence[Scheme]) -> tuple[list[Scheme], list[Scheme]]:
         """(the schemes whose rows and optimizer state fit, evenly spread; those that fit in no packing)."""
@@ -258,11 +251,11 @@ class UniformPlans:
         its cost, or (bytes, why) if it does not fit.
         """
         evaluator = self.evaluator
-        tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+        tables = evaluator.tables
+        gpus, domain = evaluator.gpus, evaluator.domain
         sample, kind_of, _ = tables.kinds
         kinds, r, c = _cut_kinds(tables, scheme)
-        columns = zip(kinds.tolist(), r.tolist(), c.tolist(), strict=True)
-        cut = [Scheme(Exchange(kind), *parts) for kind, *parts in columns]
+        cut = [Scheme(Exchange(kind), *parts) for kind, *parts in np.transpose((kinds, r, c)).tolist()]
         for table, kind_scheme in sorted(zip(sample.tolist(), cut, strict=True)):
             check_scheme(tables, table, kind_scheme, gpus, domain)
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
@@ -285,7 +278,7 @@ class UniformPlans:
             costed = evaluator.cost(plan, of_tables)
             fullest_bytes = costed.fullest_bytes
             if fullest_bytes > self.usable_bytes * _ROOM:
-                need, room = (format_bytes(x, binary=False) for x in (fullest_bytes, self.usable_bytes))
+                need, room = _write(fullest_bytes), _write(self.usable_bytes)
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
                 continue
@@ -293,11 +286,11 @@ class UniformPlans:
 
     def _explain_too_much(self, fullest_bytes: float, scheme: Scheme, shard_bytes: float) -> str:
         """Why a rank has more rows and state than it may. scheme  of the table with the largest shard"""
-        usable, several = self.usable_bytes, len(self.evaluator.tables) > 1
-        shard, room, need = (format_bytes(x, binary=False) for x in (shard_bytes, usable, fullest_bytes))
-        if scheme.copied and several:
+        need, room = _write(fullest_bytes), _write(self.usable_bytes)
+        shard = _write(shard_bytes)
+        if scheme.copied and len(self.evaluator.tables) > 1:
             return f"every GPU would hold {need} of tables, and has room for {room}"
-        if shard_bytes <= usable:
+        if shard_bytes <= self.usable_bytes:
             return f"a GPU would hold {need} of tables, and has room for {room}"
         if scheme.parts <= 1:
             return f"one table is {shard}, larger than a GPU ({room})"
@@ -339,10 +332,10 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
     for start in range(0, len(schemes), together):
         chunk = schemes[start : start + together]
         cut = np.stack([_cut_kinds(evaluator.tables, scheme) for scheme in chunk], axis=1)
-        replicated, shards = cut[0] == COPY.kind, cut[1] * cut[2] * count
+        replicated = cut[0] == COPY.kind
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, cut[1], cut[2]), axis=0)
         copies = (np.where(replicated, count, 0) * shard_bytes).sum(axis=1)
-        parts = np.where(replicated, 0, shards)
+        parts = np.where(replicated, 0, cut[1] * cut[2] * count)
         mean = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
         largest = copies + np.where(replicated, 0, shard_bytes).max(axis=1)
         yield _Evenly(chunk, cut, count, parts, shard_bytes, copies, mean, largest)
@@ -353,12 +346,13 @@ def _cut_kinds(tables: PlanTables, scheme: Scheme) -> tuple[Ints, Ints, Ints]:
 
     A table with fewer rows than row parts is replicated; column parts are of whole vectors.
     """
-    sample, dims = tables.kinds[0], tables.dim[tables.kinds[0]]
+    sample = tables.kinds[0]
+    dims = tables.dim[sample]
     replicated = tables.rows[sample] < scheme.row_parts
     columns = {dim: _divide_columns(int(dim), scheme.col_parts)[-1] for dim in set(dims.tolist())}
     c = np.array([columns[dim] for dim in dims.tolist()])
-    kinds, r = np.where(replicated, COPY.kind, scheme.kind), np.where(replicated, 1, scheme.row_parts)
-    return kinds, r, np.where(replicated, 1, c)
+    kinds = np.where(replicated, COPY.kind, scheme.kind)
+    return kinds, np.where(replicated, 1, scheme.row_parts), np.where(replicated, 1, c)
 
 
 def _explain_no_scheme(evaluator: Evaluator) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.inputs import GIVEN
-from perfmodel.answer.question import Question
+from perfmodel.answer.question import INT32_BYTES, INT32_ROWS, Question
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST
@@ -26,9 +26,7 @@ WELL_KNOWN = Evidence.INTERPOLATED
 _WORTH_MEASURING = 0.01
 _WORTH_SAYING = 0.02
 _MORE_SAMPLES = 4
-_SPARSE = "sparse"
 _MORE_GPUS = 1.25, 1.5, 2.0, 3.0
-_INT32_BYTES, _INT32_ROWS = 4, 2**31
 
 Ask = Callable[[Question], Answer]
 """Answers a question; raises PerfmodelError where it has no answer."""
@@ -127,7 +125,8 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     if not after.fits:
         return
-    label, samples_ratio = change.label, after.samples_per_s / answer.samples_per_s
+    label = change.label
+    samples_ratio = after.samples_per_s / answer.samples_per_s
     if change.group == MACHINES:
         domain = f", one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
         label = f"{counted(after.gpus, 'GPU')}{domain}"
@@ -157,13 +156,13 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     """The changes that are tried: a new one is a further line here. All of them can be set or bought."""
     question, machine = answer.question, answer.setting.machine
     if question.sharding == ROW_WISE:
-        exchanges = {BY_DOMAIN: f"{BY_DOMAIN} exchange", _SPARSE: "only non-empty bags"}
+        exchanges = {BY_DOMAIN: f"{BY_DOMAIN} exchange", "sparse": "only non-empty bags"}
         for name, label in exchanges.items():
             yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
     if question.payload is None:
         yield Change(SETTINGS, "bags sent as fp16", "--set payload=fp16", replace(question, payload="fp16"))
-    if question.id_bytes != _INT32_BYTES and (answer.work.tables.rows < _INT32_ROWS).all():
-        int32 = replace(question, id_bytes=_INT32_BYTES)
+    if question.id_bytes != INT32_BYTES and (answer.work.tables.rows < INT32_ROWS).all():
+        int32 = replace(question, id_bytes=INT32_BYTES)
         yield Change(SETTINGS, "ids of int32", "--set id_dtype=int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
         host = replace(question, rows=HostRows.of("host"))
@@ -174,11 +173,8 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     if question.calibration is None and not machine.overrides:
         for name in machine.successors:
             bought = load_machine(name)
-            backend = (
-                str(bought.defaults.backend)
-                if question.backend == machine.defaults.backend
-                else question.backend
-            )
+            is_usual = question.backend == machine.defaults.backend
+            backend = str(bought.defaults.backend) if is_usual else question.backend
             there = replace(question, machine=bought, backend=backend, setting=None)
             yield Change(MACHINES, name, f"--machine {name}", there)
 
@@ -191,8 +187,10 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
     time of a batch, if each GPU has its own samples; GPUs x time, if the batch of all is given.
     Limits: GPUs were given -> a node more, if it is at least 2 % faster
     """
-    question, node = answer.question, answer.gpu_count.gpus_per_node
-    is_given, next_node = question.gpus is not None, node * (answer.gpus // node + 1)
+    question = answer.question
+    is_given = question.gpus is not None
+    node = answer.gpu_count.gpus_per_node
+    next_node = node * (answer.gpus // node + 1)
     more = "the whole node" if answer.gpus % node else "a node more"
     spread = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
     for_tables = [] if is_given else list_even_gpus(next_node + 1, spread[-1], answer.table_count, node)
@@ -216,9 +214,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
         label = f"{effect.label}, {more}" if effect.gpus == next_node else effect.label
         if is_least and not is_given:
             yield replace(effect, label=f"{label}, less GPU-time")
-        elif effect.gpus == next_node and (
-            not is_given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s
-        ):
+        elif effect.gpus == next_node and (not is_given or _helps(effect)):
             yield replace(effect, label=label)
 
 
@@ -292,9 +288,10 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     Limits: a shipped calibration -> the smallest hardware with such links;  these very GPUs -> the same, at
     other sizes;  fewer nodes -> more of them
     """
-    setting, node, domain = answer.setting, answer.gpu_count.gpus_per_node, answer.domain
-    across = domain < answer.gpus
-    smallest = domain // node + 1 if across else 1, _name_place(answer), False
+    setting = answer.setting
+    node = answer.gpu_count.gpus_per_node
+    across = answer.domain < answer.gpus
+    smallest = answer.domain // node + 1 if across else 1, _name_place(answer), False
     if setting.calibration is None:
         return smallest
     (model,) = setting.links.libraries.values()  # a file is of one library
@@ -304,7 +301,7 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     names = {name.partition(":")[2] for name in chosen}
     cells = {(curve.collective, curve.gpus) for curve in calibration.curves if curve.domain_gpus < curve.gpus}
     nodes = -(-answer.gpus // node)
-    if all(calibration.curve(name, answer.gpus, min(answer.gpus, domain)) for name in names):
+    if all(calibration.curve(name, answer.gpus, min(answer.gpus, answer.domain)) for name in names):
         return nodes, f"these {answer.gpus} GPUs, at sizes that were not measured", True
     measured_gpus = min((max((g for c, g in cells if c == name), default=0) for name in names), default=0)
     had = -(-measured_gpus // node)
@@ -315,7 +312,8 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
 
 def _name_place(answer: Answer) -> str:
     """The smallest hardware that shows the behaviour of this answer's links."""
-    node, domain, link = answer.gpu_count.gpus_per_node, answer.domain, answer.setting.machine.links.scale_up
+    node, domain = answer.gpu_count.gpus_per_node, answer.domain
+    link = answer.setting.machine.links.scale_up
     if answer.gpus <= node:
         return "one node"
     if domain >= answer.gpus:
