@@ -12,12 +12,7 @@ import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_on, answer_plan, answer_row_wise
 from perfmodel.answer.question import Question
-from perfmodel.answer.uniform_plans import (
-    MOST_COMPARED,
-    Impossible,
-    UniformPlan,
-    UniformPlans,
-)
+from perfmodel.answer.uniform_plans import MOST_COMPARED, Impossible, UniformPlan, UniformPlans
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
@@ -61,7 +56,8 @@ def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[
 
     The other answers are plans of the same tables on the same GPUs.
     """
-    plans, names = plan_shardings(base), list(shardings)
+    plans = plan_shardings(base)
+    names = list(shardings)
     plans.bound_times(names)  # of all together
     for name in names:
         yield answer_sharding(base, plans, name)
@@ -109,18 +105,12 @@ def is_slower(slower: Answer, fastest: Answer) -> bool:
     """
     causes = []
     for answer in (slower, fastest):  # cause of error: the curve of a collective, or that of a kernel
-        steps = [(row, STEPS[row.name]) for row in answer.steps]
-        causes.append(
-            sum_causes(
-                (
-                    step.cause if step.is_kernel else f"{row.collective} {step.ranks}",
-                    row.low_s,
-                    row.time_s,
-                    row.high_s,
-                )
-                for row, step in steps
-            )
-        )
+        times = []
+        for row in answer.steps:
+            step = STEPS[row.name]
+            cause = step.cause if step.is_kernel else f"{row.collective} {step.ranks}"
+            times.append((cause, row.low_s, row.time_s, row.high_s))
+        causes.append(sum_causes(times))
     return bool(compute_difference_band(*causes)[0] > 0)
 
 
@@ -277,8 +267,8 @@ def rank_enough(question: Question) -> Ranking | None:
         base = answer_row_wise(replace(question, gpus=None, sharding=None))
     except NoCalibrationError:
         return None
-    first, above = (base, _rank_with_plan(base)), question.gpus or 0
-    return find_enough(first, _rank_with_plan, lambda ranking: ranking.fits, above=above)[1]
+    first = base, _rank_with_plan(base)
+    return find_enough(first, _rank_with_plan, lambda ranking: ranking.fits, above=question.gpus or 0)[1]
 
 
 def _rank_with_plan(base: Answer) -> Ranking:
@@ -287,7 +277,8 @@ def _rank_with_plan(base: Answer) -> Ranking:
 
 def _lead_by_plan(ranking: Ranking) -> Ranking:
     """The ranking, led by a plan of a table set on these GPUs, if it is faster."""
-    base, planner = ranking.base, ranking.base.question.planner
+    base = ranking.base
+    planner = base.question.planner
     if planner is None or base.question.table_set is None or base.gpus == 1:
         return ranking
     return replace(ranking, planned=planner(ranking))
@@ -327,7 +318,8 @@ def find_enough(
 
     if base.work.given_gpus or base.gpus == 1:
         return first
-    tried, enough = base.gpus, first if fits(first[1]) else None
+    tried = base.gpus
+    enough = first if fits(first[1]) else None
     node = 1 if above % count.gpus_per_node else count.gpus_per_node
     while enough is None and tried < AT_MOST * base.gpus:
         tried = node * math.ceil(max(tried * _MORE, tried + node) / node)
@@ -362,8 +354,9 @@ def rank_shardings(base: Answer) -> Ranking:
             continue
         answer = answer_sharding(base, plans, name)
         answers += [answer] if isinstance(answer, Answer) else []
-    fastest, order, time_s = list[Answer](), list(WAYS), 0.0
-    for answer in sorted(answers, key=lambda a: (a.rounded_s, order.index(a.sharding))):
+    fastest: list[Answer] = []
+    time_s = 0.0
+    for answer in sorted(answers, key=lambda a: (a.rounded_s, list(WAYS).index(a.sharding))):
         if answer.rounded_s > time_s * (1 + _SAME):  # else as fast as a simpler one, earlier in ``WAYS``
             fastest.append(answer)
         time_s = answer.rounded_s

@@ -288,13 +288,12 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     Limits: a shipped calibration -> the smallest hardware with such links;  these very GPUs -> the same, at
     other sizes;  fewer nodes -> more of them
     """
-    setting = answer.setting
     node = answer.gpu_count.gpus_per_node
     across = answer.domain < answer.gpus
     smallest = answer.domain // node + 1 if across else 1, _name_place(answer), False
-    if setting.calibration is None:
+    if answer.setting.calibration is None:
         return smallest
-    (model,) = setting.links.libraries.values()  # a file is of one library
+    (model,) = answer.setting.links.libraries.values()  # a file is of one library
     calibration = model.calibration
     if not calibration.this_cluster:
         return smallest

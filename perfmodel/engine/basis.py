@@ -170,7 +170,9 @@ class PassBasis:
         sources of its constants. No low end is faster than ``find_memory_limit``.
         Evidence: beyond the timed bytes constants are extrapolated, and those count that no sample tells
         """
-        names, fit, quantity = _LIMITS[kernel], self.fits.get(kernel), self.setting.machine.values
+        names = _LIMITS[kernel]
+        fit = self.fits.get(kernel)
+        quantity = self.setting.machine.values
         constants = [self.numbers[name] for name in names]
         floor_s, rate = constants[:2]
         floor: Array | float = floor_s * launches
@@ -245,7 +247,8 @@ class PassBasis:
         alone   True: only that sort, FBGEMM's; False: our hash table or ``torch.unique``, as models use
                 either
         """
-        value, memory = self.numbers, self.numbers["hbm_bytes_per_s"]
+        value = self.numbers
+        memory = value["hbm_bytes_per_s"]
         if alone:
             floor = kernels.sort_floor(value["sort_floor_s"], value["sort_digit_s"], digits)
             wide, rate = self._factor("sort_digit_s"), memory * value["sort_memory_fraction"]
@@ -271,5 +274,5 @@ def _build_timing(times: Sequence[Array], floor: Of, names: tuple[str, ...], ran
     low, time, high = times
     floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
     ranks = np.broadcast_to(np.asarray(rank, dtype=np.int8), time.shape)
-    limit, library = (time - floors > floors).astype(np.int8), constant(0, time.shape)
-    return Timing(time, low, high, floors, ranks, limit, names, library, (KERNEL_LIBRARY,))
+    limit = (time - floors > floors).astype(np.int8)
+    return Timing(time, low, high, floors, ranks, limit, names, constant(0, time.shape), (KERNEL_LIBRARY,))

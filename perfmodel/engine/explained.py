@@ -298,9 +298,8 @@ def _evaluate_law(
     taken = int(np.argmin([to_float(time_s) for time_s in choice.expected_s]))
     pairs = zip(choice.candidates, choice.times_s, strict=True)
     times = ", ".join(f"{candidate.name} {format_time(to_float(time_s))}" for candidate, time_s in pairs)
-    library = str(model.calibration.backend).upper()
-    name = choice.candidates[taken].name
-    return choice.times_s[taken], [f"{library} takes {name}, by its own table, of {times}"]
+    note = f"takes {choice.candidates[taken].name}, by its own table, of {times}"
+    return choice.times_s[taken], [f"{str(model.calibration.backend).upper()} {note}"]
 
 
 def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
