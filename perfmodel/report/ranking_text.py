@@ -238,11 +238,12 @@ def help_words(ranking: Ranking) -> str:
     return f"What would help most: {change.label} ({change.option}), {times}."
 
 
-def measure_text(ranking: Ranking, calibration_file: str | None) -> str:
+def measure_text(ranking: Ranking) -> str:
     """How the times are known, and the command whose measurements narrow the band most, if there is one."""
+    file = find_file(ranking.answer)
     if ranking.experiment is None:
-        return provenance(ranking.answer, calibration_file)
-    return experiment_text(ranking.experiment, run_line(calibration_file))
+        return provenance(ranking.answer, file)
+    return experiment_text(ranking.experiment, run_line(file))
 
 
 def run_line(calibration_file: str | None) -> str:

@@ -61,6 +61,6 @@ def build_card(planned: Planned, answer: Answer, whole: WholeStep | None = None)
         f"{band(cost.low_s, cost.high_s)})",
         ("; ".join(times), "; ".join(words), f"Memory: {memory_words(planned)}", describe_evidence(answer)),
         [f"Limits: {limit_words(planned)}"],
-        " ".join(measure_text(Ranking(answer, (answer,)), None).split()),
+        " ".join(measure_text(Ranking(answer, (answer,))).split()),
         [*notes, *(f"Values {words}." for words in changed_values(answer)), *answer.setting.notes],
     )

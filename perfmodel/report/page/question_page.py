@@ -17,7 +17,7 @@ from perfmodel.report.figures.measured_curves import draw_collectives, draw_vali
 from perfmodel.report.figures.paper import draw_ends, draw_links, draw_paper_collectives, draw_stages
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.assemble import Card, Page, describe_evidence, write_sources
-from perfmodel.report.projection_text import find_file, question_facts
+from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
     gpu_words,
@@ -117,6 +117,6 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
         headline(shown),
         (*sentences, question, describe_evidence(answer)),
         findings,
-        re.sub(r"\n(?=\S)", " ", measure_text(shown, find_file(answer))),
+        re.sub(r"\n(?=\S)", " ", measure_text(shown)),
         answer.every_note,
     )
