@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
 
 DESCRIPTOR = np.dtype(
     [
@@ -41,7 +44,7 @@ class DeviceTables:
     dtype  fp32 or fp16
     """
 
-    rows: tuple[Any, ...]
+    rows: tuple[torch.Tensor, ...]
     dtype: str
 
     @property
@@ -50,7 +53,7 @@ class DeviceTables:
         return tuple(rows.shape[1] for rows in self.rows)
 
     @property
-    def device(self) -> Any:
+    def device(self) -> torch.device:
         """torch.device that holds the rows."""
         return self.rows[0].device
 
@@ -70,14 +73,14 @@ class DeviceTables:
         described["out_stride"] = sum(self.dims)
         return described
 
-    def to_device(self, records: Records) -> Any:
+    def to_device(self, records: Records) -> torch.Tensor:
         """An array of records, which kernels read, as a uint8 tensor on the device."""
         import torch
 
         return torch.from_numpy(records.view(np.uint8).copy()).to(self.device)
 
 
-def make_tables(rows: Sequence[Any]) -> DeviceTables:
+def make_tables(rows: Sequence[torch.Tensor]) -> DeviceTables:
     """Tables from torch tensors [E, D] of one type on one device.
 
     Limits: no table, an empty table, mixed types or devices, rows that are not contiguous, an unknown type

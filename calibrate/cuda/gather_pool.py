@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from calibrate.cuda.gather_layout import (
 )
 from calibrate.cuda.kernel_launch import count_blocks, launch
 from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SOURCE = "gather_pool.cu"
 _MOST = 2**31 - 2
@@ -58,7 +62,7 @@ class TableClass:
     shape: RowAccess
     plan: GatherLayout
     kernel: Kernel
-    pieces: Any
+    pieces: Tensor
     count: int
     wide: bool
     shared_bytes: int
@@ -88,7 +92,7 @@ class GatherPool:
             self._make_class(shape, pieces, pooling, plan) for shape, pieces in _cut_pieces(tables).items()
         ]
 
-    def __call__(self, ids: Any, offsets: Any, out: Any, faults: Any = None) -> None:
+    def __call__(self, ids: Tensor, offsets: Tensor, out: Tensor, faults: Tensor | None = None) -> None:
         """Queue the launches, without allocation, checks or waits.
 
         ids      [n] int64 on the tables' device
@@ -116,7 +120,7 @@ class GatherPool:
                 tables.kernel, self.tables.device, tables.plan.blocks, threads, arguments, tables.shared_bytes
             )
 
-    def make_out(self) -> Any:
+    def make_out(self) -> Tensor:
         """Uninitialised memory for the bags, fp32 [B, sum D]."""
         import torch
 
@@ -184,7 +188,7 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
     return {shape: np.array(pieces) for shape, pieces in classes.items()}
 
 
-def make_faults(device: Any) -> Any:
+def make_faults(device: torch.device) -> Tensor:
     """Faults, int64 [4]: wrong ids, place of the first or -1; wrong offsets, place of the first or -1."""
     import torch
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from calibrate.cuda import kernel_launch
 from calibrate.cuda.cache import Kernel, fetch_cached
@@ -22,12 +23,15 @@ from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.machine.libraries import find_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
+if TYPE_CHECKING:
+    import torch
+
 INSTALL = (
     "pip install nvidia-nvshmem-cu13==3.4.5 nvshmem4py-cu13==0.4.1 'nvidia-cuda-cccl>=13,<14' "
     "'nvidia-cuda-runtime>=13,<14' 'nvidia-nvjitlink>=13,<14' 'cuda-core>=1.2,<2' 'cuda-bindings>=13,<14'"
 )
 
-_loaded: list[tuple[int, list[Kernel], Any]] = []
+_loaded: list[tuple[int, list[Kernel], torch.device]] = []
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     return Cubin(fetch_cached(parts, ".cubin", make), compiled.symbols, compiled.usage)
 
 
-def load(kernels: Sequence[Kernel], device: Any) -> None:
+def load(kernels: Sequence[Kernel], device: torch.device) -> None:
     """Build kernels for this GPU, load them, and register them with NVSHMEM, which must be running."""
     import torch
 
@@ -129,7 +133,7 @@ def unload() -> None:
 
 
 @lru_cache
-def load_host_library() -> Any:
+def load_host_library() -> ModuleType:
     """NVSHMEM's functions for the host, as nvshmem4py binds them, of the wheel that kernels link with."""
     path = find_wheels().host_library
     try:
@@ -137,7 +141,8 @@ def load_host_library() -> Any:
         import nvshmem.bindings
     except (ImportError, OSError) as error:
         raise NoHardwareError(f"NVSHMEM cannot be loaded: {error}.", INSTALL) from None
-    return nvshmem.bindings
+    bindings: ModuleType = nvshmem.bindings
+    return bindings
 
 
 def _link(code: bytes, architecture: str, library: Path) -> bytes:

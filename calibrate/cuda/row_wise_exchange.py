@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
@@ -23,6 +23,9 @@ from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
 from calibrate.cuda.kernel_launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import BadInputError, RankLostError
+
+if TYPE_CHECKING:
+    import torch
 
 SOURCE = "exchange.cu"
 SOURCE_NVSHMEM = "exchange_nvshmem.cu"
@@ -86,7 +89,7 @@ class RowWiseExchange:
     def __init__(
         self,
         world: SymmetricWorld,
-        held: Sequence[Any],
+        held: Sequence[torch.Tensor],
         sizes: Sizes,
         *,
         patience_s: float = PATIENCE_S,
@@ -123,13 +126,13 @@ class RowWiseExchange:
 
     def run(
         self,
-        ids: Any,
-        lengths: Any,
-        out: Any = None,
+        ids: torch.Tensor,
+        lengths: torch.Tensor,
+        out: torch.Tensor | None = None,
         *,
         check: bool = True,
         mark: Callable[[str], None] = lambda stage: None,
-    ) -> Any:
+    ) -> torch.Tensor:
         """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
         The work is queued on the current stream.
@@ -216,7 +219,7 @@ class RowWiseExchange:
         late_s = f"{self._memory.patience_s:g} s"
         raise RankLostError(f"rank {rank}", f"does not answer: no {awaited} of it for {late_s}")
 
-    def _push(self, ids: Any, batch: int) -> None:
+    def _push(self, ids: torch.Tensor, batch: int) -> None:
         """Queue the kernels that send ids to the ranks that hold their rows."""
         memory = self._memory
         ranks = self._world.ranks
@@ -239,7 +242,7 @@ class RowWiseExchange:
     def _list_bags_kernels(self) -> list[Kernel]:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
-    def _check_batch(self, ids: Any, lengths: Any) -> int:
+    def _check_batch(self, ids: torch.Tensor, lengths: torch.Tensor) -> int:
         """Check the inputs of a call; returns its number of samples."""
         sizes = self._sizes
         device = self._world.device
@@ -273,7 +276,7 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
         prebuild(kernels, world.device)
 
 
-def _make_tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
+def _make_tables(held: Sequence[torch.Tensor], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
     """This rank's rows as tables. Limits: other shapes than ``sizes`` and the ranks give -> BadInputError"""
     tables = make_tables(held)
     blocks = divide_rows(sizes.rows, world.ranks)
