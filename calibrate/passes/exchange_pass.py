@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
@@ -31,6 +31,10 @@ from calibrate.providers.torch_world import find_scatter_and_gather
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
 
 STEPS = (
     "bucketize",
@@ -75,7 +79,7 @@ class Job:
 class PassBuffers:
     """Receive buffers of a pass. The buffer for ids grows if a rank receives more than before."""
 
-    def __init__(self, job: Job, device: Any) -> None:
+    def __init__(self, job: Job, device: torch.device) -> None:
         import torch
 
         G = job.owners
@@ -90,7 +94,7 @@ class PassBuffers:
         self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
         self._ids = self._empty(2 * count_lookups(job.work), dtype=torch.int64)
 
-    def ids(self, count: int) -> Any:
+    def ids(self, count: int) -> torch.Tensor:
         """A buffer for ``count`` ids."""
         if self._ids.numel() < count:
             self._ids = self._empty(count + count // 4, dtype=self._ids.dtype)
@@ -100,7 +104,7 @@ class PassBuffers:
 class PassOperation(Operation):
     """A pass that looks up several sets of ids in turn, copied into fixed buffers as a new batch would be."""
 
-    def __init__(self, job: Job, sets: Sequence[IdSet], device: Any) -> None:
+    def __init__(self, job: Job, sets: Sequence[IdSet], device: torch.device) -> None:
         import torch
 
         self._job = job
@@ -109,7 +113,7 @@ class PassOperation(Operation):
         self._ids = ids.clone()
         self._lengths = lengths.clone()
         self._index = 0
-        self._bags: Any = None
+        self._bags: torch.Tensor | None = None
 
     @property
     def bytes_sent(self) -> int:
@@ -137,7 +141,7 @@ class PassOperation(Operation):
         wrong = expected.numel() if self._bags is None else count_wrong(self._by_table(self._bags), expected)
         return wrong, expected.numel()
 
-    def _by_table(self, bags: Any) -> Any:
+    def _by_table(self, bags: torch.Tensor) -> torch.Tensor:
         """The bags of a call, brought into the order table, sample [T B, D]."""
         return bags
 
@@ -150,12 +154,7 @@ class ExchangeOperation(PassOperation):
     """
 
     def __init__(
-        self,
-        job: Job,
-        group: Any,
-        table: Borrowed,
-        sets: Sequence[IdSet],
-        device: Any,
+        self, job: Job, group: ProcessGroup, table: Borrowed, sets: Sequence[IdSet], device: torch.device
     ) -> None:
         super().__init__(job, sets, device)
         self._group = group
@@ -209,7 +208,7 @@ class ExchangeOperation(PassOperation):
         return self._clock.steps_s()
 
 
-def compute_bags(job: Job, ids: Any, lengths: Any) -> Any:
+def compute_bags(job: Job, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The bags that a pass must return, fp32 [T B, D], computed from the numbers of the rows alone."""
     import torch
 
@@ -246,14 +245,14 @@ class HostSteps:
 class CudaSteps(HostSteps):
     """Times the steps of a pass with CUDA events, which ``steps_s`` reads once the stream is idle."""
 
-    def _now(self) -> Any:
+    def _now(self) -> torch.cuda.Event:
         import torch
 
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def _between(self, first: Any, last: Any) -> float:
+    def _between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
         return float(first.elapsed_time(last)) * 1e-3
 
 
@@ -290,7 +289,7 @@ class GroupedPass(Provider):
         self._rank = place.rank
         self._device = torch_world.find_device(place)
         self._backend = "nccl" if place.device == "cuda" else "gloo"
-        self._groups: dict[tuple[int, ...], Any] = {}
+        self._groups: dict[tuple[int, ...], ProcessGroup | int] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a group for ``ranks``; every rank of the job calls this."""
@@ -306,7 +305,7 @@ class GroupedPass(Provider):
         self._groups.clear()
         torch_world.leave()
 
-    def _group(self, point: Point, ranks: Sequence[int]) -> Any:
+    def _group(self, point: Point, ranks: Sequence[int]) -> ProcessGroup:
         """The open group of ``ranks``. Limits: another library than this device's -> BadInputError"""
         if point.backend not in (self._backend, "rccl" if self._backend == "nccl" else ""):
             raise BadInputError(

@@ -9,7 +9,10 @@ B is the number of samples of one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,12 @@ class Bucketized:
     counts   [owners] number of ids for each owner
     """
 
-    ids: Any
-    lengths: Any
-    counts: Any
+    ids: torch.Tensor
+    lengths: torch.Tensor
+    counts: torch.Tensor
 
 
-def gather_pool(table: Any, ids: Any, offsets: Any) -> Any:
+def gather_pool(table: torch.Tensor, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """Sums of the rows of each bag, fp32 [bags, D]; empty bags are 0.
 
     table  [rows, D] fp32 or fp16;  ids  rows to look up [n];  offsets  first id of each bag [bags]
@@ -38,7 +41,7 @@ def gather_pool(table: Any, ids: Any, offsets: Any) -> Any:
     return bags.float()
 
 
-def bucketize(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> Bucketized:
+def bucketize(ids: torch.Tensor, lengths: torch.Tensor, tables: int, block: int, owners: int) -> Bucketized:
     """Sort ids and lengths by owner, the rank that holds the row.
 
     ids      numbers of rows in their own table, in the order table, sample [n]
@@ -62,7 +65,7 @@ def bucketize(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> B
     return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1))
 
 
-def _divide(values: Any, divisor: int) -> Any:
+def _divide(values: torch.Tensor, divisor: int) -> torch.Tensor:
     """values // divisor. On a CPU by numpy, which divides by multiplication: four times as fast."""
     import torch
 
@@ -71,7 +74,7 @@ def _divide(values: Any, divisor: int) -> Any:
     return torch.from_numpy(values.numpy() // divisor)
 
 
-def _sort_stably(keys: Any) -> Any:
+def _sort_stably(keys: torch.Tensor) -> torch.Tensor:
     """Positions of 1-D keys of 8 or 16 bits in sorted order; equal keys keep their order.
 
     On a CPU by numpy, whose radix sort of short keys takes time proportional to their number.
@@ -83,7 +86,7 @@ def _sort_stably(keys: Any) -> Any:
     return torch.from_numpy(keys.numpy().argsort(kind="stable"))
 
 
-def sum_lengths(lengths: Any, offsets: Any = None) -> Any:
+def sum_lengths(lengths: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
     """The position of each bag's first id, and the end [bags + 1]; ``offsets`` is filled if it is given."""
     import torch
 

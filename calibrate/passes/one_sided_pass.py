@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
@@ -31,6 +31,9 @@ from calibrate.providers.torch_world import find_device
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Point
+
+if TYPE_CHECKING:
+    import torch
 
 OFFSET_BYTES = 4
 """Bytes of the offset of each bag's ids, which one rank sends another."""
@@ -94,7 +97,7 @@ class OneSidedOperation(PassOperation):
         """This rank's time of each stage of the last call."""
         return self._clock.steps_s()
 
-    def _by_table(self, bags: Any) -> Any:
+    def _by_table(self, bags: torch.Tensor) -> torch.Tensor:
         return bags.transpose(0, 1).reshape(-1, self._job.work.dim)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrate.cuda.device_tables import DeviceTables, make_tables
 from calibrate.cuda.gather_pool import GatherPool, make_faults
 from calibrate.passes.pattern_rows import Borrowed
 from calibrate.passes.torch_kernels import Inputs, TorchKernels
 from perfmodel.schema.runs import LookupWork
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Lookup(Borrowed):
@@ -19,12 +22,12 @@ class Lookup(Borrowed):
     """
 
     def __init__(
-        self, rows: Callable[[], Any], work: LookupWork, tables: Callable[[Any], DeviceTables]
+        self, rows: Callable[[], Tensor], work: LookupWork, tables: Callable[[Tensor], DeviceTables]
     ) -> None:
         super().__init__(rows)
         self._work = work
         self._tables = tables
-        self._faults: Any = None
+        self._faults: Tensor | None = None
         self._pool: Any = None
 
     def take(self) -> None:
@@ -34,7 +37,7 @@ class Lookup(Borrowed):
         self._faults = make_faults(tables.device)
         self._pool = GatherPool(tables, self._work.batch, self._work.pooling)
 
-    def __call__(self, inputs: Inputs) -> Any:
+    def __call__(self, inputs: Inputs) -> Tensor:
         """The sums of the bags [samples, tables x columns], in new memory."""
         out = self._pool.make_out()
         self._pool(inputs[0], inputs[1], out, self._faults)
@@ -58,7 +61,7 @@ class OwnKernels(TorchKernels):
         starts = [table * work.rows for table in range(work.tables)]
         count = (copies - 1) * joined + work.rows
 
-        def tables(rows: Any) -> DeviceTables:
+        def tables(rows: Tensor) -> DeviceTables:
             """T tables one after the other; each has the rows of all tables and copies behind it."""
             return make_tables([rows[start : start + count] for start in starts])
 

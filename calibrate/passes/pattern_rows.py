@@ -4,31 +4,34 @@
 
 so the sum of a bag is U + M v with U and M the sums of u and m over its rows. A wrong row is detected with
 probability 50/51, a wrong bag or column in most of its elements. Sums of up to 186 rows are exact in fp16
-(below 2048), of up to a million in fp32. The functions take numpy arrays and torch tensors.
+(below 2048), of up to a million in fp32. The functions take torch tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
 
 LARGEST = 11
 """Largest magnitude of a value."""
 
 
-def compute_row_terms(rows: Any) -> tuple[Any, Any]:
+def compute_row_terms(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """u and m of each row; ``rows``  numbers of rows, int64, below 2^46."""
     return (rows * 7919 + rows // 61) % 17 - 8, (rows * 104729 + rows // 17) % 3 - 1
 
 
-def compute_column_term(columns: Any) -> Any:
+def compute_column_term(columns: torch.Tensor) -> torch.Tensor:
     """v of the pattern, 0 to 3, for each column; ``columns``  numbers of columns, int64."""
     return (columns * 5 + columns // 4) % 4
 
 
-def fill_rows(out: Any, first_row: int) -> None:
+def fill_rows(out: torch.Tensor, first_row: int) -> None:
     """Write rows ``first_row`` … into ``out`` [rows, D], a torch tensor of any float type on any device."""
     import torch
 
@@ -41,7 +44,7 @@ def fill_rows(out: Any, first_row: int) -> None:
         torch.addcmul(u.to(out.dtype)[:, None], m.to(out.dtype)[:, None], v.to(out.dtype)[None, :], out=piece)
 
 
-def sum_bags(rows: Any, lengths: Any, dim: int) -> Any:
+def sum_bags(rows: torch.Tensor, lengths: torch.Tensor, dim: int) -> torch.Tensor:
     """Sums of bags of pattern rows, fp32 [bags, dim], without a table.
 
     rows     numbers of the rows looked up, bag by bag [n], an int64 torch tensor
@@ -52,7 +55,7 @@ def sum_bags(rows: Any, lengths: Any, dim: int) -> Any:
     ends = torch.cumsum(lengths, 0)
     v = compute_column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
 
-    def summed(term: Any) -> Any:
+    def summed(term: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(term.numel() + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(term, 0, out=total[1:])
         return (total[ends] - total[ends - lengths]).to(torch.float32)[:, None]
@@ -74,7 +77,7 @@ def require_exact(dtype: str, longest: int) -> None:
         )
 
 
-def count_wrong(got: Any, want: Any) -> int:
+def count_wrong(got: torch.Tensor, want: torch.Tensor) -> int:
     """Number of elements that differ; all of them if the shapes do."""
     if got.shape != want.shape:
         return int(max(got.numel(), want.numel()))
@@ -88,12 +91,12 @@ class PatternTables:
            not fit together, and 8 GiB of rows are written in about 20 ms; a CPU takes seconds
     """
 
-    def __init__(self, device: Any, *, alone: bool) -> None:
+    def __init__(self, device: torch.device, *, alone: bool) -> None:
         self._device = device
         self._alone = alone
-        self._kept: dict[tuple[int, int, str], Any] = {}  # the largest so far, by first row, width and type
+        self._kept: dict[tuple[int, int, str], torch.Tensor] = {}  # the largest, by first row, width, type
 
-    def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
+    def rows(self, first: int, count: int, dim: int, dtype: str) -> torch.Tensor:
         """``count`` pattern rows from row ``first`` on, as a tensor [count, dim] of ``dtype``, fp32 or fp16.
 
         ``Borrowed`` holds them for a visit. Raises BadInputError for another type.
@@ -123,7 +126,7 @@ class PatternTables:
 class Borrowed:
     """Rows of ``PatternTables`` held for one visit. Until ``give_back`` their memory cannot be freed."""
 
-    def __init__(self, take: Callable[[], Any]) -> None:
+    def __init__(self, take: Callable[[], torch.Tensor]) -> None:
         self._take = take
         self.rows: Any = None
 

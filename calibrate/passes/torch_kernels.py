@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
@@ -21,8 +21,11 @@ from calibrate.providers.torch_world import find_device
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
-Inputs = tuple[Any, ...]
-Function = Callable[[Inputs], Any]
+if TYPE_CHECKING:
+    import torch
+
+Inputs = tuple["torch.Tensor", ...]
+Function = Callable[[Inputs], "torch.Tensor"]
 
 
 class KernelOperation(Operation):
@@ -52,7 +55,7 @@ class KernelOperation(Operation):
         self._in_place = gpu or len(sets) == 1
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._index = 0
-        self._output: Any = None
+        self._output: torch.Tensor | None = None
 
     def prepare(self, salt: int) -> None:
         """Choose the set to begin with, by ``salt``; discard the output."""
@@ -129,7 +132,7 @@ class TorchKernels(Provider):
         """Free the tables."""
         self.tables.clear()
 
-    def _join_ids(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
+    def _join_ids(self, work: LookupWork, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Ids, which count rows of their own table, as rows of one table that holds all tables in order."""
         torch = self._torch
         table = torch.arange(lengths.numel(), device=ids.device) // work.batch
@@ -150,7 +153,7 @@ class TorchKernels(Provider):
             rows = ids if self.by_table else self._join_ids(work, ids, lengths)
             sets.append((rows + index % copies * joined, lookup.sum_lengths(lengths), lengths))
 
-        def sum_rows(inputs: Inputs) -> Any:
+        def sum_rows(inputs: Inputs) -> torch.Tensor:
             ids, _, lengths = inputs
             rows = self._join_ids(work, ids, lengths) if self.by_table else ids
             sums = sum_bags(rows, lengths, work.dim)

@@ -10,7 +10,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calibrate.operations import Place
 from calibrate.passes.exchange_pass import OWNER_ROWS, GroupedPass, Job, PassOperation, read_pass
@@ -18,8 +18,16 @@ from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import fill_rows
 from perfmodel.schema.runs import Point
 
+if TYPE_CHECKING:
+    import torch
+    import torchrec
+    from torch import Tensor, nn
+    from torch.distributed import ProcessGroup
 
-def shard_module(tables: Sequence[tuple[int, int]], dtype: str, group: Any, ranks: int, device: Any) -> Any:
+
+def shard_module(
+    tables: Sequence[tuple[int, int]], dtype: str, group: ProcessGroup, ranks: int, device: torch.device
+) -> nn.Module:
     """TorchRec's EmbeddingBagCollection, sharded by rows over the ranks of ``group``.
 
     tables    (rows, columns) of each;  dtype  element type of the rows
@@ -54,7 +62,7 @@ def shard_module(tables: Sequence[tuple[int, int]], dtype: str, group: Any, rank
     return sharder.shard(module, plan, env, device=device)
 
 
-def list_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
+def list_shards(module: nn.Module) -> Iterator[tuple[int, int, Tensor]]:
     """For each piece of a table that this rank holds: (number of the table, first row, rows as a tensor)."""
     for name, held in module.state_dict().items():
         table = int(name.split(".t")[1].split(".")[0])
@@ -62,7 +70,7 @@ def list_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
             yield table, shard.metadata.shard_offsets[0], shard.tensor.detach()
 
 
-def make_features(tables: int, ids: Any, lengths: Any) -> Any:
+def make_features(tables: int, ids: Tensor, lengths: Tensor) -> torchrec.KeyedJaggedTensor:
     """The ids of a batch as TorchRec's KeyedJaggedTensor; ids and lengths are in the order table, sample."""
     import torchrec
 
@@ -73,7 +81,7 @@ def make_features(tables: int, ids: Any, lengths: Any) -> Any:
 class TorchRecOperation(PassOperation):
     """TorchRec's forward pass. Only the whole pass is timed, not its steps."""
 
-    def __init__(self, job: Job, module: Any, sets: Sequence[IdSet], device: Any) -> None:
+    def __init__(self, job: Job, module: nn.Module, sets: Sequence[IdSet], device: torch.device) -> None:
         import torch
 
         super().__init__(job, sets, device)
@@ -91,7 +99,7 @@ class TorchRecOperation(PassOperation):
         with self._torch.no_grad():
             self._bags = self._module(self._features).wait().values()
 
-    def _by_table(self, bags: Any) -> Any:
+    def _by_table(self, bags: Tensor) -> Tensor:
         work = self._job.work
         return bags.view(work.batch, work.tables, work.dim).transpose(0, 1).reshape(-1, work.dim)
 
