@@ -8,11 +8,15 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calibrate.machine.libraries import format_torchrec_command
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_torchrec_plan
+
+if TYPE_CHECKING:
+    import torchrec
+    from torchrec import EmbeddingBagCollection
 
 _MS = 1e-3
 """TorchRec's unit of bandwidth is bytes per millisecond."""
@@ -42,12 +46,8 @@ def load(path: Path | str) -> TorchRecPlan:
 
 
 def sharding_plan(
-    plan: TorchRecPlan,
-    module: Any = None,
-    *,
-    path: str = "",
-    device: str = "cuda",
-) -> Any:
+    plan: TorchRecPlan, module: EmbeddingBagCollection | None = None, *, path: str = "", device: str = "cuda"
+) -> torchrec.distributed.types.ShardingPlan:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection to shard, whose tables are compared with the plan's; None: no check
@@ -62,7 +62,9 @@ def sharding_plan(
     return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
 
 
-def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda") -> Any:
+def module_plan(
+    plan: TorchRecPlan, module: EmbeddingBagCollection | None = None, *, device: str = "cuda"
+) -> torchrec.distributed.types.EmbeddingModuleShardingPlan:
     """``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; parameters as in ``sharding_plan``."""
     if module is not None:
         check(plan, module)
@@ -74,7 +76,7 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
     )
 
 
-def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
+def _parameter(entry: TorchRecTable, node: int, device: str) -> torchrec.distributed.types.ParameterSharding:
     with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
@@ -90,7 +92,7 @@ def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
     )
 
 
-def check(plan: TorchRecPlan, module: Any) -> None:
+def check(plan: TorchRecPlan, module: EmbeddingBagCollection) -> None:
     """Raise BadInputError if module and plan differ in a table; the error names the table."""
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
@@ -138,7 +140,7 @@ def check_job(plan: TorchRecPlan) -> None:
             )
 
 
-def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
+def topology(plan: TorchRecPlan, *, device: str = "cuda") -> torchrec.distributed.planner.types.Topology:
     """TorchRec's ``Topology``, with bandwidths converted to bytes per millisecond.
 
     Limits: rates are from datasheets; host memory and SSDs keep TorchRec's values

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from calibrate.providers.collective_calls import (
 )
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point
+
+if TYPE_CHECKING:
+    import torch
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
@@ -95,19 +98,20 @@ class Nvshmem(CollectiveProvider):
         self._core.finalize()
         torch_world.leave()
 
-    def group(self, ranks: Sequence[int]) -> Any:
+    def group(self, ranks: Sequence[int]) -> int:
         """As in the base class. Limits: ranks that are not equally far apart -> BadInputError"""
         if not find_stride(ranks):
             raise BadInputError(
                 f"NVSHMEM has no team of ranks {list(ranks)}.", "the ranks of a team are equally far apart."
             )
-        return super().group(ranks)
+        team: int = super().group(ranks)
+        return team
 
-    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: int, point: Point) -> CollectiveOperation:
         send, recv = self._arena.views(layout)
         return CollectiveOperation(layout, self._call(layout, group, recv), lambda: ([send], recv))
 
-    def _call(self, layout: BufferLayout, team: Any, recv: Any) -> Call:
+    def _call(self, layout: BufferLayout, team: int, recv: torch.Tensor) -> Call:
         """The function that queues a collective. The count that NVSHMEM takes differs by collective."""
         name, count = {
             "all_to_all": ("alltoall", layout.block),

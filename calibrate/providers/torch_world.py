@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from calibrate.operations import Place
-from calibrate.patterns import BufferLayout
+from calibrate.patterns import BufferLayout, Floats
 from calibrate.providers.buffers import Arena, Pool, compute_arena_bytes, count_rotating, read_l2_bytes
 from calibrate.providers.collective_calls import (
     Call,
@@ -22,6 +23,10 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
 
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
 _TIMEOUT = timedelta(minutes=10)
 SHARES_A_GPU_FROM = (2, 30)
 """The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
@@ -29,7 +34,7 @@ SHARES_A_GPU_FROM = (2, 30)
 SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 
-def join(place: Place, address: Mapping[str, str]) -> Any:
+def join(place: Place, address: Mapping[str, str]) -> ModuleType:
     """Join torch.distributed with this job as its default group; returns the module.
 
     address  host and port of the store of rank 0
@@ -38,8 +43,9 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
     import torch
     import torch.distributed as dist
 
+    module: ModuleType = dist
     if dist.is_initialized():
-        return dist
+        return module
     if place.local_ranks == place.ranks:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     gpu = place.device == "cuda"
@@ -52,7 +58,7 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
         world_size=place.ranks,
         timeout=_TIMEOUT,
     )
-    return dist
+    return module
 
 
 def leave() -> None:
@@ -63,7 +69,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def find_device(place: Place) -> Any:
+def find_device(place: Place) -> torch.device:
     """torch's device of a rank: the CPU, or the current GPU."""
     import torch
 
@@ -72,10 +78,10 @@ def find_device(place: Place) -> Any:
     return torch.device("cpu")
 
 
-def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
+def make_group(dist: ModuleType, ranks: Sequence[int], backend: str) -> ProcessGroup | int:
     """Make a group of ``ranks``; called by every rank of the job, in the same order.
 
-    Limits: ranks not in rising order -> BadInputError (torch sorts them, and parts would be mixed up)
+    Limits: ranks not in rising order -> BadInputError (torch would sort them); no member -> a number
     """
     if list(ranks) != sorted(ranks):
         raise BadInputError(
@@ -84,7 +90,7 @@ def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
     return dist.new_group(list(ranks), backend=backend, timeout=_TIMEOUT)
 
 
-def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
+def make_call(dist: ModuleType, layout: BufferLayout, group: ProcessGroup) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     if layout.operation == "broadcast":
         root = layout.index == 0
@@ -100,7 +106,7 @@ def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     return calls[layout.operation]
 
 
-def find_scatter_and_gather(dist: Any) -> tuple[Any, Any]:
+def find_scatter_and_gather(dist: ModuleType) -> tuple[Callable[..., None], Callable[..., None]]:
     """torch's (reduce-scatter, all-gather), called with (output, input); PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
@@ -144,10 +150,10 @@ class Gloo(TorchCollectives):
         """gloo's barrier."""
         self._dist.barrier(group=self.group(ranks))
 
-    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: ProcessGroup, point: Point) -> CollectiveOperation:
         rotating = count_rotating(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
 
-        def take() -> tuple[Any, Any]:
+        def take() -> tuple[Floats, Floats]:
             send = self._pool.rows("send", rotating, layout.send_elements)
             return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
 
@@ -193,7 +199,7 @@ class Nccl(TorchCollectives):
         self._arena = None
         super().close()
 
-    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: ProcessGroup, point: Point) -> CollectiveOperation:
         """The operation on the shared buffers if they are large enough, else on new buffers."""
         import torch
 

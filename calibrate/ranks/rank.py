@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrate.machine.libraries import format_torch_command, list_versions
 from calibrate.machine.node import ROOT, read_fact
@@ -44,6 +44,9 @@ from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
 from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.runs import Point, PointKind
+
+if TYPE_CHECKING:
+    import torch
 
 LEAVE_S = 10.0
 """Seconds after which a leaving rank that hangs in the shutdown of a library is ended."""
@@ -72,7 +75,7 @@ class RankServer:
 
     def __init__(
         self,
-        store: Any,
+        store: torch.distributed.Store,
         rank: int,
         load: Loader,
         describe: Describer,
@@ -250,7 +253,7 @@ def serve(
     server.serve()
 
 
-def _watch(store: Any, server: RankServer, rank: int) -> None:
+def _watch(store: torch.distributed.Store, server: RankServer, rank: int) -> None:
     """Say where this rank is when rank 0 asks; end the process, even a stuck one, when the store is gone."""
     try:
         store.wait(["where"], FOREVER)
