@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
-
-if TYPE_CHECKING:
-    import torch
 
 PERIOD = 8191
 MOST_RANKS = 1024
@@ -33,7 +30,6 @@ PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 """Collectives whose buffer is cut into one block per rank."""
 
 Floats = NDArray[np.float32]
-Buffer: TypeAlias = "Floats | torch.Tensor"
 
 _SUMS = ("reduce_scatter", "all_reduce")
 _MULTIPLIER = 3571  # coprime to PERIOD: neighbours in a table differ
@@ -152,7 +148,7 @@ def list_expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     return _pieces(layout.block, [_start(source, peer, salt) for source in range(ranks)], _table(layout))
 
 
-def fill(buffer: Buffer, pieces: Sequence[PatternPiece], row: int = 0) -> None:
+def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
     """Write ``pieces`` into a 1-D buffer, numpy or torch; each send buffer ``row`` has its own pattern."""
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
@@ -172,7 +168,7 @@ def fill_rows(rows: Floats, pieces: Sequence[PatternPiece]) -> None:
                 fill(buffer, [piece], row)
 
 
-def count_wrong(buffer: Buffer, pieces: Sequence[PatternPiece], row: int = 0) -> int:
+def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
     """Number of elements of a buffer that differ from ``pieces``; ``row`` as in ``fill``."""
     wrong = 0
     for piece in pieces:
@@ -182,10 +178,10 @@ def count_wrong(buffer: Buffer, pieces: Sequence[PatternPiece], row: int = 0) ->
     return wrong
 
 
-def _tiles(block: Buffer, piece: PatternPiece, row: int) -> list[tuple[Buffer, Buffer]]:
+def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
     """(part of ``block``, its expected values): whole periods as rows of a matrix, then the rest."""
     start = (piece.start + _ROW_STEP * row) % PERIOD
-    values: Buffer = piece.doubled[start : start + PERIOD]
+    values: Any = piece.doubled[start : start + PERIOD]
     if not isinstance(block, np.ndarray):
         import torch
 

@@ -8,15 +8,11 @@ import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calibrate.machine.libraries import format_torchrec_command
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_torchrec_plan
-
-if TYPE_CHECKING:
-    import torchrec
-    from torchrec import EmbeddingBagCollection
 
 _MS = 1e-3
 """TorchRec's unit of bandwidth is bytes per millisecond."""
@@ -46,8 +42,12 @@ def load(path: Path | str) -> TorchRecPlan:
 
 
 def sharding_plan(
-    plan: TorchRecPlan, module: EmbeddingBagCollection | None = None, *, path: str = "", device: str = "cuda"
-) -> torchrec.distributed.types.ShardingPlan:
+    plan: TorchRecPlan,
+    module: Any = None,
+    *,
+    path: str = "",
+    device: str = "cuda",
+) -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection to shard, whose tables are compared with the plan's; None: no check
@@ -62,9 +62,7 @@ def sharding_plan(
     return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
 
 
-def module_plan(
-    plan: TorchRecPlan, module: EmbeddingBagCollection | None = None, *, device: str = "cuda"
-) -> torchrec.distributed.types.EmbeddingModuleShardingPlan:
+def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda") -> Any:
     """``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; parameters as in ``sharding_plan``."""
     if module is not None:
         check(plan, module)
@@ -76,7 +74,7 @@ def module_plan(
     )
 
 
-def _parameter(entry: TorchRecTable, node: int, device: str) -> torchrec.distributed.types.ParameterSharding:
+def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
     with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
@@ -92,7 +90,7 @@ def _parameter(entry: TorchRecTable, node: int, device: str) -> torchrec.distrib
     )
 
 
-def check(plan: TorchRecPlan, module: EmbeddingBagCollection) -> None:
+def check(plan: TorchRecPlan, module: Any) -> None:
     """Raise BadInputError if module and plan differ in a table; the error names the table."""
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
@@ -140,7 +138,7 @@ def check_job(plan: TorchRecPlan) -> None:
             )
 
 
-def topology(plan: TorchRecPlan, *, device: str = "cuda") -> torchrec.distributed.planner.types.Topology:
+def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
     """TorchRec's ``Topology``, with bandwidths converted to bytes per millisecond.
 
     Limits: rates are from datasheets; host memory and SSDs keep TorchRec's values

@@ -45,9 +45,8 @@ def read_sources() -> bytes:
 
 
 def fetch_cached(parts: Sequence[str], suffix: str, make: Callable[[Path], object]) -> Path:
-    """The cached file whose name is a hash of the kernels' sources and ``parts``.
+    """The cached file whose name is a hash of the kernels' sources and ``parts`` (target, options, names).
 
-    parts   texts such as target, compiler, options, names
     suffix  end of the file's name
     make    function that writes the file to the path it is given; called if there is none yet
     Raises BadInputError if the folder cannot be written.

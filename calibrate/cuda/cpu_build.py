@@ -61,7 +61,7 @@ class CpuLibrary:
         kernel: Kernel,
         grid: Sequence[int],
         block: Sequence[int],
-        arguments: Sequence[ctypes.Structure | ctypes._SimpleCData[object]],
+        arguments: Sequence[ctypes._SimpleCData[object]],
         shared_bytes: int = 0,
     ) -> None:
         """Run ``grid`` blocks of ``block`` threads to their end, else raise PerfmodelError."""

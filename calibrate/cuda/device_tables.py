@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    import torch
 
 DESCRIPTOR = np.dtype(
     [
@@ -44,7 +41,7 @@ class DeviceTables:
     dtype  fp32 or fp16
     """
 
-    rows: tuple[torch.Tensor, ...]
+    rows: tuple[Any, ...]
     dtype: str
 
     @property
@@ -53,7 +50,7 @@ class DeviceTables:
         return tuple(rows.shape[1] for rows in self.rows)
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> Any:
         """torch.device that holds the rows."""
         return self.rows[0].device
 
@@ -73,14 +70,14 @@ class DeviceTables:
         described["out_stride"] = sum(self.dims)
         return described
 
-    def to_device(self, records: Records) -> torch.Tensor:
+    def to_device(self, records: Records) -> Any:
         """An array of records, which kernels read, as a uint8 tensor on the device."""
         import torch
 
         return torch.from_numpy(records.view(np.uint8).copy()).to(self.device)
 
 
-def make_tables(rows: Sequence[torch.Tensor]) -> DeviceTables:
+def make_tables(rows: Sequence[Any]) -> DeviceTables:
     """Tables from torch tensors [E, D] of one type on one device.
 
     Limits: no table, an empty table, mixed types or devices, rows that are not contiguous, an unknown type

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +27,6 @@ from calibrate.cuda.gather_layout import (
 )
 from calibrate.cuda.kernel_launch import count_blocks, launch
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 SOURCE = "gather_pool.cu"
 _MOST = 2**31 - 2
@@ -62,7 +58,7 @@ class TableClass:
     shape: RowAccess
     plan: GatherLayout
     kernel: Kernel
-    pieces: Tensor
+    pieces: Any
     count: int
     wide: bool
     shared_bytes: int
@@ -92,7 +88,7 @@ class GatherPool:
             self._make_class(shape, pieces, pooling, plan) for shape, pieces in _cut_pieces(tables).items()
         ]
 
-    def __call__(self, ids: Tensor, offsets: Tensor, out: Tensor, faults: Tensor | None = None) -> None:
+    def __call__(self, ids: Any, offsets: Any, out: Any, faults: Any = None) -> None:
         """Queue the launches, without allocation, checks or waits.
 
         ids      [n] int64 on the tables' device
@@ -120,7 +116,7 @@ class GatherPool:
                 tables.kernel, self.tables.device, tables.plan.blocks, threads, arguments, tables.shared_bytes
             )
 
-    def make_out(self) -> Tensor:
+    def make_out(self) -> Any:
         """Uninitialised memory for the bags, fp32 [B, sum D]."""
         import torch
 
@@ -163,10 +159,9 @@ class GatherPool:
 
 
 def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
-    """The tables in pieces that one launch can read, as arrays of ``PIECE``, by how their rows are read.
+    """The tables in pieces, ranges of columns that one launch can read, as ``PIECE``, by how rows are read.
 
-    A piece is a range of a table's columns: it has the address of its first row there, where its columns
-    begin in a bag of the output, and how many they are. The first piece of a table reports wrong ids.
+    A piece has an address in the first row and a place in a bag; the first of a table reports wrong ids.
     """
     element = ELEMENT_BYTES[tables.dtype]
     classes: dict[RowAccess, list[Records]] = {}
@@ -188,7 +183,7 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
     return {shape: np.array(pieces) for shape, pieces in classes.items()}
 
 
-def make_faults(device: torch.device) -> Tensor:
+def make_faults(device: Any) -> Any:
     """Faults, int64 [4]: wrong ids, place of the first or -1; wrong offsets, place of the first or -1."""
     import torch
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from calibrate.cuda.cache import Kernel, fetch_cached
 from perfmodel.errors import NoHardwareError, PerfmodelError
@@ -84,7 +85,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
 
 def _compile(
     source: str, names: Sequence[str], architecture: str, headers: Sequence[Path]
-) -> tuple[bytes, dict[str, object]]:
+) -> tuple[bytes, Any]:
     """(machine code, a dict with its source, and the symbols and resources of its kernels by name)."""
     from cuda.core import Program, ProgramOptions
     from cuda.core._utils.cuda_utils import CUDAError

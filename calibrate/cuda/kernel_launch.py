@@ -9,9 +9,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -20,22 +19,18 @@ from calibrate.cuda.cpu_build import CpuLibrary, build
 from calibrate.cuda.gpu_build import INSTALL, Cubin, compile_cubin
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
-if TYPE_CHECKING:
-    import cupy
-    import torch
-
 CPU_BLOCKS = 3
 """Blocks that a CPU is assumed to run at once: few, so that tests cover blocks that take several turns."""
 
 _cpu: dict[Kernel, CpuLibrary] = {}
-_gpu: dict[tuple[int, Kernel], cupy.RawKernel] = {}
+_gpu: dict[tuple[int, Kernel], Any] = {}
 _allowed: dict[tuple[int, Kernel], int] = {}
 """Dynamic shared memory that was allowed for a loaded kernel [bytes]."""
 
 
 def launch(
     kernel: Kernel,
-    device: torch.device,
+    device: Any,
     grid: int | Sequence[int],
     block: int,
     arguments: Sequence[Any],
@@ -59,7 +54,7 @@ def launch(
         function(sizes, (block, 1, 1), tuple(pack(value) for value in values), shared_mem=shared_bytes)
 
 
-def pack(value: ctypes.Structure | ctypes._SimpleCData[Any]) -> object:
+def pack(value: Any) -> Any:
     """A ctypes value in the form that CuPy takes: a numpy scalar, or a numpy array of one entry.
 
     Limits: a null pointer -> 0;  a structure -> its bytes
@@ -71,7 +66,7 @@ def pack(value: ctypes.Structure | ctypes._SimpleCData[Any]) -> object:
     return np.dtype(type(value)).type(value.value)
 
 
-def count_blocks(kernel: Kernel, device: torch.device, block: int, shared_bytes: int = 0) -> int:
+def count_blocks(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
     """Number of blocks of ``block`` threads that run at once on the whole device."""
     if device.type == "cpu":
         return CPU_BLOCKS
@@ -86,7 +81,7 @@ def count_blocks(kernel: Kernel, device: torch.device, block: int, shared_bytes:
     return int(blocks) * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def prebuild(kernels: Sequence[Kernel], device: torch.device, *, checked: bool = False) -> None:
+def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -> None:
     """Build many kernels of one source together, which is faster than one by one.
 
     checked  on a CPU: with checks of alignment and overflow, which end the process
@@ -103,7 +98,7 @@ def cpu_order(kernel: Kernel, order: int) -> None:
     _build_library(kernel).order(order)
 
 
-def load_function(kernel: Kernel, device: torch.device, shared_bytes: int = 0) -> cupy.RawKernel:
+def load_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     """CuPy's RawKernel of a kernel, with ``shared_bytes`` of dynamic shared memory allowed.
 
     A block gets at most 48 KiB, static shared memory included, unless more is allowed explicitly.
@@ -118,19 +113,19 @@ def load_function(kernel: Kernel, device: torch.device, shared_bytes: int = 0) -
     return _gpu[key]
 
 
-def is_built(kernel: Kernel, device: torch.device) -> bool:
+def is_built(kernel: Kernel, device: Any) -> bool:
     """Whether a kernel can be launched on ``device`` without being built first."""
     return kernel in _cpu if device.type == "cpu" else (_index(device), kernel) in _gpu
 
 
-def forget(kernels: Sequence[Kernel], device: torch.device) -> None:
+def forget(kernels: Sequence[Kernel], device: Any) -> None:
     """Make kernels of a GPU be built again before their next launch."""
     for kernel in kernels:
         for loaded in (_gpu, _allowed):
             loaded.pop((_index(device), kernel), None)
 
 
-def load_gpu_functions(kernels: Sequence[Kernel], device: torch.device, cubin: Cubin) -> int:
+def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> int:
     """Load machine code on a GPU; returns the driver's handle (a CUmodule)."""
     with _on(device):
         module = _cupy().RawModule(path=str(cubin.path))
@@ -142,7 +137,7 @@ def load_gpu_functions(kernels: Sequence[Kernel], device: torch.device, cubin: C
         return int(module.module.ptr)
 
 
-def compute_carveout(kernel: Kernel, device: torch.device) -> int:
+def compute_carveout(kernel: Kernel, device: Any) -> int:
     """Percentage of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
 
     The driver uses the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
@@ -154,14 +149,14 @@ def compute_carveout(kernel: Kernel, device: torch.device) -> int:
     return min(100, -(-100 * kernel.sm_shared_bytes // available))
 
 
-def _load(kernels: Sequence[Kernel], device: torch.device) -> None:
+def _load(kernels: Sequence[Kernel], device: Any) -> None:
     import torch
 
     major, minor = torch.cuda.get_device_capability(device)
     load_gpu_functions(kernels, device, compile_cubin(kernels, f"sm_{major}{minor}"))
 
 
-def _index(device: torch.device) -> int:
+def _index(device: Any) -> int:
     """Index of a GPU; ``cuda`` without a number: the current GPU."""
     import torch
 
@@ -174,7 +169,7 @@ def _build_library(kernel: Kernel) -> CpuLibrary:
     return _cpu[kernel]
 
 
-def _convert(argument: Any) -> ctypes.Structure | ctypes._SimpleCData[Any]:
+def _convert(argument: Any) -> Any:
     if argument is None:
         return ctypes.c_void_p(0)
     if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure)):
@@ -183,7 +178,7 @@ def _convert(argument: Any) -> ctypes.Structure | ctypes._SimpleCData[Any]:
 
 
 @contextmanager
-def _on(device: torch.device) -> Iterator[AbstractContextManager[object]]:
+def _on(device: Any) -> Iterator[Any]:
     """Context in which the GPU of ``device`` is CuPy's current one; yields torch's current stream there."""
     import torch
 
@@ -192,10 +187,9 @@ def _on(device: torch.device) -> Iterator[AbstractContextManager[object]]:
         yield cuda.Stream.from_external(torch.cuda.current_stream(device))
 
 
-def _cupy() -> ModuleType:
+def _cupy() -> Any:
     if importlib.util.find_spec("cupy") is None:
         raise NoHardwareError("CuPy, which launches kernels on a GPU, is not installed.", INSTALL)
     import cupy
 
-    module: ModuleType = cupy
-    return module
+    return cupy

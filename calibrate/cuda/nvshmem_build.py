@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calibrate.cuda import kernel_launch
 from calibrate.cuda.cache import Kernel, fetch_cached
@@ -23,15 +22,12 @@ from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.machine.libraries import find_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
-if TYPE_CHECKING:
-    import torch
-
 INSTALL = (
     "pip install nvidia-nvshmem-cu13==3.4.5 nvshmem4py-cu13==0.4.1 'nvidia-cuda-cccl>=13,<14' "
     "'nvidia-cuda-runtime>=13,<14' 'nvidia-nvjitlink>=13,<14' 'cuda-core>=1.2,<2' 'cuda-bindings>=13,<14'"
 )
 
-_loaded: list[tuple[int, list[Kernel], torch.device]] = []
+_loaded: list[tuple[int, list[Kernel], Any]] = []
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     return Cubin(fetch_cached(parts, ".cubin", make), compiled.symbols, compiled.usage)
 
 
-def load(kernels: Sequence[Kernel], device: torch.device) -> None:
+def load(kernels: Sequence[Kernel], device: Any) -> None:
     """Build kernels for this GPU, load them, and register them with NVSHMEM, which must be running."""
     import torch
 
@@ -133,7 +129,7 @@ def unload() -> None:
 
 
 @lru_cache
-def load_host_library() -> ModuleType:
+def load_host_library() -> Any:
     """NVSHMEM's functions for the host, as nvshmem4py binds them, of the wheel that kernels link with."""
     path = find_wheels().host_library
     try:
@@ -141,8 +137,7 @@ def load_host_library() -> ModuleType:
         import nvshmem.bindings
     except (ImportError, OSError) as error:
         raise NoHardwareError(f"NVSHMEM cannot be loaded: {error}.", INSTALL) from None
-    bindings: ModuleType = nvshmem.bindings
-    return bindings
+    return nvshmem.bindings
 
 
 def _link(code: bytes, architecture: str, library: Path) -> bytes:

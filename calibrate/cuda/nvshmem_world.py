@@ -8,17 +8,13 @@ Ranks also use the store to agree with each other. The host library's functions 
 from __future__ import annotations
 
 import ctypes
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from calibrate.cuda import nvshmem_build
 from calibrate.cuda.symmetric_worlds import Region, SymmetricWorld
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
-
-if TYPE_CHECKING:
-    import torch
 
 _UNIQUE_ID_BYTES = 128
 _INITIAL = np.zeros(36, np.int32)
@@ -30,7 +26,7 @@ _BOOTSTRAPPED = 1  # nvshmemx_init_status: ranks know each other, without a GPU
 _PROBE_BYTES = 256
 
 
-def start(store: torch.distributed.Store, rank: int, ranks: int) -> int:
+def start(store: Any, rank: int, ranks: int) -> int:
     """Start NVSHMEM on this rank; returns its status (above 1: started, with a GPU). All ranks call it.
 
     store  torch.distributed's TCPStore, or a PrefixStore of it, shared by all ranks
@@ -57,7 +53,7 @@ def start(store: torch.distributed.Store, rank: int, ranks: int) -> int:
     return _agreeing(library, rank, ranks)
 
 
-def _agreeing(library: ModuleType, rank: int, ranks: int) -> int:
+def _agreeing(library: Any, rank: int, ranks: int) -> int:
     """NVSHMEM's status. Limits: it numbers the ranks differently -> PerfmodelError"""
     numbered = library.my_pe(), library.n_pes()
     if numbered != (rank, ranks):
@@ -76,7 +72,7 @@ class NvshmemWorld(SymmetricWorld):
 
     nvshmem = True
 
-    def __init__(self, store: torch.distributed.Store, rank: int, ranks: int, device: torch.device) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int, device: Any) -> None:
         import torch
 
         super().__init__(store, rank, ranks)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
@@ -23,9 +23,6 @@ from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
 from calibrate.cuda.kernel_launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import BadInputError, RankLostError
-
-if TYPE_CHECKING:
-    import torch
 
 SOURCE = "exchange.cu"
 SOURCE_NVSHMEM = "exchange_nvshmem.cu"
@@ -89,7 +86,7 @@ class RowWiseExchange:
     def __init__(
         self,
         world: SymmetricWorld,
-        held: Sequence[torch.Tensor],
+        held: Sequence[Any],
         sizes: Sizes,
         *,
         patience_s: float = PATIENCE_S,
@@ -126,13 +123,13 @@ class RowWiseExchange:
 
     def run(
         self,
-        ids: torch.Tensor,
-        lengths: torch.Tensor,
-        out: torch.Tensor | None = None,
+        ids: Any,
+        lengths: Any,
+        out: Any = None,
         *,
         check: bool = True,
         mark: Callable[[str], None] = lambda stage: None,
-    ) -> torch.Tensor:
+    ) -> Any:
         """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
         The work is queued on the current stream.
@@ -219,7 +216,7 @@ class RowWiseExchange:
         late_s = f"{self._memory.patience_s:g} s"
         raise RankLostError(f"rank {rank}", f"does not answer: no {awaited} of it for {late_s}")
 
-    def _push(self, ids: torch.Tensor, batch: int) -> None:
+    def _push(self, ids: Any, batch: int) -> None:
         """Queue the kernels that send ids to the ranks that hold their rows."""
         memory = self._memory
         ranks = self._world.ranks
@@ -242,7 +239,7 @@ class RowWiseExchange:
     def _list_bags_kernels(self) -> list[Kernel]:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
-    def _check_batch(self, ids: torch.Tensor, lengths: torch.Tensor) -> int:
+    def _check_batch(self, ids: Any, lengths: Any) -> int:
         """Check the inputs of a call; returns its number of samples."""
         sizes = self._sizes
         device = self._world.device
@@ -276,7 +273,7 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
         prebuild(kernels, world.device)
 
 
-def _make_tables(held: Sequence[torch.Tensor], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
+def _make_tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
     """This rank's rows as tables. Limits: other shapes than ``sizes`` and the ranks give -> BadInputError"""
     tables = make_tables(held)
     blocks = divide_rows(sizes.rows, world.ranks)

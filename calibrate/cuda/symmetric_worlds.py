@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from perfmodel.errors import BadInputError, RankLostError
-
-if TYPE_CHECKING:
-    import torch
 
 ALIGN_BYTES = 256
 """Alignment of regions, and of their contents."""
@@ -43,10 +40,10 @@ class Region:
     bases       address, in this process, of each rank's piece; 0: not mapped, only reachable by puts
     """
 
-    memory: torch.Tensor
+    memory: Any
     bases: tuple[int, ...]
 
-    def peers(self, rank: int) -> torch.Tensor:
+    def peers(self, rank: int) -> Any:
         """This rank's number, the number of ranks, and the addresses: ``pm::Peers`` as an int64 tensor."""
         import torch
 
@@ -75,9 +72,9 @@ class SymmetricWorld:
     nvshmem = False
     all_mapped = True
     reuses = False
-    device: torch.device
+    device: Any
 
-    def __init__(self, store: torch.distributed.Store, rank: int, ranks: int) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
         self.rank = rank
         self.ranks = ranks
         self._store = store
@@ -150,7 +147,7 @@ class SharedWorld(SymmetricWorld):
     Limits: regions of SHARED_BYTES in all; Linux alone; a process that does not join -> RankLostError
     """
 
-    def __init__(self, store: torch.distributed.Store, rank: int, ranks: int) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
         import torch
 
         super().__init__(store, rank, ranks)

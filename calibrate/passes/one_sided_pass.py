@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
@@ -31,9 +31,6 @@ from calibrate.providers.torch_world import find_device
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Point
-
-if TYPE_CHECKING:
-    import torch
 
 OFFSET_BYTES = 4
 """Bytes of the offset of each bag's ids, which one rank sends another."""
@@ -81,10 +78,7 @@ class OneSidedOperation(PassOperation):
         self._bags = self._exchange.run(self._ids, self._lengths, check=False, mark=self._clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, compared) elements of the last call; raises what the kernels report.
-
-        The exchange ends: another operation gets its memory, so no call may follow.
-        """
+        """(wrong, compared) elements of the last call; raises the kernels' faults, and ends the exchange."""
         assert self._exchange is not None
         self._exchange.raise_faults()
         counts = super().check()
@@ -97,7 +91,7 @@ class OneSidedOperation(PassOperation):
         """This rank's time of each stage of the last call."""
         return self._clock.steps_s()
 
-    def _by_table(self, bags: torch.Tensor) -> torch.Tensor:
+    def _by_table(self, bags: Any) -> Any:
         return bags.transpose(0, 1).reshape(-1, self._job.work.dim)
 
 

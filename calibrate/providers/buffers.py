@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from calibrate import patterns
 from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    import torch
 
 ROTATING_L2_SHARE = 4
 LEAST_ROTATING = 8
@@ -83,12 +80,12 @@ class Arena:
            other ranks reach into that memory
     """
 
-    def __init__(self, empty: Callable[[int], torch.Tensor], bytes_each: int) -> None:
+    def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
         self.bytes_each = bytes_each
         self.send = empty(bytes_each)
         self.recv = empty(bytes_each)
 
-    def views(self, layout: BufferLayout) -> tuple[torch.Tensor, torch.Tensor]:
+    def views(self, layout: BufferLayout) -> tuple[Any, Any]:
         """(send, receive) views at the start of the buffers. Limits: too large -> BadInputError"""
         import torch
 

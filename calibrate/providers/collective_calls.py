@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from calibrate import patterns
 from calibrate.operations import Operation, Provider
-from calibrate.patterns import Buffer, BufferLayout, Floats
+from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.runs import Point, PointKind
 
-if TYPE_CHECKING:
-    import torch
-
 GPU_BYTES_A_PEER = 16
 """GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
 
-Call = Callable[["torch.Tensor", "torch.Tensor"], None]
+Call = Callable[[Any, Any], None]
 """One call of the library: (send buffer, receive buffer)."""
 
 
@@ -37,7 +34,7 @@ class CollectiveOperation(Operation):
         self,
         layout: BufferLayout,
         call: Call,
-        take: Callable[[], tuple[Floats | list[torch.Tensor], Buffer]],
+        take: Callable[[], tuple[Any, Any]],
         *,
         in_place: bool = False,
     ) -> None:
@@ -101,7 +98,7 @@ class CollectiveOperation(Operation):
             self._recv[...] = patterns.POISON
 
 
-def make_tensor(buffer: Buffer) -> torch.Tensor:
+def make_tensor(buffer: Any) -> Any:
     """The buffer as a tensor; a numpy array shares its memory with the tensor."""
     import torch
 

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from calibrate.providers.collective_calls import (
 )
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point
-
-if TYPE_CHECKING:
-    import torch
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
@@ -98,20 +95,19 @@ class Nvshmem(CollectiveProvider):
         self._core.finalize()
         torch_world.leave()
 
-    def group(self, ranks: Sequence[int]) -> int:
+    def group(self, ranks: Sequence[int]) -> Any:
         """As in the base class. Limits: ranks that are not equally far apart -> BadInputError"""
         if not find_stride(ranks):
             raise BadInputError(
                 f"NVSHMEM has no team of ranks {list(ranks)}.", "the ranks of a team are equally far apart."
             )
-        team: int = super().group(ranks)
-        return team
+        return super().group(ranks)
 
-    def _make(self, layout: BufferLayout, group: int, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
         send, recv = self._arena.views(layout)
         return CollectiveOperation(layout, self._call(layout, group, recv), lambda: ([send], recv))
 
-    def _call(self, layout: BufferLayout, team: int, recv: torch.Tensor) -> Call:
+    def _call(self, layout: BufferLayout, team: Any, recv: Any) -> Call:
         """The function that queues a collective. The count that NVSHMEM takes differs by collective."""
         name, count = {
             "all_to_all": ("alltoall", layout.block),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calibrate.operations import Place
-from calibrate.patterns import BufferLayout, Floats
+from calibrate.patterns import BufferLayout
 from calibrate.providers.buffers import Arena, Pool, compute_arena_bytes, count_rotating, read_l2_bytes
 from calibrate.providers.collective_calls import (
     Call,
@@ -23,10 +22,6 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
 
-if TYPE_CHECKING:
-    import torch
-    from torch.distributed import ProcessGroup
-
 _TIMEOUT = timedelta(minutes=10)
 SHARES_A_GPU_FROM = (2, 30)
 """The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
@@ -34,7 +29,7 @@ SHARES_A_GPU_FROM = (2, 30)
 SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 
-def join(place: Place, address: Mapping[str, str]) -> ModuleType:
+def join(place: Place, address: Mapping[str, str]) -> Any:
     """Join torch.distributed with this job as its default group; returns the module.
 
     address  host and port of the store of rank 0
@@ -43,9 +38,8 @@ def join(place: Place, address: Mapping[str, str]) -> ModuleType:
     import torch
     import torch.distributed as dist
 
-    module: ModuleType = dist
     if dist.is_initialized():
-        return module
+        return dist
     if place.local_ranks == place.ranks:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     gpu = place.device == "cuda"
@@ -58,7 +52,7 @@ def join(place: Place, address: Mapping[str, str]) -> ModuleType:
         world_size=place.ranks,
         timeout=_TIMEOUT,
     )
-    return module
+    return dist
 
 
 def leave() -> None:
@@ -69,7 +63,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def find_device(place: Place) -> torch.device:
+def find_device(place: Place) -> Any:
     """torch's device of a rank: the CPU, or the current GPU."""
     import torch
 
@@ -78,10 +72,10 @@ def find_device(place: Place) -> torch.device:
     return torch.device("cpu")
 
 
-def make_group(dist: ModuleType, ranks: Sequence[int], backend: str) -> ProcessGroup | int:
+def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
     """Make a group of ``ranks``; called by every rank of the job, in the same order.
 
-    Limits: ranks not in rising order -> BadInputError (torch would sort them); no member -> a number
+    Limits: ranks not in rising order -> BadInputError (torch sorts them, and parts would be mixed up)
     """
     if list(ranks) != sorted(ranks):
         raise BadInputError(
@@ -90,7 +84,7 @@ def make_group(dist: ModuleType, ranks: Sequence[int], backend: str) -> ProcessG
     return dist.new_group(list(ranks), backend=backend, timeout=_TIMEOUT)
 
 
-def make_call(dist: ModuleType, layout: BufferLayout, group: ProcessGroup) -> Call:
+def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     if layout.operation == "broadcast":
         root = layout.index == 0
@@ -106,7 +100,7 @@ def make_call(dist: ModuleType, layout: BufferLayout, group: ProcessGroup) -> Ca
     return calls[layout.operation]
 
 
-def find_scatter_and_gather(dist: ModuleType) -> tuple[Callable[..., None], Callable[..., None]]:
+def find_scatter_and_gather(dist: Any) -> tuple[Any, Any]:
     """torch's (reduce-scatter, all-gather), called with (output, input); PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
@@ -150,10 +144,10 @@ class Gloo(TorchCollectives):
         """gloo's barrier."""
         self._dist.barrier(group=self.group(ranks))
 
-    def _make(self, layout: BufferLayout, group: ProcessGroup, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
         rotating = count_rotating(layout.sender_bytes, self._l2) if point.clock is Clock.EAGER else 1
 
-        def take() -> tuple[Floats, Floats]:
+        def take() -> tuple[Any, Any]:
             send = self._pool.rows("send", rotating, layout.send_elements)
             return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
 
@@ -199,7 +193,7 @@ class Nccl(TorchCollectives):
         self._arena = None
         super().close()
 
-    def _make(self, layout: BufferLayout, group: ProcessGroup, point: Point) -> CollectiveOperation:
+    def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
         """The operation on the shared buffers if they are large enough, else on new buffers."""
         import torch
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from types import ModuleType
+from typing import Any
 
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
@@ -91,7 +91,7 @@ class Cuda(Cpu):
 
     def __init__(
         self,
-        torch: ModuleType,
+        torch: Any,
         watch: Callable[[], list[str]] = list,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -10,15 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calibrate.machine.libraries import format_torch_command
 from calibrate.machine.node import find_gpus
 from perfmodel.errors import BadInputError, NoHardwareError
-
-if TYPE_CHECKING:
-    import torch
 
 JOIN_S = 120.0
 """Seconds that ranks have to come, and to find rank 0."""
@@ -116,7 +112,7 @@ def _read_number(environ: Mapping[str, str], name: str, default: int | None = No
         raise BadInputError(f"{name}={text!r} in the environment is not a number.") from None
 
 
-def import_store() -> ModuleType:
+def import_store() -> Any:
     """torch.distributed, whose TCPStore carries the messages; without its notes on waits that time out.
 
     Limits: torch cannot be imported -> NoHardwareError
@@ -130,8 +126,7 @@ def import_store() -> ModuleType:
             f"calibrate measures with PyTorch, which cannot be imported ({error}).",
             f"{format_torch_command()}\nor with all that is measured here: pip install 'perfmodel[{extra}]'",
         ) from error
-    module: ModuleType = torch.distributed
-    return module
+    return torch.distributed
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -150,7 +145,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve_store(listening: socket.socket, job: str) -> torch.distributed.Store:
+def serve_store(listening: socket.socket, job: str) -> Any:
     """The store of rank 0 on this socket, which it takes over."""
     dist = import_store()
     port = listening.getsockname()[1]
@@ -160,7 +155,7 @@ def serve_store(listening: socket.socket, job: str) -> torch.distributed.Store:
     return dist.PrefixStore(job, store)
 
 
-def join_store(host: str, port: int, job: str) -> torch.distributed.Store:
+def join_store(host: str, port: int, job: str) -> Any:
     """A connection of a rank to the store of rank 0, which may start later than the rank.
 
     Raises LeaderMissingError if no store answers there within JOIN_S.

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrate.machine.libraries import format_torch_command, list_versions
 from calibrate.machine.node import ROOT, read_fact
@@ -44,9 +44,6 @@ from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
 from perfmodel.schema.calibration import GPU_L2
 from perfmodel.schema.runs import Point, PointKind
-
-if TYPE_CHECKING:
-    import torch
 
 LEAVE_S = 10.0
 """Seconds after which a leaving rank that hangs in the shutdown of a library is ended."""
@@ -75,7 +72,7 @@ class RankServer:
 
     def __init__(
         self,
-        store: torch.distributed.Store,
+        store: Any,
         rank: int,
         load: Loader,
         describe: Describer,
@@ -100,7 +97,7 @@ class RankServer:
         tasks: dict[str, Callable[[Message], object]] = {
             "welcome": self._take_place,
             "open": self._open_provider,
-            "group": self._open_group,
+            "group": lambda message: self._open[message["provider"]].open_group(message["group"]),
             "prepare": self._prepare,
             "time": self._time,
             "close": self._close,
@@ -170,9 +167,6 @@ class RankServer:
             sys.modules["torch"].set_num_threads(1)
         gc.collect()
         gc.freeze()
-
-    def _open_group(self, message: Message) -> None:
-        self._open[message["provider"]].open_group(message["group"])
 
     def _prepare(self, message: Message) -> None:
         """Make the operation unless it was kept, and fill its buffers."""
@@ -253,7 +247,7 @@ def serve(
     server.serve()
 
 
-def _watch(store: torch.distributed.Store, server: RankServer, rank: int) -> None:
+def _watch(store: Any, server: RankServer, rank: int) -> None:
     """Say where this rank is when rank 0 asks; end the process, even a stuck one, when the store is gone."""
     try:
         store.wait(["where"], FOREVER)
@@ -285,10 +279,7 @@ def end_process() -> None:
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:
-    """Run a rank in its own process until the team ends, as PERFMODEL_TEAM and PERFMODEL_RANK say.
-
-    load, describe  make the providers and describe the stack; None: those of ``serve``
-    """
+    """Run a rank in its own process until the team ends. load, describe  as of ``serve``"""
     process.die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     port, _, job = os.environ["PERFMODEL_TEAM"].partition(" ")
