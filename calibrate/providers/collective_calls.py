@@ -42,7 +42,6 @@ class CollectiveOperation(Operation):
         self._call = call
         self._take = take
         self._in_place = in_place
-        self._row = self._salt = 0
 
     @property
     def bytes_sent(self) -> int:

@@ -377,7 +377,7 @@ def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterat
         count_memory(basis, larger).total_bytes[0], work.usable_bytes
     )
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
-    ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []
+    ways += [f"a batch of at most {format_count(batch)}"] if batch else []
     ways += ["--set reserve=0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []
     instead = f"; it would with {' or '.join(ways)}" if ways else ""
     yield f"this does not fit: {count.describe_memory()}{instead}"

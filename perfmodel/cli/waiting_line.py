@@ -71,5 +71,6 @@ class WaitingLine:
 
 def is_on_terminal() -> bool:
     """Whether stderr is a terminal on which a line can be rewritten."""
-    open_stream = sys.stderr is not None and not sys.stderr.closed
-    return open_stream and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    with contextlib.suppress(AttributeError, ValueError):  # there is no stderr, or it is closed
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return False

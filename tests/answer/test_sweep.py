@@ -160,35 +160,6 @@ def test_several_machines_are_compared_by_time(cli: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--by time --price h100-sxm-ib=2.5", "a price needs a unit. write 2.5USD/GPU/h."),
-        ("--by time --price h100-sxm-ib=2.5USD/h", "'USD/h' is no price of a GPU. write 2.5USD/GPU/h."),
-        ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "one price for each of h100-sxm-ib,"),
-        ("--price h100-sxm-ib=2.5USD/GPU/h", "--price: none is given for gb200-nvl72"),
-        ("--by cost", "--price: none is given for h100-sxm-ib"),
-        (
-            "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
-            "--price in EUR and USD. give all in one currency.",
-        ),
-        (
-            "--by time --price h100-sxm-ib=2USD/GPU/h --price h100-sxm-ib=3USD/GPU/h",
-            "is of no machine here, or its second.",
-        ),
-        ("--by speed", "known: cost, throughput, time."),
-        ("--by time --dim 16,32 --batch 8,9", "several batch, dim."),
-        ("--by time --sharding all", "several tables, types or shardings."),
-        ("--by time --batch 64 --set global_batch=6400", "cannot be combined."),
-        ("--by time --gpus 8", "none of 3 configurations is possible"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(words: str, says: str, cli: Any) -> None:
-    found = cli(*COMPARED, *words.split())
-    assert (found.code, found.out) == (2, "")
-    assert says in " ".join(found.err.split())
-
-
-@pytest.mark.parametrize(
     "line",
     [
         "sweep --table-size 1TB --machine h100-sxm-ib,h200-sxm-ib,h100-sxm-ib",

@@ -148,6 +148,12 @@ def test_ranks_that_do_not_leave_are_ended(
     assert [process.poll() is None for process in processes] == [False, False]
 
 
+def test_ranks_are_asked_to_leave(ranks: Callable[..., Ranks]) -> None:
+    wishes: list[str] = []
+    ranks(2, lambda _, message: wishes.append(message["do"])).leader.close()
+    assert wishes == ["close", "close"]
+
+
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "JOIN_S", 1.0)
     waiting = Leader(None, SLEEPS, 3, "cpu")
