@@ -70,18 +70,6 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, ids: str, objec
         assert getattr(found, name) == pytest.approx(wanted[name], rel=1e-13)
 
 
-def test_the_busiest_rank_of_a_gather_is_the_slowest() -> None:
-    """Rank 0 waits 5 s for DRAM; rank 1 waits 4 s for DRAM and 4.5 s for the L2."""
-    evaluator = Evaluator.on(MACHINE, tables_of((1000, 32, 1.0)), 10, 2)
-    (gather,) = [step for step in evaluator.steps if step.name == "gather_pool"]
-    dram, l2 = gather.resources
-    loads = np.zeros_like(evaluator.loads(uniform_plan(evaluator.tables, "row-wise", 2, 2)))
-    loads[dram] = np.array([5, 4]) * evaluator.basis.numbers["gather_bytes_per_s"]
-    loads[l2] = np.array([1, 4.5]) * evaluator.basis.numbers["l2_bytes_per_s"]
-    (row,) = [row for row in evaluator.step(loads).rows if row.name == "gather_pool"]
-    assert (row.rank, row.payload_bytes) == (0, loads[dram, 0])
-
-
 def test_two_tables_on_two_gpus_by_hand() -> None:
     """B = 10, dims 4 and 8, 2 and 3 rows a bag; table 0 on rank 0, table 1 on rank 1."""
     tables = tables_of((100, 4, 2.0), (200, 8, 3.0))
@@ -115,6 +103,18 @@ def test_two_tables_on_two_gpus_by_hand() -> None:
     assert memory.rows_bytes.tolist() == [100 * 16, 200 * 32]
     assert memory.optimizer_bytes.tolist() == [400, 800]
     assert memory.buffer_bytes.tolist() == [320 + 480, 640 + 480]  # bags, sent and received
+
+
+def test_the_busiest_rank_of_a_gather_is_the_slowest() -> None:
+    """Rank 0 waits 5 s for DRAM; rank 1 waits 4 s for DRAM and 4.5 s for the L2."""
+    evaluator = Evaluator.on(MACHINE, tables_of((1000, 32, 1.0)), 10, 2)
+    (gather,) = [step for step in evaluator.steps if step.name == "gather_pool"]
+    dram, l2 = gather.resources
+    loads = np.zeros_like(evaluator.loads(uniform_plan(evaluator.tables, "row-wise", 2, 2)))
+    loads[dram] = np.array([5, 4]) * evaluator.basis.numbers["gather_bytes_per_s"]
+    loads[l2] = np.array([1, 4.5]) * evaluator.basis.numbers["l2_bytes_per_s"]
+    (row,) = [row for row in evaluator.step(loads).rows if row.name == "gather_pool"]
+    assert (row.rank, row.payload_bytes) == (0, loads[dram, 0])
 
 
 def test_unique_rows_by_hand() -> None:

@@ -12,7 +12,7 @@ from perfmodel.model.dense import DenseModel
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import UNIFORM
-from perfmodel.validate import Verdict, questions, validate
+from perfmodel.validate import Verdict, embark, questions, validate
 from perfmodel.validate.embark import build_evaluator, count_usable_bytes, load_embark, load_planned
 from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims
 
@@ -119,6 +119,7 @@ def test_stored_plans_are_of_their_tables_and_fit() -> None:
         evaluator = build_evaluator(model, run.gpus, 65536)
         held = evaluator.cost(load_planned(model, run.gpus, 65536).plan).memory.total_bytes
         assert held.max() <= count_usable_bytes(evaluator), model
+        assert embark.build_dense(evaluator, 6.0, 4.0).weights == 3, "a product and a sum for each weight"
 
 
 def test_embarks_operations_are_forward_and_backward() -> None:
