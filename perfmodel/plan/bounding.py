@@ -175,14 +175,14 @@ class _Prices:
         curves.work.add(effort.LINES, len(curves.times))
         size = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([size, 2 * size]))
-        chords = np.maximum((curves.times[:, place[1]] - curves.times[:, place[0]]) / size, 0)
+        chords = (curves.times[:, place[1]] - curves.times[:, place[0]]) / size
         slopes, cuts = [], []
         for step, end in enumerate(self.reach):
             line, sizes = curves.times[step, : end + 1], curves.sizes[: end + 1]
             edges = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
             if sizes.size > 1:
-                edges[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
-                edges[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
+                edges[1] = np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0]))
+                edges[2] = np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1]))
             slope = np.concatenate([edges, chords[step]])
             slopes.append(slope)
             cuts.append(np.min(line - slope[:, np.newaxis] * sizes, axis=1))
