@@ -172,7 +172,7 @@ def beside_words(ranking: Ranking) -> str:
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
     if not ranking.fits and base.table_count > MOST_COMPARED:
         limit = format_count(MOST_COMPARED)
-        return f"other shardings of more than {limit} tables are compared by --sharding all alone"
+        return f"of more than {limit} tables perfmodel plan looks for a sharding of each"
     if not ranking.fits:
         return name_enough(ranking.enough)
     parts = [f"{name_sharding(answer)}, as {TORCHREC} runs it"]
@@ -340,6 +340,8 @@ def name_enough(ranking: Ranking | None) -> str:
         return ""
     base = ranking.base
     best = ranking.answer
+    if best.sharding == PLANNED and base.table_count > MOST_COMPARED:  # ``project`` leads with no plan of it
+        return f"perfmodel plan --gpus {best.gpus} finds a plan that fits."
     if ranking.fits:
         nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
         where = f" ({nodes})" if base.question.rows else ""
