@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.engine.basis import HostRows, Of, PassBasis
-from perfmodel.engine.exchange_sets import ExchangeSets, LookUpGroups
+from perfmodel.engine.exchange_sets import ExchangeSets, LookUpGroups, list_codes
 from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.model import access, kernels
@@ -141,7 +141,7 @@ class LoadInputs:
     @cached_property
     def groups(self) -> LookUpGroups:
         """The groups of tables with launches of their own."""
-        return LookUpGroups(self.sets, np.unique(self.tables.dtype if self.dtypes is None else self.dtypes))
+        return LookUpGroups(self.sets, list_codes(self.tables.dtype if self.dtypes is None else self.dtypes))
 
     @cached_property
     def look_ups(self) -> AllLookUps:

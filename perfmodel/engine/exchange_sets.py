@@ -98,6 +98,11 @@ class ExchangeSets:
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
 
 
+def list_codes(codes: Array | Ints) -> Ints:
+    """The different codes in an array, sorted. ``np.unique`` loads 15 ms of masked arrays for it."""
+    return np.flatnonzero(np.bincount(np.ravel(codes).astype(np.int64)))
+
+
 @dataclass(frozen=True, eq=False)
 class LookUpGroups:
     """The groups of tables that are looked up together, each in one launch: N of them.
@@ -109,7 +114,7 @@ class LookUpGroups:
     """
 
     sets: ExchangeSets | None
-    dtypes: Array
+    dtypes: Ints
 
     @property
     def resources(self) -> range:

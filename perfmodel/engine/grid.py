@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import PassCost, compare_with_local, cost_passes
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
-from perfmodel.engine.exchange_sets import LookUpGroups
+from perfmodel.engine.exchange_sets import LookUpGroups, list_codes
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import COPY
@@ -163,7 +163,7 @@ def build_times(basis: PassBasis, work: Configs) -> PassTimes:
     """Times of the steps on the GPUs of each configuration."""
     domain = basis.domain(work.gpus)
     digits = ex.sort_digits(work.all_rows / work.gpus)
-    groups = LookUpGroups(None, np.unique(work.tables.dtype)).resources
+    groups = LookUpGroups(None, list_codes(work.tables.dtype)).resources
     return PassTimes(basis, work.gpus, domain, basis.steps, groups, digits)
 
 

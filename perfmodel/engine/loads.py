@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
+from perfmodel.engine.exchange_sets import list_codes
 from perfmodel.engine.placement import Plan, Scheme, check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER, Resource
@@ -142,7 +143,7 @@ def _count_groups(a: TableCut) -> Array:
     counted = np.zeros((len(groups.resources), *a.t.shape))
     for kind in (a.kind, np.where(a.hot > 0, Exchange.DP, a.kind)):
         group = groups.find(a.t, kind * (a.G > 1), dtype)
-        for place in np.unique(group).tolist():
+        for place in list_codes(group).tolist():
             counted[place] = np.maximum(counted[place], lengths * (group == place))
     return counted
 
