@@ -99,7 +99,7 @@ _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
 
 
 def list_codes(codes: Array | Ints) -> Ints:
-    """The different codes in an array, sorted. ``np.unique`` loads 15 ms of masked arrays for it."""
+    """The different codes in an array, sorted. ``np.unique`` would load numpy's masked arrays for it."""
     return np.flatnonzero(np.bincount(np.ravel(codes).astype(np.int64)))
 
 

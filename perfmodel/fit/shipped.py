@@ -79,7 +79,7 @@ class Entry(Chosen):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is fitted first of its machine, and those of other libraries are fitted like it."""
+        """Whether it is fitted first of its machine: laws of the other calibrations start from its laws."""
         return self.preferred and self.backend is Backend.NCCL
 
     @property
