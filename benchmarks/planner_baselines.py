@@ -151,12 +151,12 @@ class PerByte:
         self.size = np.sum(evaluator.memories.count_shard(t, 1, 1), axis=0)
         sharded = evaluator.count_shards(t, Exchange.RB, 1, 1)
         copy = evaluator.count_shards(t, Exchange.DP, 1, 1)
-        mean = (sharded.own / evaluator.gpus + sharded.everywhere).sum(axis=0)
+        mean = (sharded.on_holder / evaluator.gpus + sharded.everywhere).sum(axis=0)
         loads = np.maximum(mean, copy.everywhere.sum(axis=0))
         step = np.maximum(loads * 0.1, 1.0)
         times_after = evaluator.estimate_times(loads + np.diag(step))
         price = (times_after - evaluator.estimate_times(loads)) / step  # seconds a byte near these loads
-        self.work = sharded.own @ price
+        self.work = sharded.on_holder @ price
         self.saving = sharded.everywhere @ price + self.work / evaluator.gpus - copy.everywhere @ price
 
     def list_plans(self) -> Iterator[Plan]:

@@ -202,7 +202,7 @@ class UniformPlans:
             placed = even.parts > 0
             shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
             least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
-            least = np.where(placed[..., np.newaxis], shard.own, np.inf).min(axis=1)
+            least = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
             most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
             most = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, least, 0)
             ranks = (mean, even.mean_bytes), (most, most_bytes)
@@ -237,11 +237,11 @@ class UniformPlans:
         missing = [scheme for scheme in schemes if scheme not in self._times]
         for even in _spread_evenly(self.evaluator, missing):
             shard, everywhere, mean = even.count_loads(self.evaluator)
-            fullest = np.maximum(mean, shard.own.max(axis=1)) + everywhere
+            fullest = np.maximum(mean, shard.on_holder.max(axis=1)) + everywhere
             times = self.evaluator.time_passes(fullest)
             for place, scheme in enumerate(even.schemes):
                 self._times[scheme] = float(times[place])
-                self._shards[scheme] = ShardLoads(shard.own[place], shard.everywhere[place])
+                self._shards[scheme] = ShardLoads(shard.on_holder[place], shard.everywhere[place])
         return [self._times[scheme] for scheme in schemes]
 
     def _pack(
@@ -262,7 +262,7 @@ class UniformPlans:
         weights = [shard_bytes]
         if sample.size > 1:  # for equal tables every order is the same
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
-            work = round_off(shards.own.sum(axis=1))
+            work = round_off(shards.on_holder.sum(axis=1))
             weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
         for weight in weights:
             placements = deal_shards(sharding, cut, kind_of, weight, gpus, domain)
@@ -274,7 +274,7 @@ class UniformPlans:
                 yield fullest_bytes, self._explain_too_much(fullest_bytes, cut[kind], shard_bytes[kind])
                 continue
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
-            of_tables = ShardLoads(shards.own[kind_of], shards.everywhere[kind_of])
+            of_tables = ShardLoads(shards.on_holder[kind_of], shards.everywhere[kind_of])
             costed = evaluator.cost(plan, of_tables)
             fullest_bytes = costed.fullest_bytes
             if fullest_bytes > self.usable_bytes * _ROOM:
@@ -322,7 +322,7 @@ class _Evenly:
         """(loads of a shard of each kind [S, Q, K], of replicas [S, K], of the mean rank without them)."""
         shard = evaluator.count_shards(evaluator.tables.kinds[0], *self.cut)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, self.count)
-        return shard, everywhere, np.einsum("sqk,sq->sk", shard.own, self.parts) / evaluator.gpus
+        return shard, everywhere, np.einsum("sqk,sq->sk", shard.on_holder, self.parts) / evaluator.gpus
 
 
 def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:

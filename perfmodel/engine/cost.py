@@ -280,7 +280,7 @@ class Evaluator:
         more     hot rows (``LoadModel.count_shards``), 0 by default
         """
         shards = self.model.count_shards(table, kind, r, c, *more)
-        self.work.add(effort.LISTED, shards.own.size / shards.own.shape[-1])
+        self.work.add(effort.LISTED, shards.on_holder.size / shards.on_holder.shape[-1])
         return shards
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Array:

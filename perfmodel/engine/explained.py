@@ -116,7 +116,7 @@ class ExplainedPass:
 
         def count_on_rank(rank: int) -> tuple[Array, Array]:
             shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
-            return shards, loads.own * shards[:, np.newaxis] + loads.everywhere
+            return shards, loads.on_holder * shards[:, np.newaxis] + loads.everywhere
 
         return ExplainedPass(
             times=times,

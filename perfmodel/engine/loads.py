@@ -32,11 +32,11 @@ Bytes = defaultdict[Resource, Array]
 class ShardLoads:
     """Bytes that sharded tables add to ranks, by table and scheme; arrays [..., K] for K resources.
 
-    own         load of *one shard*, on the rank that holds it
+    on_holder   load of *one shard*, on the rank that holds it
     everywhere  load of the *whole table*, on every rank, for the rank's own samples
     """
 
-    own: Array
+    on_holder: Array
     everywhere: Array
 
 
@@ -88,8 +88,8 @@ class LoadModel(LoadInputs):
             shards = self.count_shards(np.arange(len(plan.tables)), *plan.schemes)
         values = np.repeat(shards.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
-        for resource in np.flatnonzero(shards.own.any(axis=0)):
-            weights = shards.own[tables, resource]
+        for resource in np.flatnonzero(shards.on_holder.any(axis=0)):
+            weights = shards.on_holder[tables, resource]
             values[resource] += np.bincount(ranks, weights=weights, minlength=plan.gpus)
         return np.asarray(values)
 

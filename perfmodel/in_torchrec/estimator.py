@@ -155,14 +155,14 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         G = float(evaluator.gpus)
         T = float(len(evaluator.tables))
         n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
-        together = T * loads.everywhere + loads.own * n[:, np.newaxis]
+        together = T * loads.everywhere + loads.on_holder * n[:, np.newaxis]
         full = _sum_parts(evaluator.times.estimate_steps(together))
         empty = _sum_parts(evaluator.times.estimate_steps(_EMPTY * together))
         times = {name: (full[name] - empty[name]) / n for name in _PARTS}
         if self._usual is None:
             self._usual = _find_usual(of, kind, sum(full.values(), np.zeros(of.size)))
         apart = ~copied(kind) & (kind != self._usual)
-        alone = _sum_parts(evaluator.times.estimate_steps(loads.everywhere + loads.own))
+        alone = _sum_parts(evaluator.times.estimate_steps(loads.everywhere + loads.on_holder))
         for name in ("fwd_comms", "bwd_comms"):
             times[name] = np.where(apart, alone[name], times[name])
         times = {name: np.maximum(time, 0) * TO_MS for name, time in times.items()}

@@ -44,9 +44,9 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         busiest = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
-        by_rank = np.zeros((evaluator.gpus, loads.own.shape[1]))
+        by_rank = np.zeros((evaluator.gpus, loads.on_holder.shape[1]))
         if not copied(kind).all():
-            np.add.at(by_rank, ranks, loads.own[tables])
+            np.add.at(by_rank, ranks, loads.on_holder[tables])
         busiest += by_rank.max(axis=0)
         return float(evaluator.estimate_times(busiest)) * TO_MS
 

@@ -127,7 +127,7 @@ class Planned:
         e = self.evaluator
         parts = np.array([placement.ranks.size for placement in plan.placements], dtype=np.float64)
         shards = e.count_shards(np.arange(len(plan.tables)), *plan.schemes)
-        mean = shards.own * (parts / plan.gpus)[:, np.newaxis] + shards.everywhere
+        mean = shards.on_holder * (parts / plan.gpus)[:, np.newaxis] + shards.everywhere
         loads = np.stack([mean[list(group.tables)].sum(axis=0) for group in self.groups])
         time = e.time_passes(2 * loads) - e.time_passes(loads)
         held = np.array(

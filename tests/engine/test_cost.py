@@ -197,7 +197,7 @@ def test_loads_add_over_tables_and_shards() -> None:
         found = evaluator.count_shards(at, scheme.kind, scheme.row_parts, scheme.col_parts)
         total += found.everywhere[:, None]
         for rank in placement.ranks:
-            total[:, rank] += found.own
+            total[:, rank] += found.on_holder
     np.testing.assert_allclose(total, whole, rtol=1e-12)
 
 
@@ -354,7 +354,7 @@ def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
     """128 columns in three parts are 43 + 43 + 42: one column in 129 is counted and not there."""
     G, B, v = 8, 10, 4
     wide = evaluator.count_shards(0, Exchange.RB, 1, 3)
-    assert wide.own[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
+    assert wide.on_holder[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
     assert wide.everywhere[Resource.BAGS_RECEIVED] == B * 128 * v  # whole bags arrive
     plans = [uniform_plan(TABLES, "column-wise", G, 8, col_parts=c) for c in (1, 2, 4)]
     sums = {float(evaluator.loads(plan)[Resource.BAGS_SENT].sum()) for plan in plans}
@@ -370,7 +370,7 @@ def test_more_row_parts_than_rows_are_refused_not_nan(evaluator: Evaluator, kind
     with pytest.raises(BadInputError, match=said):
         evaluator.count_shards([0, 1], kind, 8, 1)
     fits = evaluator.count_shards(0, kind, 8, 1)
-    assert np.isfinite(fits.own).all() and np.isfinite(fits.everywhere).all()
+    assert np.isfinite(fits.on_holder).all() and np.isfinite(fits.everywhere).all()
 
 
 @pytest.mark.parametrize("pooling", [1.0, 32.0])
@@ -385,6 +385,6 @@ def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, poolin
         )
         parts = np.array([1, 4, 16, 16, 8, 16])
         loads = evaluator.count_shards(0, kinds, parts, 1)
-        found.append(np.concatenate([loads.own, loads.everywhere], axis=1))
+        found.append(np.concatenate([loads.on_holder, loads.everywhere], axis=1))
     # skewed ids count a row once that a bag of 32 has twice: 1 % of 500 rows
     np.testing.assert_allclose(found[1], found[0], rtol=0.01, atol=1)

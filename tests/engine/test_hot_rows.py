@@ -116,7 +116,7 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
     parts = sum_parts(e.cost(plan), Dense({}))
     found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
-    own = e.count_shards(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
+    own = e.count_shards(0, Exchange.SPARSE, 2, 1, 10**5).on_holder[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)
     assert parts.dp_update > 0 and parts.dp_reduce > 0
 

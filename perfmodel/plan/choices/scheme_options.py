@@ -211,11 +211,11 @@ def _count_loads(
         span = slice(start, start + _AT_ONCE)
         columns = (values[span] for values in (listed.exchange, listed.r, listed.c, listed.hot))
         chunk = evaluator.count_shards(table[span], *columns)
-        loads = loads or [np.zeros((chunk.own.shape[1], table.size)).T for _ in range(3)]
-        for k in np.flatnonzero(chunk.own.any(axis=0) | chunk.everywhere.any(axis=0)):
-            loads[0][span, k] = chunk.own[:, k]
+        loads = loads or [np.zeros((chunk.on_holder.shape[1], table.size)).T for _ in range(3)]
+        for k in np.flatnonzero(chunk.on_holder.any(axis=0) | chunk.everywhere.any(axis=0)):
+            loads[0][span, k] = chunk.on_holder[:, k]
             loads[1][span, k] = chunk.everywhere[:, k]
-            loads[2][span, k] = chunk.everywhere[:, k] + chunk.own[:, k] * spread[span]
+            loads[2][span, k] = chunk.everywhere[:, k] + chunk.on_holder[:, k] * spread[span]
     shard, everywhere, average = loads
     return shard, everywhere, average
 
