@@ -53,7 +53,7 @@ class HostRows:
 
     @staticmethod
     def of(text: str, name: str = "rows") -> HostRows | None:
-        """``host``, ``host-cached:10%``, or ``hbm``: None. Limits: another text, 0 %, above 100 % -> error"""
+        """What a text says: ``host``, ``host-cached:10%``; ``hbm`` -> None. Limits: other texts -> error"""
         word, _, share = text.strip().lower().partition(":")
         if text.strip().lower() in ("hbm", "host"):
             return HostRows() if word == "host" else None
@@ -68,7 +68,7 @@ class HostRows:
         return f"host-cached:{100 * self.cached:.12g}%" if self.cached else "host"
 
     def room_bytes(self, machine: Machine) -> float:
-        """Bytes of rows for which one GPU has memory (``capacity.compute_host_room``)."""
+        """Bytes of rows that one GPU can have in host memory (``capacity.compute_host_room``)."""
         host, hbm = machine.value("host_bytes"), machine.value("hbm_bytes")
         return capacity.compute_host_room(host, machine.gpus_per_node, hbm, self.cached)
 
@@ -144,9 +144,9 @@ class PassBasis:
             object.__setattr__(self, name, fact)
 
     def get_kernel_factor(self, kernel: str) -> float:
-        """Factor k of a kernel's band, [t / k, t k]: from the fit of this kernel, else from published errors.
+        """Factor k of a kernel's 95 % band, [t / k, t k]: from its fit, else from published errors.
 
-        Without a fit, the spread of the machine's constants is added (``time_kernel``).
+        Without a fit, ``time_kernel`` widens it by the spread of the machine's constants.
         """
         fit, z = self.fits.get(kernel), self.numbers["normal_quantile_95"]
         if fit is None:
@@ -154,7 +154,7 @@ class PassBasis:
         return float(np.exp(z * fit.log_sd))
 
     def domain(self, G: Array) -> Array:
-        """Ranks, of G, that reach each other without a network card: of a scale-up domain, else of a node."""
+        """g, how many of G ranks reach each other without a network: those of a scale-up domain, or node."""
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
@@ -163,12 +163,13 @@ class PassBasis:
     ) -> Timing:
         """Time of a kernel with its band: a gather (``kernels.gather_pool_time``), or one that streams bytes.
 
-        kernel  a key of ``_LIMITS``, with the constants of which kernel
-        moved   bytes that it moves, of a gather those that pass DRAM;  l2  bytes that pass L2
+        kernel  a key of ``_LIMITS``: the kernel whose constants are used
+        moved   bytes that it moves, of a gather those that pass DRAM;  l2  of a gather, bytes that pass L2
         launches  number of kernels, each with its own launch floor
         Source of the band: the fit of the kernel; without one, published errors and the spread of the
         sources of its constants. No low end is faster than ``find_memory_limit``.
-        Evidence: beyond the timed bytes constants are extrapolated, and those count that no sample tells
+        Evidence: of a fit, what its samples determine, inside the bytes that were timed; else extrapolated,
+        or as weak as the weakest constant
         """
         names = _LIMITS[kernel]
         fit = self.fits.get(kernel)
@@ -180,6 +181,7 @@ class PassBasis:
             time = kernels.stream_kernel_time(moved, floor_s, rate, launches)
         else:
             time = kernels.gather_pool_time(moved, l2, floor_s, rate, constants[2], launches)
+        # Whether the L2 takes longer than DRAM.
         cached = np.zeros(time.shape, bool) if l2 is None else moved / rate < l2 / constants[2]
         k: Array | float = self.get_kernel_factor(kernel)
         keys = names if l2 is None else (*names, "row_access_bytes")
@@ -188,13 +190,14 @@ class PassBasis:
         if fit is None:
             sds = [quantity[name].log_sd or 0.0 for name in names]
             share, sd = floor / time, np.where(cached, sds[-1], sds[1])
-            spread = np.hypot(share * sds[0], (1 - share) * sd)
+            spread = np.hypot(share * sds[0], (1 - share) * sd)  # of floor and rate, by their shares of t
             k = kernels.widen_factor(k, spread, self.numbers["normal_quantile_95"])
         else:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
             determined = [r for r, key in zip(ranks, keys, strict=True) if not self.setting.is_untold(key)]
             weakest = max([*determined, Evidence.INTERPOLATED.rank])
             rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
+        # The place in ``names`` of the constant that limits it: floor, rate of DRAM, or rate of the L2.
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
         limit_s = moved / find_memory_limit(self.setting.machine)
@@ -203,21 +206,22 @@ class PassBasis:
         return Timing(time, low, time * k, floors, rank, limit, names, library, (KERNEL_LIBRARY,))
 
     def time_cache(self, indices: Array) -> Timing:
-        """Time to look up rows in the cache of rows in host memory. indices  their bytes
+        """Time to look up which rows in host memory are cached in HBM. indices  bytes of all their indices
 
-        Source of the band: spread of the constants
+        Source of the band: spread of the time per row
         """
         names, value = ("cache_floor_s", "cache_row_s"), self.numbers
         floor_s, rate = value[names[0]], value["cache_index_bytes"] / value[names[1]]
         k = self._factor(names[1])
-        ends = ((1 / k, rate * k), (1.0, rate), (k, rate / k))
-        times = [kernels.stream_kernel_time(indices, part * floor_s, end) for part, end in ends]
+        ends = ((1 / k * floor_s, rate * k), (floor_s, rate), (k * floor_s, rate / k))
+        times = [kernels.stream_kernel_time(indices, floor, end) for floor, end in ends]
         return _build_timing(times, floor_s, names, Evidence.TRANSFERRED.rank)
 
     def time_link(self, wire: Array, packets: Array, gpus: Of) -> Timing:
         """Time to read rows over the link to the host.
 
         wire, packets  bytes of the link with and without the look-up of a page for each short row
+        gpus  G, for each pass or for all
         Source of the band: spreads of the constants. If several GPUs of a node read at once, their links may
         share an uplink, unless they are coherent links of a CPU (C2C), faster than PCIe
         Limits: short rows -> the lower end has no look-ups of pages, the upper end more of them
@@ -235,17 +239,16 @@ class PassBasis:
         return _build_timing(times, floor_s, names, rank)
 
     def _factor(self, key: str) -> float:
-        """Factor k of a constant of the software in whose range, from 1/k to k, 95 % are."""
+        """Factor k of a constant c of the software: its 95 % interval is [c / k, c k]. key  its name"""
         log_sd = self.setting.constants[key].log_sd or 0.0
         return float(np.exp(self.numbers["normal_quantile_95"] * log_sd))
 
     def list_sorts(self, digits: Of, *, alone: bool) -> list[tuple[Of, float]]:
-        """(floor [s], rate [bytes/s]) of a deduplication of ids: at the low end, used, and at the high end.
+        """(floor [s], rate [bytes/s]) of a deduplication of ids: for the low end, the time, the high end.
 
-        Used are the geometric means of the fastest and of the slowest implementation
         digits  8-bit digits of an id in the sort of the backward pass
         alone   True: only that sort, FBGEMM's; False: our hash table or ``torch.unique``, as models use
-                either
+                either. The time has the geometric means of the two
         """
         value = self.numbers
         memory = value["hbm_bytes_per_s"]
@@ -262,7 +265,7 @@ class PassBasis:
     def time_sort(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
         """Time to deduplicate ids, with the ends of ``list_sorts`` as its band.
 
-        moved  bytes, as ``exchanges.sort_bytes`` counts
+        moved  bytes, as ``exchanges.sort_bytes`` counts;  digits, alone  as there;  launches  number of sorts
         """
         sorts = self.list_sorts(digits, alone=alone)
         times = [kernels.stream_kernel_time(moved, floor, rate, launches) for floor, rate in sorts]
@@ -270,7 +273,10 @@ class PassBasis:
 
 
 def _build_timing(times: Sequence[Array], floor: Of, names: tuple[str, ...], rank: Of) -> Timing:
-    """A kernel's times: low end, middle and high end."""
+    """The ``Timing`` of a kernel from its low end, time and high end [s].
+
+    floor  time without bytes [s];  names  of the constants of floor and rate;  rank  of the evidence
+    """
     low, time, high = times
     floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
     ranks = np.broadcast_to(np.asarray(rank, dtype=np.int8), time.shape)

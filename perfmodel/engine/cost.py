@@ -68,9 +68,9 @@ class PassCost:
 
     @property
     def main_evidence(self) -> Codes:
-        """Rank of the weakest evidence behind a large share of the time. Source: ``Evidence.main``"""
+        """Rank of the weakest evidence such that steps with it or weaker take ``MAIN_SHARE`` of the time."""
         time = self.time_s
-        rests: dict[int, Array] = {}
+        rests: dict[int, Array] = {}  # by rank of the evidence, the time of the steps that have it
         for step in self.steps:
             ranks, seconds = step.timing.evidence, step.timing.time_s
             lowest, highest = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
@@ -127,7 +127,7 @@ class PassCost:
 def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = None) -> PassCost:
     """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
 
-    times   of the steps, with the GPUs of each pass;  most  loads of the busiest GPU [..., K] in bytes
+    times   computes those of the steps;  most  largest load of a GPU in each of K resources [..., K] [bytes]
     steps   None: all that any of the passes has
     Limits: one GPU -> the kernels of the look-up alone
     """
@@ -162,8 +162,8 @@ def compare_with_local(
 ) -> dict[str, Any]:
     """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
 
-    causes, local  times of the pass and of the local look-up, by cause of error [s]
-    floor  latency of the pass [s];  gpus  G [-]
+    causes, local  (low, time, high) of the pass and of the local look-up, by cause of error [s]
+    floor  time of the pass without bytes [s];  gpus  G [-]
     Source of the band: ``bands.compute_slowdown_band``
     Limits: G = 1 -> slowdown and throughput_ratio 1
     """
@@ -246,10 +246,7 @@ class Evaluator:
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
-        """An evaluator on a machine by name.
-
-        options  of ``load_setting``, of ``PassBasis`` and of an evaluator, by name
-        """
+        """An evaluator on a machine. options  of ``load_setting``, ``PassBasis``, ``Evaluator``, by name"""
         box = load_machine(machine) if isinstance(machine, str) else machine
         names = ("gpus_per_node", "payload", "training", "optimizer")
         of_basis = {name: options.pop(name) for name in names if name in options}
@@ -332,10 +329,8 @@ class Evaluator:
         return cost_passes(self.times, most).time_s
 
     def _find_busiest(self, step: Step, loads: Array) -> tuple[float, float, int]:
-        """(bytes of the busiest rank, mean bytes of a rank, the busiest rank) of a step; of a gather the rank
-        with the longest time is the busiest.
-        """
-        if step.gathers:
+        """(bytes of the busiest rank, mean bytes of a rank, the busiest rank) of a step. loads  [K, G]"""
+        if step.gathers:  # the longer of DRAM and L2 counts, so busiest is who takes longest
             rates = [self.basis.numbers[name] for name in ("gather_bytes_per_s", "l2_bytes_per_s")]
             seconds = [loads[x] / rate for x, rate in zip(step.resources, rates, strict=True)]
             size = loads[step.resources[0]]
@@ -392,7 +387,7 @@ class CostedPlan:
 
     @cached_property
     def copied_shares(self) -> dict[str, float]:
-        """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
+        """Share that replicas have of the busiest rank's DRAM bytes [-], of look-ups and of row updates."""
         steps = self.evaluator.steps_by_name
         tables = np.arange(len(self.plan.tables))
         copied = self.evaluator.count_shards(tables, *self.plan.schemes).everywhere.sum(axis=0)

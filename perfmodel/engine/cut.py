@@ -19,14 +19,14 @@ from perfmodel.model.popularity import Gather, LookUps
 from perfmodel.schema.workload import Distribution
 
 UNIFORM = -1.0
-"""Stands for the share of cache misses of uniform ids, which a formula gives."""
+"""In place of a share of cache misses: the ids are uniform, so a formula gives it."""
 
 
 class AllLookUps:
     """``LookUps`` of each of T tables; tables with equal ids, rows and pooling share one object.
 
-    laws  (the different distributions of ids, each table's index among them)
-    batch, gpus  numbers for all tables, or [T]
+    laws           (the different distributions of ids, each table's index among them [T])
+    rows, pooling  of each table, and rows that a bag sums [T];  batch, gpus  bags of a rank, ranks [T] or ()
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class AllLookUps:
 
     @cached_property
     def _kinds(self) -> tuple[Ints, list[LookUps]]:
-        _, firsts, of = np.unique(
-            np.stack(self._columns, axis=1), axis=0, return_index=True, return_inverse=True
-        )
+        """(kind of each table [T], the ``LookUps`` of each kind): tables of a kind have equal look-ups."""
+        columns = np.stack(self._columns, axis=1)
+        _, firsts, of = np.unique(columns, axis=0, return_index=True, return_inverse=True)
         shapes = zip(
             self._law[firsts].tolist(),
             *(column[firsts].tolist() for column in self._columns[1:]),
@@ -58,10 +58,11 @@ class AllLookUps:
         return self._kinds[1][int(self._kinds[0][table])]
 
     def group_skewed(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
-        """Tables with skewed ids or hot rows, grouped by equal look-ups and hot rows: (positions, look-ups,
-        hot rows).
+        """The entries that no formula for uniform ids serves, as groups: (positions, look-ups, hot rows).
 
         table  indices of tables [...];  hot  number of hot rows of each [...]
+        Their ids are skewed or they have hot rows. Entries of a group have equal look-ups and equal hot rows;
+        positions index an array [...].
         """
         odd = np.flatnonzero(self.skewed[table] | (hot > 0))
         if not odd.size:
@@ -86,7 +87,8 @@ class AllLookUps:
     def count_misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
 
-        gather  code of the kind of gather;  X  rows that the caches hold together [rows]
+        table   indices of tables;  hot  number of hot rows of each
+        gather  code of the kind of gather (``Gather``);  X  rows that the caches hold together [rows]
         Limits: uniform ids, no hot rows -> ``UNIFORM``
         """
         misses = np.full(table.shape, UNIFORM)
@@ -102,7 +104,7 @@ class Training:
     """What the backward pass needs to know beyond the forward pass.
 
     state, copied      optimizer state of a shard, and of a replicated table: (per element, per row) [bytes]
-    unique_everywhere  U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
+    unique_everywhere  distinct rows that the samples of all ranks look up in each table [rows], shape [T]
     """
 
     state: tuple[float, float]
@@ -168,7 +170,21 @@ class LoadInputs:
 class TableCut:
     """Some tables in one cut each: the quantities of ``model.exchanges`` as arrays of one shape [...].
 
-    B is the bags of one rank: of each sample one for each feature of the table.
+    t, kind      indices of the tables;  their ``Exchange`` codes
+    r, c, even   row parts, column parts;  E / even is the rows of the fullest part (``count_even_parts``)
+    hot          rows of a table that every rank replicates; all others are its tail, which is cut
+    B, G, g      bags of one rank: of a sample one for each feature of the table;  ranks;  ranks of a domain
+    E, D         rows of a table;  elements of a row;  elements  of a part of a row
+    L, hot_L     look-ups of a bag for rows of the tail, and for hot rows
+    U            distinct rows that the samples of one rank look up, where rows are sent (exchange ub)
+    lookups, requested  look-ups, and rows in exchange ub, that all ranks ask of the holder of a shard
+    id_bytes, ids       bytes of an id, without and with the weight of its row
+    v, pooled    bytes of an element of a bag, on the wire and as it is pooled;  gradient  of a replica's
+    q, index     share of the bags that are sent;  bytes of the index that says which, of sparse bags
+    domains      that hold row parts of one column
+    beside, shards      tables of the pass;  shards that share the L2 of a holder
+    plain        whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows
+    dp, ub, sparse, two, split  masks by exchange; split: lengths and ids go to the holders
     """
 
     def __init__(
@@ -194,33 +210,29 @@ class TableCut:
         self.ub = sends_rows(kind)
         self.sparse = kind == Exchange.SPARSE
         self.two = kind == Exchange.TWO_LEVEL
-        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
-        # Whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows.
+        self.split = np.isin(kind, PARTIAL)
         self.plain = all(law.uniform for law in tables.laws) and not (hot > 0).any()
         self.hot_L, self.U, distinct = self._count_rows(pooling)
-        self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
+        self.L = pooling - self.hot_L
         self.n = n = model.basis.numbers
         self.v = model.basis.sent_element_bytes
         self.pooled = n["pooled_element_bytes"]
-        self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
-        # bytes of an element of a replica's gradient
+        self.ids = self.id_bytes + tables.weight_bytes[t]
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
         self.elements = ex.count_part_elements(self.D, c)
-        self.q = np.ones(t.shape)  # share of bags that are sent
+        self.q = np.ones(t.shape)
         if self.sparse.any():
             self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
         self.index = np.where(self.sparse, n["sparse_bag_index_bytes"], 0.0)
-        self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
-        # look-ups that the holder of a shard makes for all ranks; rows that ranks request of it
+        self.domains = np.maximum(r / self.g, 1)
         self.lookups = np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.even))
         self.requested: Array = np.zeros(t.shape)
         if self.ub.any():
             self.requested = np.asanyarray(ex.requested_rows(self.G, self.U, self.even))
-        # shards that share the L2 of their holder
         self.shards = np.maximum(self.beside * np.where(self.dp, self.G, r * c) / self.G, 1)
 
     def _count_rows(self, pooling: Array) -> tuple[Array, Array, Array]:
-        """(look-ups of a bag for hot rows; U, for exchange ub alone; distinct rows of a bag)."""
+        """(hot_L; U, 0 but in exchange ub; distinct rows of a bag), each [...]. pooling  look-ups of a bag"""
         hot_L = np.zeros(self.t.shape)
         U = np.zeros(self.t.shape)
         distinct = np.array(pooling)
@@ -253,9 +265,9 @@ class TableCut:
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:
-        """Bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's samples.
+        """DRAM and L2 bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's.
 
-        It writes bags or partial bags; in exchange ub, rows.
+        It writes bags or partial bags; in exchange ub, the requested rows; unpooled, a row for each look-up.
         """
         bags = np.where(self.dp, self.B, self.G * self.B * self.q)
         lookups = np.where(self.dp, self.B * self.L, self.lookups)
@@ -274,7 +286,8 @@ class TableCut:
     def count_host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
         """(rows that the holder of a shard reads over its host's link, rows that it looks up in its cache).
 
-        in_flight  rows on their way at any moment, of which a second read waits for the first
+        in_flight  rows on their way at any moment: a second read of such a row waits for the first, so they
+                   act as a small cache where there is no other
         """
         if not host.cached:
             lookups = np.where(self.ub, self.requested, self.lookups)
@@ -287,22 +300,25 @@ class TableCut:
         return missing / self.even, distinct / self.even
 
     def count_updates(self, training: Training) -> tuple[Array, Array, Array]:
-        """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
+        """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row), each [...].
+
+        A replica's gradient was reduced as a dense array, so that all of its rows are updated.
+        """
         U = np.array(training.unique_everywhere[self.t])
         for where, look_ups, hot in self.groups:
             U[where] = look_ups.unique(hot, everywhere=True)
         held = np.where(self.ub, self.requested, self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
-        touched = np.where(self.dp, self.E, U / self.even)  # once, with all gradients; of a replica all rows
+        touched = np.where(self.dp, self.E, U / self.even)
         pairs = zip(training.copied, training.state, strict=True)
         state = (np.where(self.dp, copied, held) for copied, held in pairs)
         row = ex.update_row_bytes(self.elements, self.row / self.elements, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
     def sort_bytes(self, lookups: Array, *, backward: bool = False) -> Array:
-        """Bytes that sorting the ids of these look-ups moves.
+        """Bytes that sorting the ids of so many look-ups moves [...].
 
-        backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id
+        backward  whether it is the backward pass, which sorts only ``sort_digits``; else all bytes of an id
         """
         digits = _pick(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.n["sort_place_bytes"]
@@ -319,13 +335,11 @@ class TableCut:
         shards: Array | float,
         gather: NDArray[np.int64] | Gather | None = None,
     ) -> kernels.GatherTraffic:
-        """DRAM and L2 bytes of a gather.
+        """DRAM and L2 bytes of a gather, or of another kernel that reads rows and writes them [...].
 
-        E         rows that it reads from;  n  look-ups;  row  bytes of a row
-        bags, bag number of bags that it writes, and bytes of each
-        shards  number of shards that share the L2
-        gather    which rows each table's gather reads (``Gather``); None: every row is asked for, equally
-                  often
+        E          rows that it reads from;  n  look-ups;  row  bytes of a row
+        bags, bag  number of bags that it writes, and bytes of each;  shards  number that share the L2
+        gather     which rows a gather reads (``Gather``); None: another kernel, which reads each row as often
         """
         value = self.n
         cache = value["l2_bytes"] * value["l2_usable_fraction"] / shards
@@ -338,7 +352,7 @@ class TableCut:
     def _count_misses(
         self, E: Array, n: Array, X: Array, gather: NDArray[np.int64] | Gather | None
     ) -> NDArray[np.float64]:
-        """Share of n look-ups in E rows that a cache of X rows misses; ``gather`` as in ``traffic``."""
+        """Share of n look-ups in E rows that a cache of X rows misses. gather  as in ``count_traffic``"""
         draws = np.maximum(n, _LEAST)
         miss = np.array(kernels.compute_uniform_misses(E, draws, 1.0, X))
         if gather is None:
@@ -346,9 +360,10 @@ class TableCut:
         if self.plain:
             return miss
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
+        # Popularity is of the whole table: the caches of all its row parts count together.
         parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.even, 1)
-        odd = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)
-        return np.where(odd == UNIFORM, miss, odd)
+        skewed = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)
+        return np.where(skewed == UNIFORM, miss, skewed)
 
 
 def _pick(value: ArrayLike, t: NDArray[np.int64]) -> Array:
@@ -357,4 +372,5 @@ def _pick(value: ArrayLike, t: NDArray[np.int64]) -> Array:
     return array[t] if array.ndim else array
 
 
-_LEAST = 1e-9  # look-ups
+_LEAST = 1e-9
+"""Look-ups of a table at least, so that no share is of none."""

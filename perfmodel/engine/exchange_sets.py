@@ -43,8 +43,8 @@ in a domain are another (``torchrec.sharding_types``)."""
 class ExchangeSets:
     """The sets of tables that exchange together in TorchRec: one for each sharding type.
 
-    types  sharding type of each of T tables, as TorchRec names it, in a plan made elsewhere;
-           None: the types in an exported plan, by the exchange of each table
+    types  sharding type of each of T tables, as TorchRec names it, in a plan that was read from a file;
+           None: the types in a plan that we write, by the exchange of each table
     """
 
     types: tuple[str, ...] | None = None
@@ -70,9 +70,9 @@ class ExchangeSets:
         return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
 
     def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """The loads [..., K], each moved from the resource of all tables to the resource of its table's set.
+        """The loads of tables, those of exchanges moved to the resources of each table's set [..., width].
 
-        table  indices of tables;  kind  their ``Exchange`` codes
+        table  indices of tables [...];  kind  their ``Exchange`` codes;  loads  [..., ``TOGETHER``] in bytes
         """
         moved = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
         moved[..., :TOGETHER] = loads[..., :TOGETHER]
@@ -125,12 +125,13 @@ class LookUpGroups:
 
     @property
     def _types(self) -> tuple[str, ...] | None:
+        """TorchRec's sharding type of each table; None: exchanges tell groups apart."""
         return self.sets.types if self.sets else None
 
     def find(self, table: Ints, kind: Ints, dtype: Array) -> Ints:
         """The group of each table, as its place in ``resources`` [...].
 
-        table  indices of tables;  kind  their ``Exchange`` codes;  dtype  as ``dtypes``
+        table  indices of tables;  kind  their ``Exchange`` codes;  dtype  their data types, of ``dtypes``
         """
         of_type = kind
         if self._types is not None:

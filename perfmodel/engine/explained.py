@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.collectives.derivation import Calibrated, Correction, curve_time, find_cells_around
 from perfmodel.collectives.estimate import CollectiveModel
@@ -26,6 +25,7 @@ from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
 from perfmodel.engine.settings import BETWEEN, Handover
 from perfmodel.engine.steps import HANDOVER, SORT_ALONE, STEPS, WHOLE, Resource, Step, StepRow
+from perfmodel.engine.tables import Array
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import time_between_counts
@@ -37,8 +37,8 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_quantity, format_time
 
-Array = NDArray[np.float64]
 _EVEN = 1.0005
+"""Bytes of the busiest GPU over those of the mean GPU, below which all are said to have as many."""
 _UNIQUE_KEYS = "hash_floor_s", "torch_unique_floor_s", "hash_memory_fraction", "torch_unique_memory_fraction"
 _COLUMNS = {
     "tables": ("table", "tables", "bytes"),
@@ -146,6 +146,7 @@ class ExplainedPass:
         return replace(self._add_load(estimate, step), where=where)
 
     def _add_load(self, explanation: Explanation, step: Step) -> Explanation:
+        """The explanation with the bytes of the step: of which tables, and by which equations the most."""
         if step.splits:
             with record_equations():
                 size = replace(self.times).splits_bytes  # a copy has not computed it yet
@@ -158,7 +159,7 @@ class ExplainedPass:
         whole = WHOLE[resource] if resource in WHOLE else Resource(resource)
         order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
         with record_equations():
-            sides = [side.get(whole) for side in count_loads(self.cut(order[0]))]
+            sides = [side.get(whole) for side in count_loads(self.cut(order[0]))]  # on the holder, everywhere
         count = self.counts[order[0]]
         return replace(
             explanation,
@@ -168,6 +169,7 @@ class ExplainedPass:
         )
 
     def _explain_kernel(self, step: Step, row: StepRow) -> Explanation:
+        """A kernel, timed again for its equations; the causes of its band add in quadrature."""
         basis = self.times.basis
         total = math.log(row.high_s / row.time_s)
         with record_equations():
@@ -194,6 +196,7 @@ class ExplainedPass:
         )
 
     def _explain_handover(self, row: StepRow) -> Explanation:
+        """The extra time of collectives in a whole pass (``Handover``), in its two terms."""
         setting = self.times.basis.setting
         between = setting.handover.constants.get(BETWEEN)
         between_s = between.value if between else 0.0
@@ -303,9 +306,7 @@ def _evaluate_law(
 
 
 def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
-    """The step of this name or label, with its library or without, or the only one whose name begins with it,
-    or has it; else an error.
-    """
+    """The step of this name or label, or the only step whose name begins with it or has it; else an error."""
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     names = {f"{row.name}_{row.library}": row for row in rows} | {row.name: row for row in rows}
     if wanted in names:
@@ -323,6 +324,6 @@ def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
 
 
 def _whole(what: str, row: StepRow) -> tuple[tuple[str, float, float], ...]:
-    """The band of a step as one part. Limits: it reaches to 0 s -> the least ratio of a float"""
+    """The band of a step (``Explanation.band``) with one cause, ``what``. Limits: low end 0 s -> finite"""
     low_s = max(row.low_s, sys.float_info.epsilon * row.time_s)
     return ((what, math.log(row.time_s / low_s), math.log(row.high_s / row.time_s)),)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
 STACK = 2**16
-"""Kinds of tables times configurations whose loads are computed together."""
+"""Kinds of tables times configurations whose loads are computed together: they fit the CPU's caches."""
 _ROUNDS = 64  # of the search for the fewest GPUs, at most; random configurations take up to 8
 _NOISE = 1e-12  # of a number of GPUs, from rounding
 
@@ -39,7 +39,7 @@ _NOISE = 1e-12  # of a number of GPUs, from rounding
 class TableKinds(TableShapes):
     """K kinds of equal tables: arrays [K, C], with a value per configuration, or [K, 1]; ``law`` is [K].
 
-    count  number of equal tables;  names  of all tables, kind by kind; (): they have none
+    count  number of equal tables of a kind;  names  of all tables, kind by kind; (): they have none
     """
 
     count: Array
@@ -47,7 +47,7 @@ class TableKinds(TableShapes):
 
     @property
     def ids_names(self) -> str:
-        """Names of the distributions of ids."""
+        """Names of the distributions of ids, each once: ``uniform, zipf``."""
         return ", ".join(dict.fromkeys(self.laws[law].name for law in self.law.tolist()))
 
 
@@ -55,7 +55,7 @@ class TableKinds(TableShapes):
 class Configs:
     """C configurations, one per element of the arrays: tables, batch, and number of GPUs.
 
-    table_bytes  of all tables;  gpus  number used [-];  needed  the fewest GPUs that hold the rows [-]
+    table_bytes  of all tables;  gpus  G, number used [-];  needed  the fewest GPUs that hold the tables [-]
     batch        samples of one GPU [-];  id_bytes  bytes of one id;  tables  of each configuration
     given_gpus   whether the user gave the number of GPUs;  usable_bytes  of a GPU for tables and exchanges
     filled       whether no table size was given, so that the tables fill the memory
@@ -82,8 +82,9 @@ class Configs:
         return np.asarray(self.tables.count.sum(axis=0))
 
     def select(self, span: slice | Ints) -> Configs:
-        """Some of the configurations."""
+        """The configurations of a slice, or at these indices."""
         kinds = {"count": self.tables.count, **self.tables.columns}
+        # A column [K, 1] holds for all configurations.
         chosen: dict[str, Any] = {name: x[:, span] if x.shape[1] > 1 else x for name, x in kinds.items()}
         columns = {name: getattr(self, name)[span] for name in _COLUMNS}
         return replace(self, tables=replace(self.tables, **chosen), **columns)
@@ -96,9 +97,9 @@ _COLUMNS = "table_bytes", "gpus", "needed", "batch", "id_bytes"
 def count_loads(
     basis: PassBasis, work: Configs, kind: Ints, *, works: bool = True, exchanges: bool = True
 ) -> Array:
-    """Loads of every GPU in a row-wise pass, all tables together: [..., K] bytes of each of the K resources.
+    """Loads of every GPU in a row-wise pass, all tables together: [C, K] bytes of each of the K resources.
 
-    kind  exchange of the bags of each configuration (``choose_exchanges``)
+    kind  code of the exchange of bags in each configuration [C], or in all (``choose_exchanges``)
     works, exchanges  whether look-ups and updates of rows, and whether all else counts
     """
     cuts = (cut_tables(basis, work, kind, some) for some in _list_stacks(work))
@@ -106,7 +107,7 @@ def count_loads(
 
 
 def _list_stacks(work: Configs) -> list[slice]:
-    """Kinds of tables, as many at a time as fit the CPU's caches in all configurations."""
+    """Slices of the kinds of tables, each of ``STACK`` kinds times configurations at most."""
     size = max(STACK // work.gpus.size, 1)
     return [slice(start, start + size) for start in range(0, len(work.tables), size)]
 
@@ -114,6 +115,7 @@ def _list_stacks(work: Configs) -> list[slice]:
 def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tuple[TableCut, Array]:
     """(some kinds of tables cut over all GPUs [K, C], number of equal tables of each).
 
+    kind  code of the exchange, as in ``count_loads``;  some  which kinds of tables
     A table with fewer rows than GPUs is replicated, without exchange.
     """
     tables = work.tables
@@ -122,6 +124,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     shape = rows.shape[0], work.gpus.size
 
     def spread(column: Array) -> Array:
+        """A value for each kind in each configuration, as one row [K C]: ``LoadInputs`` sees K C tables."""
         return np.broadcast_to(column, shape).ravel()
 
     of_tables = {name: spread(column[some]) for name, column in tables.columns.items()}
@@ -144,12 +147,13 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
 
 
 def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
-    """The exchange of bags of each configuration: the faster, if the library can run two."""
+    """Code of the exchange of bags of each configuration [C]: the faster, if the library can run two."""
     best = np.asarray(int(basis.exchanges[0]))
     best_s = np.asarray(np.inf)
     if len(basis.exchanges) == 1:
         return best
     times = build_times(basis, work)
+    # Steps up to the gather, the only step of every pass, are the same with either exchange.
     gather = next(place for place, step in enumerate(times.steps) if step.always)
     for kind in basis.exchanges:
         loads = count_loads(basis, work, np.asarray(int(kind)), works=False)
@@ -160,7 +164,7 @@ def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
 
 
 def build_times(basis: PassBasis, work: Configs) -> PassTimes:
-    """Times of the steps on the GPUs of each configuration."""
+    """What computes the times of the steps on the GPUs of each configuration."""
     domain = basis.domain(work.gpus)
     digits = ex.sort_digits(work.all_rows / work.gpus)
     groups = LookUpGroups(None, list_codes(work.tables.dtype)).resources
@@ -168,7 +172,7 @@ def build_times(basis: PassBasis, work: Configs) -> PassTimes:
 
 
 def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
-    """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
+    """Cost of a GPU's batch with all tables in its HBM, however large: gather, and in training the update."""
     alone = replace(work, gpus=np.ones_like(work.gpus))
     loads = count_loads(basis, alone, np.asarray(int(FLAT)), exchanges=False)
     times = build_times(basis, alone)
@@ -177,9 +181,9 @@ def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
 
 
 def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) -> GpuMemory:
-    """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
+    """Memory that a GPU needs [C]. If a library has two possible exchanges of bags, the larger buffers count.
 
-    loads  of the pass, if computed before;  Limits: one GPU, or every table on every GPU -> no buffers
+    loads  of the pass [C, K], if computed before;  Limits: one GPU, or all tables replicated -> no buffers
     """
     per_element, per_row = basis.state
     t = work.tables
@@ -199,7 +203,7 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
 
 
 def _compute_chunks(work: Configs, spans: Sequence[Any], compute: Callable[[Configs], T]) -> list[T]:
-    """Results of chunks of configurations, on all cores."""
+    """``compute`` of the configurations of each span (``Configs.select``), on all cores, in order."""
     from concurrent.futures import ThreadPoolExecutor  # which one answer alone does not load
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
@@ -219,11 +223,11 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     """The configurations with the number of GPUs whose memory is enough for rows and exchange buffers.
 
     node  GPUs of a node
-    ``needed`` becomes the fewest GPUs that fit, if any number fits; if the user gave no number, ``gpus``
-    becomes ``needed`` in whole nodes. Tables that fill the memory leave enough for the buffers.
+    ``needed`` becomes the fewest GPUs that fit; if the user gave no number, ``gpus`` becomes ``needed`` in
+    whole nodes. Tables that fill the memory shrink until state and buffers fit, unless buffers alone fill it.
     Limits: no number fits -> the GPUs that the rows and the optimizer state alone need
     """
-    if work.filled:  # if buffers fill all of the memory, as without buffers
+    if work.filled:
         memory = _count_in_chunks(basis, work)
         left = (1 - memory.buffer_bytes / work.usable_bytes) / (
             1 + memory.optimizer_bytes / memory.rows_bytes
@@ -241,13 +245,13 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
 
 
 def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
-    """The fewest GPUs that hold rows and buffers, by an iteration from below.
+    """The fewest GPUs n that hold rows and buffers, for each configuration, by an iteration from below.
 
         n <- the larger of ceil(S / (U - b)) and the zero of the line through (n, S / n + b - U) of two rounds
 
-    S  bytes of sharded tables;  b  buffers at n, in whole nodes, which grow with n
+    S  bytes of sharded tables;  U  usable bytes of a GPU;  b  its buffers at n in whole nodes
     The need S / n + b is convex in n while the same tables are cut, so the line's zero is never beyond the
-    fewest GPUs; if it does not fall from one round to the next, no number fits.
+    fewest GPUs; if what is over the memory does not fall from one round to the next, no number fits.
     Limits: none fits -> the GPUs that the rows alone need
     """
     needed = np.array(work.needed, dtype=np.float64)
@@ -303,20 +307,18 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     """
     if work.gpus.size <= CHUNK:
         return cost_grid(basis, work).columns
-    key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
+    key = work.gpus.astype(np.uint32).astype(np.uint16)  # numpy sorts 16-bit integers by their digits: fast
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[start : start + CHUNK] for start in range(0, work.gpus.size, CHUNK)]
     grids = _compute_chunks(work, spans, lambda chunk: cost_grid(basis, chunk).columns)
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     names = dict.fromkeys(name for grid in grids for name in grid)
-    none = [np.zeros(span.size) for span in spans]  # of a step that no configuration of a chunk has
-    return {
-        name: np.concatenate([grid.get(name, zero) for grid, zero in zip(grids, none, strict=True)]).take(
-            place
-        )
-        for name in names
-    }
+    columns: Columns = {}
+    for name in names:  # a step that no configuration of a chunk has takes 0 s there
+        parts = [grid.get(name, np.zeros(span.size)) for grid, span in zip(grids, spans, strict=True)]
+        columns[name] = np.concatenate(parts).take(place)
+    return columns
 
 
 @dataclass(frozen=True, eq=False)

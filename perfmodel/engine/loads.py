@@ -42,7 +42,7 @@ class ShardLoads:
 
 @dataclass(frozen=True, eq=False)
 class LoadModel(LoadInputs):
-    """Computes the loads of tables on G ranks: bytes of every resource."""
+    """Computes the loads of tables on G ranks: bytes of every resource (``Resource``)."""
 
     tables: PlanTables
 
@@ -52,8 +52,7 @@ class LoadModel(LoadInputs):
         """Loads of one shard of each table, and of each table on every rank; arguments broadcast.
 
         table   indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
-        hot     h, rows of each table that are also replicated on every rank
-
+        hot     h, rows of each table that every rank replicates
         Limits: more parts than rows or columns -> BadInputError, since the equations assume ids uniform over
         parts;  other checks of a plan are not made here (``placement.check_scheme``)
         """
@@ -69,6 +68,7 @@ class LoadModel(LoadInputs):
             check_scheme(self.tables, int(cut.t[empty][0]), scheme, self.gpus, self.domain)
         grouped = np.moveaxis(_count_groups(cut), 0, -1)
         arrays = []
+        # What marks a group as launched is a load of every rank; a shard adds none of it to its holder.
         for side, launches in zip(count_loads(cut), (0 * grouped, grouped), strict=True):
             stacked = np.zeros((TOGETHER, *t.shape))
             for resource, size in side.items():
@@ -80,9 +80,9 @@ class LoadModel(LoadInputs):
         return ShardLoads(*arrays)
 
     def sum_shards(self, plan: Plan, shards: ShardLoads | None = None) -> Array:
-        """Loads of all G ranks, [K, G] of K resources: each rank's shards, and all ranks' own samples.
+        """Loads of all G ranks [K, G], K resources: of the shards that a rank holds, and of its own samples.
 
-        shards  loads of one shard of each table [T, K], if computed before
+        shards  ``count_shards`` of the plan's schemes, if computed before
         """
         if shards is None:
             shards = self.count_shards(np.arange(len(plan.tables)), *plan.schemes)
@@ -95,7 +95,7 @@ class LoadModel(LoadInputs):
 
 
 def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) -> tuple[Bytes, Bytes]:
-    """(bytes of a shard of each table on its holder, bytes of each table on every rank), by resource.
+    """(bytes of one shard of each table on its holder, bytes of each table on every rank), by resource.
 
     works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
@@ -118,8 +118,8 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
 def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
     """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
-    cut    tables [..., C] or [T, C], as many parts of each as there are ranks;  count  number of equal tables
-    works, exchanges  as in ``count_loads``
+    cut    tables [C] or [T, C] of C configurations, each with as many parts as there are ranks
+    count  number of equal tables that each stands for;  works, exchanges  as in ``count_loads``
     """
     groups = cut.model.groups.resources
     loads = np.zeros((groups.stop, cut.t.shape[-1]))
@@ -132,9 +132,10 @@ def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges
 
 
 def _count_groups(a: TableCut) -> Array:
-    """Bytes of the lengths of a rank's own bags in each group of tables with a launch of its own [N, ...].
+    """For each of N groups of tables with a launch of its own, bytes above 0 where a table is of it [N, ...].
 
-    Hot rows are looked up with the replicated tables, whose ids are those of the rank's own samples.
+    They are the lengths of a rank's own bags, but all that counts is which groups have any. Hot rows are
+    looked up with the replicated tables, whose ids are those of the rank's own samples.
     Limits: one GPU -> all tables of a data type are one group
     """
     groups = a.model.groups
@@ -149,7 +150,7 @@ def _count_groups(a: TableCut) -> Array:
 
 
 def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
+    """Add loads of the input: lengths, ids and weights to the holders; in exchange ub only distinct ids."""
     length = a.n["length_bytes"]
     ids = a.ids
     sent = ex.lengths_bytes(a.r * a.c, a.B, length) * a.split
@@ -174,7 +175,7 @@ def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """All exchanges of unpooled rows: ids, in exchange ub distinct ones, to the holders, their rows back.
+    """Add loads of all exchanges of unpooled rows: ids, in exchange ub each once, to holders; rows back.
 
     Source: TorchRec 1.8, ``EmbeddingCollection``, without and with use_index_dedup
     """
@@ -201,9 +202,9 @@ def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """The gather: partial bags for all ranks at the holder, bags of a rank's own samples from a replica.
+    """Add loads of the gather: partial bags for all ranks at the holder, a rank's own bags from a replica.
 
-    Hot rows are gathered from their replicas, and their part of each bag is added to the tail's.
+    Hot rows are gathered from their replicas, and their part of each bag is added to that of the other rows.
     """
     moved = a.gathered
     hot = a.hot > 0
@@ -220,13 +221,13 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[Resource.GATHER_L2] += moved.l2_bytes * hot
     bag_bytes = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
-    added = ex.bag_sum_bytes(a.B, 2 * bag_bytes, a.D, a.pooled)  # to a bag that is whole
-    added = np.where(a.ub | (a.r == 1), added, bag_bytes)  # or to parts, which are added up anyway
+    added = ex.bag_sum_bytes(a.B, 2 * bag_bytes, a.D, a.pooled)  # a sum of two, if the other part is whole
+    added = np.where(a.ub | (a.r == 1), added, bag_bytes)  # else a further term of a sum that is made anyway
     everywhere[Resource.LOCAL_SUM] += added * hot
 
 
 def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
-    """Rows that the gather reads come over the link to the host; replicas are in HBM."""
+    """Add loads of rows in host memory, which the gather reads over a link; replicas are in HBM."""
     row = kernels.round_to_sectors(a.row, a.n["sector_bytes"])
     reads = a.n["link_request_bytes"], a.n["link_header_bytes"]
     wire = kernels.count_host_row_bytes(row, *reads, a.n["link_row_bytes"])
@@ -240,7 +241,7 @@ def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
 
 
 def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
+    """Add loads of exchange ub: rows are sent as stored to the ranks that asked, and pooled there."""
     if not a.ub.any():
         return
     holder[Resource.ROWS_SENT] = ex.rows_bytes(a.requested, a.row) * a.ub
@@ -253,8 +254,9 @@ def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_reduced_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """Reduce-scatter over all ranks; or in each domain, then an exchange across domains: a reduce-scatter if
-    the table has row parts in all domains, else an all-to-all.
+    """Add loads of partial bags that reduce-scatters sum: over all ranks, or in each domain and then across.
+
+    Across domains, a table without row parts in all of them uses an all-to-all.
     """
     over_all = a.kind == Exchange.RS
     if not (over_all | a.two).any():
@@ -278,7 +280,7 @@ def _add_reduced_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_partial_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """Bags by all-to-all, all of them or only non-empty bags, and the sum of bags that arrive in parts."""
+    """Add loads of bags by all-to-all, all or only non-empty ones, and of the sum of those in parts."""
     dense = a.kind == Exchange.RB
     if not (dense | a.sparse).any():
         return
@@ -294,7 +296,7 @@ def _add_partial_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_conversions(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
-    """Bags are converted to the precision of the exchange and back, if it is not the precision of pooling."""
+    """Add loads of converting bags to the precision of the exchange and back, if it is another."""
     if a.v == a.pooled:
         return
     received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)
@@ -305,7 +307,7 @@ def _add_conversions(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
 
 
 def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Bytes) -> None:
-    """Updating rows where they are stored, hot rows as replicated tables; gradients of rows to them.
+    """Add loads of the backward pass: updates of rows where they are stored, and of replicas everywhere.
 
     The exchange of gradients of bags has the bytes of the exchange of bags, so nothing is added for it.
     """

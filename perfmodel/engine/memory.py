@@ -87,6 +87,7 @@ class MemoryModel:
     def _count_parts(
         self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
     ) -> tuple[Array, Array]:
+        """(rows, optimizer state) [bytes] of a shard if ``rows`` of each table t are cut in r x c parts."""
         per_element, per_row = state
         elements = ex.count_part_elements(self.tables.dim[t], c)
         width = row_bytes(self.tables.dtype[t], elements, training=self.training) / elements

@@ -23,7 +23,7 @@ from perfmodel.engine.schemes import (
     WAYS,
     Exchange,
 )
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, Ints, PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted
@@ -146,8 +146,9 @@ class Plan:
                 f"{counted(len(self.tables), 'table')} of {self.tables.model}.",
                 "give one for every table.",
             )
-        checked = set()  # one of each kind of equally placed equal tables
-        placed = set[int]()  # one of each kind of equally placed tables
+        # Equal tables that share a placement object are checked once; thousands may.
+        checked = set()
+        placed = set[int]()
         shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
         for table, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
             if (shape, id(placement)) not in checked:
@@ -158,6 +159,7 @@ class Plan:
                 placed.add(id(placement))
 
     def _check_ranks(self, table: int, placement: Placement) -> None:
+        """Raise BadInputError, with the table's name, if ranks cannot hold the shards of its scheme."""
         name = self.tables.names[table]
         ranks = placement.ranks
         scheme = placement.scheme
@@ -213,10 +215,7 @@ class Plan:
 
 
 def check_scheme(tables: PlanTables, table: int, scheme: Scheme, gpus: int, domain: int) -> None:
-    """Check that a table, by its index, can have a scheme on these GPUs.
-
-    Limits: it cannot -> BadInputError with the table's name and the reason
-    """
+    """Raise BadInputError, with the reason, if a table, by its index, cannot have a scheme on these GPUs."""
     rows, dim = int(tables.rows[table]), int(tables.dim[table])
     r, c = scheme.row_parts, scheme.col_parts
     kind = scheme.kind
@@ -255,16 +254,13 @@ def check_scheme(tables: PlanTables, table: int, scheme: Scheme, gpus: int, doma
         raise BadInputError(f"table {tables.names[table]!r} cannot be cut so: {problem[0]}.", problem[1])
 
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
 def deal_shards(
     sharding: str, cut: list[Scheme], kind_of: Ints, weight: Array, gpus: int, domain: int
 ) -> list[Placement]:
-    """Ranks of every table [T]: heaviest shards first, each to the ranks (or domains) with the least weight.
+    """Placements of all tables [T]: heaviest shards first, each to the ranks or domains with least weight.
 
-    cut, weight   scheme and weight of each kind of table [Q]
+    cut, weight   scheme of each kind of table [Q], and weight of one of its shards, in any unit [Q]
+    kind_of       kind of each table [T];  sharding  of ``WAYS``;  gpus, domain  G and g
     Tables of one kind that begin with equal weight on every rank are dealt in rounds, each like the first.
     Equal placements are one object.
     """
@@ -276,7 +272,7 @@ def deal_shards(
         kind = kind_of[run[0]]
         scheme = cut[kind]
         shard_weight = float(weight[kind])
-        even = run.size > 1 and not np.ptp(held)
+        even = run.size > 1 and not np.ptp(held)  # all ranks hold as much, so that rounds repeat
         dealt: list[Placement] = []
         while len(dealt) < run.size:
             ranks = find_lightest(sharding, scheme, held, gpus, domain)
@@ -295,16 +291,17 @@ def deal_shards(
 
 
 def find_lightest(sharding: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
-    """Ranks for the shards of the next table: those, or the scale-up domains, that hold the least so far.
+    """Rank of each shard of the next table [r c]: the ranks, or the domains, that hold the least so far.
 
-    held  weight that each rank has been given so far, in any unit [gpus];  domain  GPUs of a domain
-    Returns the rank of each shard [shards]. A table over all ranks has them in order.
+    held  weight of the shards that each rank has so far, in any unit [gpus];  sharding  of ``WAYS``
+    Limits: a table over all ranks -> ranks in order
     """
     if scheme.parts == gpus and scheme.col_parts == 1:
         return np.arange(gpus)
     if scheme.by_domain:
         domains = scheme.row_parts // domain
         chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: domains * scheme.col_parts]
+        # [column parts, domains of a column, ranks of a domain], of ranks d g + 0 ... d g + g - 1.
         ranks = np.sort(chosen).reshape(-1, domains)[:, :, np.newaxis] * domain + np.arange(domain)
         return np.asarray(ranks.reshape(scheme.col_parts, -1).T.ravel())
     if scheme.parts == 1:

@@ -133,16 +133,12 @@ def asks_once(exchange: Kinds) -> Any:
 
 
 def replace_sparse(exchange: Kinds, row_parts: Kinds) -> Any:
-    """The exchange codes, with sparse bags replaced by all bags where a table has one row part: no bag is
-    empty.
-
-    exchange  codes of exchanges;  row_parts  number of row parts of each table
-    """
+    """Exchange codes, with sparse bags replaced by all bags where a table has one row part: none is empty."""
     return exchange - (Exchange.SPARSE - Exchange.RB) * ((exchange == Exchange.SPARSE) & (row_parts == 1))
 
 
 def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int) -> bool:
-    """Whether a table in r x c parts can have this exchange on G GPUs in scale-up domains of g."""
+    """Whether a table in r row parts x c column parts can have an exchange on G GPUs in domains of g."""
     r, c = row_parts, col_parts
     return {
         Exchange.DP: (r, c) == (1, 1),
@@ -160,6 +156,7 @@ def exchange_named(text: str) -> Exchange | None:
 
 
 def _normalize(text: str) -> str:
+    """A name as it is looked up: in lower case, with hyphens."""
     return text.strip().lower().replace("_", "-")
 
 
@@ -230,7 +227,7 @@ class Sharding:
         return {RowParts.ONE: 1, RowParts.DOMAIN: domain, RowParts.ALL: gpus, RowParts.ANY: asked}[self.rows]
 
     def limit_columns(self, gpus: int, domain: int) -> int:
-        """Largest number of column parts that the GPUs have space for, with the fewest row parts."""
+        """Most column parts for which the GPUs have space, beside the fewest row parts: one GPU each."""
         limits = {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}
         return limits[self.columns]
 

@@ -31,8 +31,7 @@ KERNEL_LIBRARY = "kernel"
 _LIKE = dict.fromkeys(
     ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
 )
-"""Other collectives that run after the gather, delayed as much as the measured collective to which each is
-mapped."""
+"""Collectives after the gather of which no hand-over is measured, each with the one that has as much."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,7 @@ class Handover:
 
 
 def _add(ends: list[Array], constant: Interval | None, where: NDArray[np.bool_]) -> list[Array]:
+    """(low, time, high) of passes with those of a constant added to the passes ``where``."""
     if constant is None:
         return ends
     values = constant.low, constant.value, constant.high
@@ -97,7 +97,7 @@ class Setting:
     handover: Handover = Handover()
 
     def is_untold(self, key: str) -> bool:
-        """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
+        """Whether the samples of kernels do not determine a constant: it hardly affects their times."""
         if self.kernels is None or key in self.machine.overrides:
             return False
         values = self.kernels.values
@@ -109,9 +109,7 @@ class Setting:
         return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
     def find_clock(self, library: str = KERNEL_LIBRARY) -> Clock:
-        """Clock on which times were measured. library  of a step; machine files have times of back-to-back
-        launches
-        """
+        """Clock on which a library was timed; kernels of a machine file in a stream, back to back."""
         if library == KERNEL_LIBRARY:
             return self.kernels.clock if self.kernels else Clock.STREAM
         return self.links.find_clock(library)
@@ -186,7 +184,7 @@ def _apply_published(machine: Machine, implementation: str | None) -> Machine:
 
 
 def _replace_values(machine: Machine, values: Mapping[str, Quantity]) -> Machine:
-    """The machine with other values, which do not count as the user's what-ifs."""
+    """The machine with other values by key, which do not count as the user's what-ifs."""
     update = {"values": {**machine.values, **values}, "overrides": machine.overrides}
     return machine.model_copy(update=update)
 
@@ -203,9 +201,9 @@ def find_memory_limit(machine: Machine) -> float:
 def _apply_kernels(
     machine: Machine, calibration: Calibration | None, implementation: str | None
 ) -> tuple[Machine, KernelConstants | None]:
-    """(machine with the kernel constants that a calibration measured, but for the user's what-ifs; these).
+    """(machine with the kernel constants of a calibration, but for the user's what-ifs; these constants).
 
-    A rate above the memory's, fitted where caches helped, counts as the memory's: bytes that pass DRAM.
+    A rate above the memory's, fitted where caches helped, becomes the memory's: it is of bytes of DRAM.
     Limits: nothing measured -> published rates of the requested kernels, None;  kernels of other
     implementations measured -> NoCalibrationError
     """
@@ -237,8 +235,7 @@ def _apply_kernels(
 
 
 def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
-    """(machine, notes): a what-if of ``hbm_bytes_per_s`` scales the kernel rates that the user did not set,
-    too.
+    """(machine, notes): a what-if of ``hbm_bytes_per_s`` scales kernel rates that the user did not set.
 
     Limits: applied twice -> the same machine
     """
@@ -269,6 +266,7 @@ def _compare_libraries(
         )
     library = machine.ring_backend
     nccl = CollectiveModel.load(machine, library, clock)
+    # First on NCCL's clock; then, unless the user chose the clock, on any that NVSHMEM was timed on.
     for shared in (str(nccl.clock), *([None] if clock is None else [])):
         try:
             times = CollectiveModel.load(machine, Backend.NVSHMEM, shared)

@@ -80,8 +80,7 @@ _OF_TYPE: dict[str, tuple[Resource, ...]] = {
     "grid_shard": (*_OF_INPUT, Resource.REDUCE_INSIDE, Resource.ACROSS_SENT, Resource.ACROSS_RECEIVED),
 }
 SHARDING_TYPES = tuple(_OF_TYPE)
-"""TorchRec's sharding types whose tables may exchange apart from whole tables, the types in every plan for
-TorchRec first."""
+"""TorchRec's sharding types whose tables exchange by themselves; first those of plans that we export."""
 _NUMBERS = count(len(Resource))
 BY_TYPE: dict[str, dict[Resource, int]] = {
     name: {resource: next(_NUMBERS) for resource in resources} for name, resources in _OF_TYPE.items()
@@ -177,8 +176,7 @@ class Step:
             object.__setattr__(self, name, fact)
 
     def copy_for(self, sharding: str) -> Step | None:
-        """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
-        in it."""
+        """This step for the tables of one sharding type of TorchRec; None if they have no bytes in it."""
         numbers = {int(resource): number for resource, number in BY_TYPE[sharding].items()}
         if not self.collective or not set(self.resources) <= set(numbers):
             return None
@@ -189,6 +187,8 @@ class Step:
 
 
 _R = Resource
+_BAGS = "all_to_all_bags"
+_ACROSS = "reduce_scatter_across"
 FORWARD: tuple[Step, ...] = (
     Step("bucketize", (_R.BUCKETIZE,)),
     Step(SPLITS, (_R.LENGTHS_SENT,), "all_to_all", splits=True),
@@ -203,24 +203,16 @@ FORWARD: tuple[Step, ...] = (
     Step("look_up_cache", (_R.CACHED_INDICES,), alone=True, hosted=True),
     Step("read_host_rows", (_R.HOST_ROWS, _R.HOST_PACKETS), alone=True, hosted=True),
     Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), alone=True, grouped=True, always=True),
-    Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
+    Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like=_BAGS),
     Step(PLACE_ROWS, (_R.PLACED_ROWS,), like="local_sum"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
     Step(CONVERT_OUT, (_R.CONVERT_OUT,), like="local_sum"),
     Step("reduce_scatter_bags", (_R.REDUCE_SCATTER,), "reduce_scatter"),
     Step("reduce_scatter_inside", (_R.REDUCE_INSIDE,), "reduce_scatter", INSIDE),
-    Step("reduce_scatter_across", (_R.REDUCE_ACROSS,), "reduce_scatter", ACROSS),
-    Step(
-        "all_to_all_across",
-        (_R.ACROSS_SENT, _R.ACROSS_RECEIVED),
-        "all_to_all",
-        ACROSS,
-        like="reduce_scatter_across",
-    ),
-    Step("all_to_all_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "all_to_all"),
-    Step(
-        "all_to_all_sparse_bags", (_R.SPARSE_SENT, _R.SPARSE_RECEIVED), "all_to_all", like="all_to_all_bags"
-    ),
+    Step(_ACROSS, (_R.REDUCE_ACROSS,), "reduce_scatter", ACROSS),
+    Step("all_to_all_across", (_R.ACROSS_SENT, _R.ACROSS_RECEIVED), "all_to_all", ACROSS, like=_ACROSS),
+    Step(_BAGS, (_R.BAGS_SENT, _R.BAGS_RECEIVED), "all_to_all"),
+    Step("all_to_all_sparse_bags", (_R.SPARSE_SENT, _R.SPARSE_RECEIVED), "all_to_all", like=_BAGS),
     Step(CONVERT_IN, (_R.CONVERT_IN,), like="local_sum"),
     Step("local_sum", (_R.LOCAL_SUM,)),
 )
@@ -228,19 +220,14 @@ FORWARD: tuple[Step, ...] = (
 
 BACKWARD: tuple[Step, ...] = (
     Step("convert_gradients_out", (_R.CONVERT_IN,), like="local_sum"),
-    Step("all_to_all_gradients", (_R.BAGS_RECEIVED, _R.BAGS_SENT), "all_to_all", like="all_to_all_bags"),
-    Step(
-        "all_to_all_sparse_gradients",
-        (_R.SPARSE_RECEIVED, _R.SPARSE_SENT),
-        "all_to_all",
-        like="all_to_all_bags",
-    ),
+    Step("all_to_all_gradients", (_R.BAGS_RECEIVED, _R.BAGS_SENT), "all_to_all", like=_BAGS),
+    Step("all_to_all_sparse_gradients", (_R.SPARSE_RECEIVED, _R.SPARSE_SENT), "all_to_all", like=_BAGS),
     Step(
         "all_to_all_gradients_across",
         (_R.ACROSS_RECEIVED, _R.ACROSS_SENT),
         "all_to_all",
         ACROSS,
-        like="reduce_scatter_across",
+        like=_ACROSS,
     ),
     Step("all_gather_across", (_R.REDUCE_ACROSS,), "all_gather", ACROSS),
     Step("all_gather_inside", (_R.REDUCE_INSIDE,), "all_gather", INSIDE),
@@ -251,7 +238,7 @@ BACKWARD: tuple[Step, ...] = (
         "all_to_all_row_gradients",
         (_R.ROW_GRADIENTS_SENT, _R.ROW_GRADIENTS_RECEIVED),
         "all_to_all",
-        like="all_to_all_bags",
+        like=_BAGS,
     ),
     Step(SORT_ALONE, (_R.SORT,), alone=True, grouped=True),
     Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
@@ -266,7 +253,7 @@ WEIGHTS = Step(
 
 
 def split_by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
-    """Steps for TorchRec: after each exchange of all tables, the same exchange of each sharding type."""
+    """The steps, with each exchange of all tables followed by the same exchange of each sharding type."""
     expanded: list[Step] = []
     for step in steps:
         twins = (step.copy_for(sharding) for sharding in shardings)
@@ -281,7 +268,7 @@ STEPS: dict[str, Step] = {
 
 
 def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
-    """Share of a pass's time by evidence, strongest first."""
+    """Share of a pass's time [-] by evidence, strongest first. rows  of the pass"""
     steps = list(rows)
     shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
     return {e: share for e, share in shares.items() if share > 0}
@@ -340,7 +327,7 @@ class StepRow:
         return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
 
     def to_dict(self) -> dict[str, object]:
-        """Plain values for JSON; only a plan adds its busiest rank."""
+        """Plain values for JSON, without mean bytes and busiest rank: an answer of a plan adds them."""
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
         left_out = {"mean_bytes", "rank"}
         return {k: v for k, v in (vars(self) | words).items() if k not in left_out}

@@ -56,7 +56,7 @@ class TableShapes:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """The numbers of the tables, by name."""
+        """The fields ``SHAPE`` by name, each [T]."""
         return {name: getattr(self, name) for name in SHAPE}
 
     @property
@@ -124,10 +124,7 @@ class PlanTables(TableShapes):
     def load(
         name_or_path: str | Path | TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM
     ) -> PlanTables:
-        """The tables of a set that is given as an object, as a shipped name or as a path.
-
-        ids  as in ``of``
-        """
+        """The tables of a set: an object, a shipped name or a path. ids  as in ``of``"""
         return PlanTables.of(load_tables(name_or_path), ids)
 
     def replace_ids(self, ids: Sequence[Distribution]) -> PlanTables:
@@ -147,7 +144,7 @@ class PlanTables(TableShapes):
         return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
     def count_bytes(self, *, training: bool) -> Array:
-        """Bytes of each table [T]. training  as in ``rows.row_bytes``"""
+        """Bytes of each table's rows in HBM [T]. training  as in ``row_bytes``"""
         return self.rows * row_bytes(self.dtype, self.dim, training=training)
 
     @property
@@ -177,7 +174,7 @@ class PlanTables(TableShapes):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of names, shapes, element sizes and order of the tables, not of ids or the batch."""
+        """A digest of names, shapes, element sizes and order of the tables, by which a plan is theirs."""
         text = "\n".join(
             f"{name}\t{rows:.0f}\t{dim:.0f}\t{width:.0f}"
             for name, rows, dim, width in zip(
@@ -188,8 +185,8 @@ class PlanTables(TableShapes):
 
 
 def collect_laws(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints]:
-    """(distinct distributions, index of each among them)."""
-    objects = {id(law): law for law in ids}  # few distinct objects, often one for all
+    """(the different distributions, index of each of ``ids`` among them)."""
+    objects = {id(law): law for law in ids}  # often one for thousands of tables, compared once
     place = {law: number for number, law in enumerate(dict.fromkeys(objects.values()))}
     of = {key: place[law] for key, law in objects.items()}
     return tuple(place), np.array([of[id(law)] for law in ids], dtype=np.int64)
@@ -199,11 +196,11 @@ WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])
 """Bytes of an element of each of ``DTYPES``."""
 _SCALED = np.isin(DTYPES, ["int8"])
 """Which of them have a scale and a bias in each row: FBGEMM's 8-bit floats have none."""
-_PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])
+_PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])  # rows of FBGEMM's inference kernels are aligned
 
 
 def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array:
-    """``capacity.pad_row_bytes`` of rows of so many elements.
+    """Bytes of a row of so many elements in HBM, with its scale and padding (``capacity.pad_row_bytes``).
 
     dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
     """

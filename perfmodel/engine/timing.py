@@ -62,14 +62,13 @@ class PassTimes:
         return timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
 
     def find_payload(self, step: Step, most: Array) -> Array:
-        """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
-        splits."""
+        """Size of a collective, to time it [bytes]: the larger of sent and received; fixed for splits."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
     @cached_property
     def splits_bytes(self) -> Of:
-        """Size of a splits all-to-all [bytes]: one number per peer for each tensor that is exchanged."""
+        """Size of the all-to-all that tells how much will come: a number per peer and tensor [bytes]."""
         constants = self.basis.numbers
         numbers = constants["splits_per_peer"] + (WEIGHTS in self.steps)
         return ex.splits_bytes(self.gpus, numbers, constants["split_bytes"])
@@ -91,9 +90,9 @@ class PassTimes:
         return domain if step.ranks == INSIDE else gpus, self.basis.gpus_per_node
 
     def count_buffers(self, values: Array) -> Array:
-        """Send and receive buffer of the largest collective on every rank [G], from loads [K, G], as memory
-        that rows could have (``PassBasis.buffer_weight``).
+        """Send and receive buffer of the largest collective on every rank [G], in bytes that rows could have.
 
+        values  loads [K, G];  a byte of a buffer in HBM counts ``PassBasis.buffer_weight``
         A rank keeps one part of what it received: after a reduce-scatter, its own. An all-reduce sums in
         place and needs no further buffer.
         Limits: one GPU -> 0
@@ -106,7 +105,7 @@ class PassTimes:
             received = values[step.resources[-1]]
             if not (sent.any() or received.any()):
                 continue
-            # of a reduction, what is received is a part of what was sent, or replaces it
+            # What a reduction receives is a part of what was sent, or replaces it.
             if len(step.resources) == 1:
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
             largest = np.maximum(largest, capacity.count_buffer_bytes((sent, received)))
@@ -158,11 +157,11 @@ class FastTimes(PassTimes):
 
     @cached_property
     def apart(self) -> tuple[Step, ...]:
-        """The launches of each group of tables, as steps that ``estimate`` adds separately."""
+        """For each group of tables a step for its launches, which ``estimate`` adds apart from the bytes."""
         return tuple(Step(f"{LAUNCHES}{n}", (cast("Any", r),)) for n, r in enumerate(self.groups))
 
     def find_slopes(self, step: Step) -> tuple[float, ...]:
-        """Seconds per byte of each resource of a kernel."""
+        """Time per byte of each resource of a kernel [s/byte], in the order of ``step.resources``."""
         return self._fit_line(step)[1]
 
     def _fit_line(self, step: Step) -> tuple[float, tuple[float, ...]]:
@@ -181,7 +180,7 @@ class FastTimes(PassTimes):
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
-        """For every step, its time as a function of the loads."""
+        """By name of a step that may take time, the function from loads [..., K] to its time [...]."""
         fast: dict[str, TimeOf] = {}
         launches_s = 0.0
         for step in self.steps:
@@ -201,6 +200,8 @@ class FastTimes(PassTimes):
         return fast
 
     def _build_curve(self, step: Step) -> TimeOf:
+        """The time of a collective, with its hand-over, as a function of the loads [..., K]."""
+
         def time_size(size: Array) -> Array:
             time = self.time_collective(step, size).time_s
             constant = self.basis.setting.handover.find_constant(step)
@@ -215,11 +216,12 @@ class FastTimes(PassTimes):
 
 
 def _build_launches(resource: int, launches_s: float) -> TimeOf:
+    """``launches_s``, the launch floors of all grouped kernels, where a group's resource has a load."""
     return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
 
 
 def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
-    """The time of a kernel as a function of the loads. floor [s];  slopes  of each resource [s/byte]"""
+    """The time of a kernel as a function of the loads [..., K]. floor, slopes  as of ``_fit_line``"""
 
     def time(most: Array) -> Array:
         pairs = zip(step.resources, slopes, strict=True)

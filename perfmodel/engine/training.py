@@ -25,6 +25,7 @@ _BAGS = [step.name for step in FORWARD].index("gather_pool")
 
 
 def _list_exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
+    """Names of the steps that are collectives, but for the all-reduce of replicas."""
     return tuple(step.name for step in steps if step.collective not in ("", "all_reduce"))
 
 
@@ -110,23 +111,22 @@ class Dense:
 def sum_parts(costed: CostedPlan, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
     """Times of the parts of a step, from the steps of a plan and the dense layers.
 
-    fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
-                     optimizers: low_s or high_s
+    fabric, kernels  which time counts, of all exchanges and of all kernels: "time_s", "low_s" or "high_s"
     Limits: an evaluator without training -> no backward, update or reduction
     """
     times = _sum_steps(costed, fabric, kernels)
     copied = costed.copied_shares
     sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
     for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
-        sums[f"dp_{key}"] = times.get(step, 0.0) * copied.get(step, 0.0)
+        sums[f"dp_{key}"] = times.get(step, 0.0) * copied.get(step, 0.0)  # of replicas (data-parallel)
         sums[key] -= sums[f"dp_{key}"]
     return StepParts(**sums, **dense.times, **_time_weights(costed.evaluator, dense, fabric, kernels))
 
 
 def _sum_steps(costed: CostedPlan, fabric: str, kernels: str) -> dict[str, float]:
-    """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the splits
-    of all types travel in one exchange.
+    """Times of all steps by name [s]. fabric, kernels  as in ``sum_parts``
 
+    Steps that TorchRec runs once per sharding type are added up; splits of all types share one exchange.
     Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
     """
     evaluator = costed.evaluator
@@ -160,7 +160,7 @@ def _time_weights(evaluator: Evaluator, dense: Dense, fabric: str, kernels: str)
 
 
 def collect_ends(costed: CostedPlan, dense: Dense) -> tuple[StepParts, ...]:
-    """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
+    """Parts of a step: as expected; then the low and the high end of exchanges, kernels and dense layers."""
     pairs = product(("fabric", "kernels"), ("low_s", "high_s"))
     tables = [sum_parts(costed, dense, **{cause: end}) for cause, end in pairs]
     middle = sum_parts(costed, dense)
@@ -204,11 +204,11 @@ class WholeStep:
 
     @property
     def exposed_s(self) -> float:
-        """Time that it adds to the kernels, were the dense layers' gradients not reduced [s]."""
+        """Time that communication adds to the kernels, were the dense layers' gradients not reduced [s]."""
         return compute_exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
 
     def to_dict(self, samples: float) -> dict[str, float]:
-        """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""
+        """The public schema of ``--json``, in SI units. samples  of all GPUs in a step"""
         step_s = self.step_s
         serial_s = self.parts.serial_time
         return {
