@@ -64,17 +64,19 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
 
 def _list_rows(frame: pd.DataFrame, names: list[str], key: str) -> str:
     left = {names[0], "sharding"}
+    told_apart = not frame.duplicated([name for name in names if name != "sharding"]).any()
+    goes = {"sharding": 2} if told_apart else {}
     columns = [
-        *(Column(_HEADERS.get(name, name), partial(_format_cell, name), name in left) for name in names),
+        *(Column(_HEADERS.get(x, x), partial(_format_cell, x), x in left, goes.get(x, 0)) for x in names),
         Column("memory/GPU", lambda row: format_bytes(row["memory_bytes"], binary=False), goes=1),
         Column("time", lambda row: format_time(row["time_s"])),
-        Column("95 % band", lambda row: band(row["low_s"], row["high_s"]), goes=2),
+        Column("95 % band", lambda row: band(row["low_s"], row["high_s"])),
         Column("slowdown", lambda row: format_ratio(row["slowdown"])),
     ]
     if key == "time_s":
         rates = frame["gpus"] * frame["batch"] / frame["time_s"]
         frame = frame.assign(samples_per_s=rates)
-        columns[-1] = Column("all GPUs", lambda row: format_per_second(row["samples_per_s"], "samples"))
+        columns[-1] = Column("all GPUs", lambda x: format_per_second(x["samples_per_s"], "samples"), goes=3)
     return columns_text(columns, frame.to_dict(orient="records"))
 
 
@@ -120,6 +122,8 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     notes = []
     if "≈" in ratios:
         notes = ["≈: which is better cannot be told: the 95 % bands of this and of the first row overlap."]
+    if (frame["samples"] % frame["gpus"]).any():
+        notes.append("Where a batch cannot be divided equally, the time is of GPUs with a sample more.")
     if currency:
         notes.append("Costs are of 10⁹ samples, on whole nodes (of an NVL72: trays).")
     parts = (
