@@ -107,11 +107,11 @@ def import_logs(
     stacks = sorted({Stack(*(getattr(row.run, name) for name in Stack._fields)) for row in usable})
     if len(stacks) > 1:
         listed = "\n".join(f"  {stack}" for stack in stacks)
-        text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
-        raise BadInputError(text, "import them one by one, or choose with --set clock.")
+        text = f"the logs are of {len(stacks)} stacks, which cannot be merged:\n{listed}"
+        raise BadInputError(text, "name them one by one, or choose with --set clock.")
     frame, warnings = _build_frame(usable)
     if cut:
-        warnings.append(f"{', '.join(cut)}: cut before the end of the run; the calibration is partial")
+        warnings.append(f"{', '.join(cut)}: cut before the end of the run; what follows is missing")
     warnings += [f"{words}: the log's own word holds" for words in against]
     return ImportResult(frame, sorted(set(unread)), stacks[0], cut, warnings, "\n".join(said))
 
@@ -243,4 +243,4 @@ def _build_frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     repeated = frame[frame["flag"] == OK].duplicated(list(set(COLUMNS) - {"source_id", "flag", "note"}))
     frame.loc[repeated[repeated].index, "flag"] = "duplicate"
     counts = frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False)
-    return frame, [f"{counted(n, 'row')} marked '{flag}': in no calibration" for flag, n in counts.items()]
+    return frame, [f"{counted(n, 'row')} marked '{flag}'" for flag, n in counts.items()]

@@ -90,7 +90,8 @@ def _judge(path: Path, options: CheckOptions, chosen: ChosenMachine | None) -> t
     curves = build_series(result.samples, model, result.said, model.clock == clock)
     if not curves:
         names = ", ".join(COLLECTIVES)
-        raise BadInputError(f"nothing in {path} can be compared with a band.", f"name logs of {names}.")
+        lines = [f"nothing in {path} can be compared with a band.", *(f"  {x}" for x in result.warnings)]
+        raise BadInputError("\n".join(lines), f"name logs of {names}.")
     doubts = [*list_unread(result.unread), *result.warnings, *doubt_gpu(gpu, machine, force=True)]
     if model.clock != clock:
         clocks = f"the log was timed with the clock {clock}, and the band is of {model.clock}"
