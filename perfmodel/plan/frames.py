@@ -149,8 +149,8 @@ def project(
     tables       different tables: a TableSet, its frame, name or file, instead of table_count, pooling, dim
     options      as of ``project_row_wise``
 
-    The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). The index is
-    the position of a configuration. Columns: sharding, and the columns of ``project_row_wise``.
+    The numbers are scalars, or arrays of one length (all combinations: ``combine_axes``). Columns:
+    configuration (its position, from 0), sharding, and the columns of ``project_row_wise``.
     Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations to
             compare shardings of, a sharding that none allows -> BadInputError
     """
@@ -172,7 +172,7 @@ def project(
             f"none of {count} configurations allows sharding {sharding!r}.",
             "use more GPUs, or another sharding.",
         )
-    return frame
+    return frame.rename_axis("configuration").reset_index()
 
 
 @naming_arguments({"--model": "tables", "--set max_hbm": "max_hbm_bytes"})
