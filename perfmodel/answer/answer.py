@@ -114,7 +114,7 @@ class Answer:
         if self.fullest_part < _UNEVEN:
             return ""
         ratio = format_ratio(self.fullest_part)
-        return f"the GPU with the hottest row gets {ratio} the ids of the mean GPU, whose times these are"
+        return f"these times are of the mean GPU; the one with the hottest row gets {ratio} as many ids"
 
     @property
     def every_note(self) -> tuple[str, ...]:

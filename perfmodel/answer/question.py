@@ -132,9 +132,8 @@ class Question:
         question, columns = read_keywords(workload, machine, **options)
         count = max((column.size for column in columns.values()), default=1)
         if count != 1:
-            raise BadInputError(
-                f"{count} configurations are given.", "a projection in full is of one of them."
-            )
+            several = next(name for name, column in columns.items() if column.strides[0])
+            raise BadInputError(f"{several} has {count} values, and one is wanted.", "give one value.")
         return replace(question, **{name: column[0].item() for name, column in columns.items()})
 
     def prepare(self, columns: Mapping[str, object] | None = None) -> tuple[PassBasis, Configs]:

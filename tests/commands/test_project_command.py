@@ -94,7 +94,7 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     done = cli(*words, "--sharding", "row-wise")
     (line,) = [line for line in done.out.splitlines() if "hottest row" in line]
     said = json.loads(cli(*words, "--sharding", "row-wise", "--json").out)
-    assert f"gets {said['fullest_part']:.1f}× the ids of the mean GPU" in line
+    assert f"the one with the hottest row gets {said['fullest_part']:.1f}× as many ids" in line
     assert "hottest" not in done.err and any("hottest" in note for note in said["notes"])
     assert json.loads(cli(*words, "--sharding", "ub", "--json").out)["fullest_part"] == 1
     leads = cli(*words).out  # row-wise

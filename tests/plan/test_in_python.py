@@ -75,7 +75,7 @@ def test_the_frames_add_up() -> None:
     [
         ({"objective": "speed"}, "objective 'speed' is not known"),
         ({"gpus": 0}, "gpus 0 cannot be used"),
-        ({"gpus": [8, 16]}, "2 configurations"),
+        ({"gpus": [8, 16]}, "^gpus has 2 values, and one is wanted"),
         ({"reserve": 1.0}, "reserve 1"),
         ({"max_hbm_bytes": 1e15}, "max_hbm_bytes"),
         ({"only": "nobody=row-wise"}, "^only nobody=row-wise: table 'nobody' is not known"),
