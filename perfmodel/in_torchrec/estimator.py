@@ -93,7 +93,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         options = [option for option in sharding_options if option.compute_kernel in _KERNELS]
         for option in sharding_options:
             for shard in option.shards:
-                shard.perf = Perf(*[float("inf")] * len(_PARTS))
+                shard.perf = Perf(**dict.fromkeys(_PARTS, float("inf")))
         if options:
             tables, of = self.read_tables(sharding_options)
             evaluator = self.build_evaluator(tables, sharding_options[0].batch_size)
