@@ -112,7 +112,7 @@ def compute_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) ->
     return np.clip(1 - misses / draws, 0, 1)
 
 
-_HALVINGS = 80
+_HALVINGS = 80  # of an interval of draws: more than a float can tell
 
 
 def find_characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
@@ -129,6 +129,7 @@ def find_characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Ar
     low = np.zeros(held.shape)
     high = np.full(held.shape, 2.0)
     finite = held < every * (1 - np.finfo(np.float64).eps)
+    # The number of draws is between low and high: high doubles until it is, then the interval halves.
     while np.any(short := finite & (count_unique_rows(p, rows, high) < held)):
         high = np.where(short, 2 * high, high)
     for _ in range(_HALVINGS):

@@ -89,9 +89,9 @@ def compute_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tup
             B = 0 -> A's own errors
     """
     zero = (0.0, 0.0, 0.0)
-    lows = []
+    lows = []  # of shared causes, what is left of the errors
     highs = []
-    alone = [np.zeros(4)]
+    alone = [np.zeros(4)]  # of each other cause (down_A, up_B, up_A, down_B)
     for cause in sorted(A.keys() | B.keys()):
         a_low, a, a_high = _make_arrays(A.get(cause, zero))
         b_low, b, b_high = _make_arrays(B.get(cause, zero))
@@ -137,5 +137,6 @@ def compute_ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def _make_arrays(span: Span) -> tuple[Array, Array, Array]:
+    """(low, middle, high) as arrays of floats."""
     low, middle, high = span
     return as_array(low), as_array(middle), as_array(high)

@@ -111,11 +111,12 @@ def list_allowed_gpus(n: int, m: int, g: int) -> list[int]:
 
 
 def list_even_gpus(n: int, m: int, t: int, g: int) -> list[int]:
-    """Numbers of GPUs, from n to m, on which t tables that are not cut can be spread evenly.
+    """Numbers of GPUs, from n to m, that t tables share evenly: each table has as many GPUs.
 
         t, and the least multiple of lcm(t, g) that is not below n            [-]
 
     n, m   least and most GPUs [-];  t  tables [-];  g  GPUs of one node [-]
+    They are tried beside round numbers, for a plan in which no GPU has more than others may be faster there.
     Limits: t divides g -> t alone, for all whole nodes are even;  t above m -> none
     """
     shared = math.lcm(t, g)

@@ -41,7 +41,7 @@ def compute_bus_factor(collective: str, gpus: Number) -> Number:
 
 def count_domains(gpus: int, domain_gpus: int) -> int:
     """Number of domains that G ranks fill, N = ceil(G / g). Limits: G <= g -> 1;  G = g + 1 -> 2."""
-    return -(-gpus // domain_gpus)
+    return -(-gpus // domain_gpus)  # the ceiling, in integers
 
 
 def count_ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
@@ -70,10 +70,10 @@ def count_tree_levels(domains: int) -> int:
 def count_tree_copies(domains: int) -> float:
     """Payload copies that the busiest domain sends over its network cards in a double binary tree.
 
+    domains  N [-]
     Each of the two trees carries half of the payload up and down. With two domains, each sends half up
     and half down: 1. With three, the middle of one tree is a leaf of the other: 3/2. From four on, an
-    inner domain (parent and two children) is a leaf of the other tree: (3 + 1)/2 = 2. N  domains [-]
-
+    inner domain (parent and two children) is a leaf of the other tree: (3 + 1)/2 = 2.
     Source: derived from NVIDIA/nccl src/graph/trees.cc; seen as the fall of the all-reduce bus bandwidth
             by up to two between two domains and more (docs/model.md#all-reduce-across-domains)
     Limits: N = 2 -> 1;  N = 3 -> 3/2;  N >= 4 -> 2
@@ -171,6 +171,7 @@ def compute_ring_bandwidth(
         one domain: B_link;      several: min(B_link, g B_nic)                              [bytes/s]
 
     B_link  ring rate inside a domain;  B_nic  realised rate of one card, one direction;  g  GPUs per domain
+    sharpness  of the corner of min (``join_rates``)
     Source: every byte enters and leaves a domain once, already gathered or reduced (docs/model.md#rings)
     Limits: N = 1 -> B_link;  g B_nic << B_link -> g B_nic;  B_nic -> inf -> B_link
     """
@@ -192,7 +193,8 @@ def compute_tree_bandwidth(
         one domain: B_link;   several: min(B_link, 2 (G-1)/G g B_nic / share(N))            [bytes/s]
 
     share(N)  ``count_tree_copies``: 1 for two domains, 2 from four on
-    Source: tree_network_share; NVIDIA/nccl src/graph/trees.cc
+    B_link, B_nic, g, sharpness  as in ``compute_ring_bandwidth``;  G  gpus, of the group
+    Source: derived; NVIDIA/nccl src/graph/trees.cc
     Limits: N = 1 -> B_link;  N = 2, slow cards -> 2 (G-1)/G g B_nic, twice what a ring reaches;
             N >= 4, slow cards, G -> inf -> g B_nic, the same as a ring
     """
@@ -212,6 +214,7 @@ def compute_nvls_bandwidth(
     B      NVLink rate that NVLS reaches per GPU. In each direction a GPU moves the whole buffer once (the
            switch reads it to reduce; the multicast writes it back) and its own 1/G once more.
     B_bus  what the copies in and out of the switch's buffers allow: the same for any G
+    G      gpus of the domain;  sharpness  of the corner of min (``join_rates``)
     Source: derived; NVIDIA/nccl src/device/all_reduce.h (NVLS: one reduce-scatter and one all-gather); bus
             bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#all-reduce-across-domains)
     Limits: B_bus -> inf: G = 2 -> 2/3 B, G -> inf -> 2 B;  B -> inf -> B_bus;  G = 1 as G = 2
@@ -361,6 +364,7 @@ def compute_light_time(
         across:  all_to_all S (G-g)/G / B_nic;   others: S (G-g)/G / (g B_nic), what a domain of g ranks
                  must receive through its cards, of an all_reduce S;   the larger of both         [s]
 
+    S, G, g  payload [bytes], ranks, ranks of a domain;  B_link, B_nic  rates of a GPU's links, of its card
     in_switch  whether the switch can add (NVLS): each GPU sends and receives all of S once, and 1/G again
     Source: bytes that must cross each boundary; ``compute_nvls_bandwidth``
     Limits: G = 1 -> 0;  both rates -> inf -> 0;  G = 8 in the switch -> a bus bandwidth of 14/9 B_link

@@ -132,6 +132,7 @@ def interpolate_anchors(
     at_anchors = np.log(ends)
     left = np.clip(np.searchsorted(anchor_bytes, size, side="right") - 1, 0, anchor_bytes.size - 2)
     span = at_anchors[left + 1] - at_anchors[left]
+    # Where the curve is flat between two anchors, w is linear in ln S instead.
     linear = np.log(np.maximum(size, 1) / anchor_bytes[left]) / np.log(
         anchor_bytes[left + 1] / anchor_bytes[left]
     )

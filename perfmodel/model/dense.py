@@ -65,7 +65,7 @@ class DenseKernel:
 
 
 def build_product(m: float, k: float, n: float) -> DenseKernel:
-    """Work of the product of an m x k by a k x n matrix.
+    """Work of the product of an m x k by a k x n matrix, in half precision.
 
         2 m k n [FLOP];   2 (m k + k n + m n) [bytes]
 
@@ -93,9 +93,9 @@ def compute_kernels_time(
 def build_chain(
     rows: float, shapes: Iterable[tuple[float, float]]
 ) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
-    """(forward, backward) matrix products of a chain of layers for ``rows`` samples.
+    """(forward, backward): work of the matrix products of a chain of layers for ``rows`` samples.
 
-    shapes  (inputs, outputs) of each layer
+    shapes  (inputs, outputs) of each layer [-]
     Each layer has two backward products: gradients of its inputs, and of its weights.
     Limits: no layers -> none
     """
@@ -121,7 +121,7 @@ class DenseModel:
     layers: int
 
     def width(self, embedding_elements: float) -> float:
-        """Elements of the concatenated embeddings and bottom output, for one sample."""
+        """Elements that cross layers get for a sample: all embeddings, and the bottom MLP's output [-]."""
         return embedding_elements + self.bottom[-1]
 
     def weights(self, embedding_elements: float) -> float:

@@ -327,14 +327,14 @@ def count_shard_bytes(
         ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
 
     E  rows of the table;  r  row parts;  elements  ``count_part_elements`` [-]
-    w  bytes of a stored element, with its share of what else the row has (``sharding.row_bytes``) [bytes]
+    w  bytes of a stored element, with its share of what else the row has (``tables.row_bytes``) [bytes]
     per_element, per_row  optimizer state for each element, and for each row of a shard [bytes]:
         none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0
     Source: FBGEMM's fused optimizers keep fp32 state; TorchRec's row-wise block size is ceil(E / r)
     Limits: r = E, one element, no state -> w;  E = 10, r = 4 -> 3 rows
     """
     row = as_array(elements) * (as_array(w) + as_array(per_element)) + as_array(per_row)
-    return np.ceil(np.round(as_array(E) / as_array(r), 6)) * row  # a third of 3 rows is 1 row
+    return np.ceil(np.round(as_array(E) / as_array(r), 6)) * row  # rounding errors make no further row
 
 
 @equation

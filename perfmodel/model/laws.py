@@ -131,14 +131,15 @@ def pat_hops(
 
 
 def compute_ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """Bus bandwidth of a ring; the domain that is filled last has the fewest network cards, and limits it."""
+    """Bus bandwidth of a ring [bytes/s]: the domain that is filled last, with the fewest cards, limits it."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     return parts.compute_ring_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
 
 
 def find_share(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
-    """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
+    """Fraction of the link rate that a protocol reaches [-]: LL and LL128 send flags, Simple does not.
 
+    u, nccl  as in ``build_ring``;  ring_rate  bus bandwidth of Simple [bytes/s]
     Across domains LL has its own rate, whatever the cards: it waits for each line of 8 bytes.
     Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
     Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
@@ -192,6 +193,7 @@ def build_tree(
 
         hops_k = 2 ( (g - 1) inside_k + depth(N) network_k )                                 [s]
 
+    k     the protocol;  depth(N)  levels of a tree of N domains;  u, nccl  as in ``build_ring``
     Over libfabric, hops and bytes are joined with q = 1/2 in Simple, (sqrt(hops) + sqrt(bytes))^2: a rank
     forwards a chunk only after it has received all of it; the time assumes chunks of the best size.
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h, src/enqueue.cc (calcCollChunking);
@@ -219,6 +221,7 @@ def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) 
 
         hops_k = 2 depth(N) network_k                                                        [s]
 
+    depth(N)  levels of a tree of N domains;  u, nccl  as in ``build_ring``
     The floor inside one domain is the same for any number of GPUs; above it see ``InSwitch``. From three
     domains on, trees between switches reach a fraction of their rate (NCCL's table); chunks as in trees.
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
@@ -233,9 +236,10 @@ def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) 
         half = parts.compute_bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
         channels = nccl.nvls_channel_s * nccl.nvls_channels * group.gpus
         choice = u["nvls_choice_ratio"]
+        # Chunks grow from four times 16 KiB for each pair of a channel and a GPU (``compute_chunk_cost``).
         return InSwitch("NVLS", base, 0.0, rate, 1.0, choice, channels, half, 4 * group.gpus * half)
     network = u["nvls_tree_ratio"] * nccl.nvls_tree_step_s
-    of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
+    of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes  # overhead of a chunk over its time
     rate = rate / (1 + of_chunk)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.compute_tree_bandwidth(rate, u["nic_bytes_per_s"], *shape)
@@ -252,7 +256,7 @@ def build_nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group) 
 
 
 def build_pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group) -> Candidate:
-    """PAT, with one rank per node (``pat_hops``); a step of it is a ring's across, in the Simple protocol."""
+    """PAT, with one rank per node (``pat_hops``); its step is a ring's across domains, in Simple."""
     step = nccl.ring_network_s["Simple"]
     ratio = u["simple_network_ratio"]
     depth = parts.count_tree_levels(group.domains)
@@ -294,7 +298,10 @@ def choose_candidates(
     payload_bytes: Number,
     algorithm: str = "",
 ) -> LibraryChoice:
-    """The candidates at some sizes, with their weights in the law's time."""
+    """NCCL's candidates at some sizes, with their weights in the law's time.
+
+    payload_bytes  sizes, any shape;  algorithm  which may be chosen, and all others as in ``list_candidates``
+    """
     candidates = list_candidates(u, nccl, collective, group, algorithm)
     wire = parts.wire_bytes(payload_bytes, parts.compute_bus_factor(collective, group.gpus))
     times = [candidate.time_s(wire) for candidate in candidates]
@@ -342,7 +349,7 @@ def compute_pairwise_time(
     alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels, nccl.p2p_batch)
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)
-    copies = 2.0 if collective == "all_reduce" else 1.0
+    copies = 2.0 if collective == "all_reduce" else 1.0  # of puts: what is reduced is sent once more
     inside = (u["link_bytes_per_s"], u["link_half_peers"])
     rates = (*inside, u["nic_bytes_per_s"], u["remote_peer_bytes_per_s"])
     moved = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *shape, nccl.rate_sharpness)

@@ -71,24 +71,25 @@ def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> 
     share = as_array(row_share)
     lookups = as_array(lookup_share)
     order = np.argsort(-lookups / share, kind="stable")
+    # Of each bin, most popular first: rows up to its end, and share of the look-ups up to there.
     ends = np.cumsum(share[order]) / share.sum() * E
-    below = np.cumsum(lookups[order]) / lookups.sum()
+    asked_before = np.cumsum(lookups[order]) / lookups.sum()
     k = np.arange(ends.size)
-    # Each is at least one row after the one before, and before the last row.
+    # Ends move so that each is at least one row after the one before, and before the last row.
     whole_rows = np.maximum(np.maximum.accumulate(ends - k), 1) + k
     whole_rows = whole_rows[: int(np.searchsorted(whole_rows, E - 1, side="right"))]
     edges = np.concatenate([[0], whole_rows, [E]])
     rows = np.diff(edges)
-    got = np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
-    return got[got > 0] / rows[got > 0], rows[got > 0]
+    asked = np.diff(np.interp(edges, np.append(0, ends), np.append(0, asked_before)))
+    return asked[asked > 0] / rows[asked > 0], rows[asked > 0]
 
 
 class Popularity:
     """The popularity of a table's rows, with tables of distinct rows and misses that make look-ups fast.
 
-    p, rows   as ``list_bins`` returns them
+    p, rows   of each bin, most popular first: chance that a draw asks for one of its rows, number of its rows
     starts    [S] consecutive bins are grouped in S parts: index of the first bin of each part
-    The argument ``part`` of its methods is a slice of these parts.
+    A draw is a look-up by chance. The argument ``part`` of its methods is a slice of these parts.
     """
 
     def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
@@ -128,6 +129,7 @@ class Popularity:
 
     @cached_property
     def _draw_logs(self) -> Array:
+        """ln of ``_draws`` [I], between which ``misses`` interpolates."""
         return np.log(self._draws)
 
     @cached_property
@@ -145,8 +147,10 @@ class Popularity:
         return np.add.reduceat(distinct, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
     def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
-        """Of a part: (ln U and ln misses for each number of draws [I], U of one draw, its rows, its
-        share)."""
+        """What ``misses`` needs of a part, computed once: (ln U [I], ln m [I], U of one draw, rows, share).
+
+        U, m   as in ``_table``, for each of ``_draws``;  share  of the draws that ask for its rows
+        """
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
             distinct_of_parts, missing_of_parts = self._table
@@ -165,34 +169,38 @@ class Popularity:
             max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
 
         n   draws of the whole table [-], > 0;  X  rows that the cache, empty at first, holds [rows]
-        T_c  ``access.find_characteristic_draws``;  m  chance that a draw misses then. Both are read off in
-        the logs of draws and rows: within 0.1 % of the draws
+        T_c  draws for which a row stays in the cache (``access.find_characteristic_draws``)
+        m   chance that a draw misses when rows stay for T_c draws. T_c and m are interpolated in logs of
+            draws and rows: within 0.1 % of the draws
         Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
         Limits: X below U(1) -> every draw misses;  X >= all rows -> U(n)
         """
         if not self.bins(part)[1].size:
             return np.zeros(np.shape(X))
-        distinct, missing, fewest, every, share = self._of_part(part)
+        distinct, missing, first, every, share = self._of_part(part)
         held = as_array(X)
         unique = self.unique(n, part)
         with np.errstate(divide="ignore"):
-            stays = np.exp(np.interp(np.log(held), distinct, self._draw_logs))
-            gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))
-        stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)
+            stays = np.exp(np.interp(np.log(held), distinct, self._draw_logs))  # T_c
+            gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))  # m
+        stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)  # all rows fit: none leaves
         later = held + np.where(np.isfinite(stays), n - stays, 0) * gone
         missed = np.where(n <= stays, unique, np.maximum(later, unique))
-        return np.asarray(np.minimum(np.where(held < fewest * (1 - 1e-9), n * share, missed), n * share))
+        # A cache that holds less than the row of a first draw holds none.
+        return np.asarray(np.minimum(np.where(held < first * (1 - 1e-9), n * share, missed), n * share))
 
 
 @lru_cache(maxsize=4096)
 def build_popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
     """Popularity of a table of E rows in parts; a part ends after the h hottest rows, for h in ``heads``.
 
+    ids    distribution of the ids
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """
     p, rows = list_bins(ids, E)
     if not heads:
         return Popularity(p, rows)
+    # A bin in which a part ends is cut in two, so that parts are whole bins.
     ends = np.cumsum(rows)
     ranks = np.array(heads, dtype=np.float64)
     edges = np.union1d(ends, ranks[ranks < ends[-1]])
@@ -214,6 +222,7 @@ class LookUps:
     """Look-ups of one table by G ranks with B samples each.
 
     ids  distribution of the ids;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
+    mine, all  look-ups of one rank, B L, and of all, G B L;  heads  numbers of hot rows that are prepared
     In its methods, ``hot`` is h, the number of hot rows, which are replicated on every rank; the methods
     return numbers of the tail: of all other rows. Rows are spread over the r row parts at random. So each
     part has on average 1/r of the look-ups, of the distinct rows and of the misses; parts in caches of X rows
@@ -228,10 +237,10 @@ class LookUps:
         self.gpus = gpus
         self.mine = batch * pooling
         self.all = gpus * batch * pooling
-        self.heads: tuple[float, ...] = ()  # numbers of hot rows at which popularities are split
+        self.heads: tuple[float, ...] = ()
 
     def prepare(self, heads: Iterable[float]) -> None:
-        """Tabulate these numbers of hot rows in advance, so that they are quick to look up."""
+        """Let a part of the popularities end after each of these numbers of hot rows, made once for all."""
         wanted = tuple(sorted({*self.heads, *(h for h in heads if h > 0)}))
         if wanted != self.heads:
             self.heads = wanted
@@ -245,10 +254,10 @@ class LookUps:
 
     @cached_property
     def requested(self) -> Popularity:
-        """Popularity of the rows among requests, if each rank requests a row once per batch."""
+        """Popularity of rows among requests of exchange ub: each rank asks for a row once per batch."""
         return _build_requested(self.ids, self.rows, self.heads, self.mine)
 
-    def _at(self, hot: float) -> int:
+    def _find_tail(self, hot: float) -> int:
         """Index, among the parts of ``Popularity``, of the first part of the tail."""
         if not hot:
             return 0
@@ -258,13 +267,13 @@ class LookUps:
 
     def hot_share(self, hot: float) -> float:
         """H, share of the look-ups that ask for hot rows [-]."""
-        head = slice(0, self._at(hot))
+        head = slice(0, self._find_tail(hot))
         return min(self.whole.share(head), 1.0) if hot else 0.0
 
     def unique(self, hot: float, everywhere: bool = False) -> float:
         """U, distinct rows of the tail in the look-ups of one rank, or of all if ``everywhere`` [rows]."""
         draws = self.all if everywhere else self.mine
-        return self.whole.unique(draws, slice(self._at(hot), None))
+        return self.whole.unique(draws, slice(self._find_tail(hot), None))
 
     def distinct_in_bag(self, hot: float) -> float:
         """Distinct rows of the tail in a bag of L ids, over the share of its ids in the tail [rows].
@@ -278,7 +287,8 @@ class LookUps:
         tail_share = 1 - self.hot_share(hot)
         if tail_share <= 0:
             return self.pooling
-        return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / tail_share, self.pooling)
+        distinct = self.whole.unique(self.pooling, slice(self._find_tail(hot), None))
+        return min(distinct / tail_share, self.pooling)
 
     def fullest(self, hot: float, r: float) -> float:
         """Look-ups of the row part with the hottest row, relative to the mean part.
@@ -291,26 +301,23 @@ class LookUps:
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
         tail_share = 1 - self.hot_share(hot)
-        p, _ = self.whole.bins(slice(self._at(hot), None))
+        p, _ = self.whole.bins(slice(self._find_tail(hot), None))
         return 1 + (r - 1) * float(p[0]) / tail_share if p.size and tail_share > 0 else 1.0
 
     def cached(self, share: float) -> tuple[float, float]:
-        """(distinct rows of all ranks' look-ups, those that an LRU cache of a share of the rows misses).
-
-        Source: ``access.count_cache_misses``
-        """
+        """(distinct rows of all ranks' look-ups, those that a warm cache of a share of all rows misses)."""
         p, rows = self.whole.bins(slice(None))
         missed = access.count_cache_misses(p, rows, self.all, share * self.rows)
         return self.unique(0, everywhere=True), float(missed)
 
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
-        """Share of the look-ups of a gather that miss a cache.
+        """Share of the look-ups of a gather that miss a cache, of the shape of X.
 
-        gather  rows that it reads
+        gather  which rows it reads;  hot  h, number of hot rows
         X  rows that the caches hold together [rows], any shape: r X for ``SHARD`` and ``REQUESTS``
         Limits: X = 0 -> 1;  no look-ups -> 0
         """
-        place = self._at(hot)
+        place = self._find_tail(hot)
         rows = slice(0, place) if gather == Gather.HOT else slice(place, None)
         source = self.whole
         draws = self.mine
@@ -324,7 +331,7 @@ class LookUps:
             return np.zeros(np.shape(X))
         if np.size(X) > _FEW:
             return source.misses(draws, X, rows) / lookups
-        few = tuple(np.ravel(X).tolist())
+        few = tuple(np.ravel(X).tolist())  # hashable, to be remembered
         return _count_misses(source, draws, few, rows.start, rows.stop).reshape(np.shape(X)) / lookups
 
 
@@ -336,6 +343,7 @@ _FEW = 8
 def _count_misses(
     what: Popularity, draws: float, X: tuple[float, ...], start: int | None, stop: int | None
 ) -> Array:
+    """``Popularity.misses`` of ``what``, remembered; start, stop  of the slice of parts."""
     return what.misses(draws, np.array(X), slice(start, stop))
 
 
@@ -343,7 +351,8 @@ def _count_misses(
 def _build_requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
     """Popularity of the rows among requests of all ranks: p = q/U, as a rank requests a row once per batch.
 
-    mine  look-ups of one rank;  heads  numbers of hot rows, as in ``build_popularity``
+    q  chance that a rank needs the row in a batch;  U  its sum over all rows, the requests of a rank
+    mine  look-ups of one rank;  ids, rows, heads  as in ``build_popularity``
     """
     drawn = build_popularity(ids, rows, heads)
     q = access.compute_touched_share(drawn.p, mine)

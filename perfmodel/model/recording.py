@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 UNITS = "-", "bytes", "s", "bytes/s", "rows"
 _UNIT = re.compile(rf"\s*\[({'|'.join(UNITS)})\]")
 _LETTER = re.compile(r"([A-Za-z]\w*(?:, [A-Za-z]\w*)*) {2,}(\S.*)")
-_SAME = 1e-9
+_SAME = 1e-9  # relative difference of two numbers that count as the same
 _ON: ContextVar[bool] = ContextVar("recording", default=False)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,6 +51,7 @@ def equation(function: Function) -> Function:
 
     @wraps(function)
     def evaluate(*values: Number, **options: Number) -> Number:
+        """The function's value; while a recording is on, with an ``Evaluation`` of its arguments."""
         value = function(*values, **options)
         if not _ON.get():
             return value
@@ -77,7 +78,7 @@ class Evaluation:
     times: float = 1.0
 
     def follow(self, symbol: str, times: float = 1.0) -> Iterator[Evaluation]:
-        """This equation as that of ``symbol``, and then the equations of its letters."""
+        """This equation as that of ``symbol``, and then the equation that gave each letter its very value."""
         yield replace(self, symbol=symbol, times=times)
         for letter, number in self.letters.items():
             for term in getattr(number, "equations", ()):
@@ -100,7 +101,7 @@ class Evaluation:
 def derive(symbol: str, number: Number, times: float = 1.0) -> tuple[Evaluation, ...]:
     """The equations that computed a recorded number: its terms, and after each those of its letters.
 
-    times  how often each term counts;  0: there is none
+    symbol  letter of the number;  times  how often each term counts;  0: there is none
     """
     terms = getattr(number, "equations", ()) if times else ()
     return tuple(evaluation for term in terms for evaluation in term.follow(symbol, float(times)))
@@ -136,6 +137,7 @@ class Traced(np.ndarray[Any, Any]):
 
 
 def _untrace(number: object) -> object:
+    """A number, or those in a list, as plain arrays, so that numpy computes with them without tracing."""
     if isinstance(number, (list, tuple)):
         return type(number)(map(_untrace, number))
     return number.view(np.ndarray) if isinstance(number, Traced) else number
@@ -151,6 +153,7 @@ def _trace(result: object, equations: Iterable[Evaluation]) -> object:
 
 
 def _list_equations(inputs: Iterable[object]) -> Iterator[Evaluation]:
+    """The equations that all ``Traced`` inputs remember, those in lists among them."""
     for number in inputs:
         if isinstance(number, (list, tuple)):
             yield from _list_equations(number)
@@ -181,11 +184,12 @@ def read_formula(function: Callable[..., Any]) -> Formula:
 
     Letters are bound as ``B  samples [-];  r, c  row and column parts [-]``; words after a unit are comments.
     """
+    # Below a blank line: the formula, indented; a blank line; the letters.
     _, _, below = (inspect.getdoc(function) or "").partition("\n\n    ")
     indented, _, body = below.partition("\n\n")
     body, *ends = re.split(r"^(?:Source|Limits):", body, flags=re.MULTILINE)
     letters: dict[str, dict[str, str]] = {}
-    for entry in re.split(r"\n(?! )|;  ", body):
+    for entry in re.split(r"\n(?! )|;  ", body):  # an indented line continues the entry above it
         if bound := _LETTER.match(" ".join(re.split(r"\n *", entry))):
             meaning, *units = _UNIT.split(bound[2])
             words = {"meaning": meaning.replace("`", ""), "unit": "".join(units[:1])}

@@ -125,7 +125,7 @@ class StepConstants:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of one communicator: number of ranks, ranks per domain, number of domains."""
+    """The ranks of one collective: G ranks, g ranks of a full domain, N domains."""
 
     gpus: int
     domain_gpus: int
