@@ -249,7 +249,7 @@ def _text(document: object) -> bytes:
 def list_logs() -> list[Reader]:
     from oracles.made_logs import NVSHMEM, line, new_log
 
-    from calibrate.importers import import_logs
+    from calibrate.importers.merge import import_logs
 
     def asked(path: Path) -> object:
         return import_logs([path], op="all_gather", gpus=8, gpus_per_node=8)

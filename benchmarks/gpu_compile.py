@@ -18,11 +18,11 @@ from gather import DIMS
 
 from calibrate.cuda import nvshmem_build, row_wise_exchange
 from calibrate.cuda.cache import Kernel
-from calibrate.cuda.device_tables import ELEMENT_BYTES
 from calibrate.cuda.exchange_memory import METHODS
 from calibrate.cuda.gather_layout import choose_width, divide_row
 from calibrate.cuda.gather_pool import gather_kernel
 from calibrate.cuda.gpu_build import compile_cubin
+from calibrate.planning.kernel_cells import ELEMENT_BYTES
 
 EXCHANGED = ((64, "fp32"), (12, "fp16"), (33, "fp32"), (128, "fp32"))
 """Columns and types of the rows that tests and gpu_timings.py exchange, in the order of the tests."""

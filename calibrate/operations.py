@@ -17,9 +17,11 @@ from perfmodel.schema.runs import Point
 
 @dataclass(frozen=True)
 class Place:
-    """Position of this rank: its number in the job, its node, its device.
+    """Position of this rank in the job.
 
-    node, local_rank, local_ranks  its node, its number there, ranks of the node"""
+    rank, ranks  its number in the job, and how many ranks the job has;  node  number of its node
+    local_rank, local_ranks  its number on its node, and how many ranks the node has
+    """
 
     rank: int
     ranks: int

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER
 
 PERIOD = 8191
 MOST_RANKS = 1024
@@ -26,8 +26,6 @@ POISON = -1
 
 ELEMENT_BYTES = 4
 """Bytes of an fp32 number, the datatype of all collectives that are timed."""
-PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
-"""Collectives whose buffer is cut into one block per rank."""
 
 Floats = NDArray[np.float32]
 
@@ -79,7 +77,7 @@ class BufferLayout:
 
     @property
     def sender_bytes(self) -> int:
-        """Bytes of a sender's send buffer; receivers return the same value."""
+        """Bytes of a sender's send buffer, on receivers too, so that all ranks rotate as many buffers."""
         return (self.block if self.operation == "all_gather" else self.elements) * ELEMENT_BYTES
 
     @property
@@ -129,7 +127,7 @@ def layout(
 
 
 def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
-    """Contents of this rank's send buffer."""
+    """Contents of this rank's send buffer, block by block. salt  number of the visit: each sends others"""
     if layout.operation == "all_to_all":
         starts = [_start(layout.index, peer, salt) for peer in range(layout.ranks)]
         return _pieces(layout.block, starts, _table(layout))
@@ -137,9 +135,9 @@ def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
 
 
 def list_expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
-    """Required contents of this rank's receive buffer after the call."""
+    """Required contents of this rank's receive buffer after a call with the pattern of ``salt``."""
     me, ranks = layout.index, layout.ranks
-    if layout.operation in _SUMS:
+    if layout.operation in _SUMS:  # every rank sends one run of its table, whose parts the ranks sum
         begin = me * layout.recv_elements if layout.operation == "reduce_scatter" else 0
         return _pieces(layout.recv_elements, [begin % PERIOD], _sum_table(ranks, salt % PERIOD))
     if layout.operation == "broadcast":
@@ -161,6 +159,7 @@ def fill_rows(rows: Floats, pieces: Sequence[PatternPiece]) -> None:
     for piece in pieces:
         block = rows[:, piece.begin : piece.begin + piece.count]
         if 0 < piece.count <= PERIOD:
+            # windows[place]: the values of the piece, if it began at this place of the table
             windows = np.lib.stride_tricks.sliding_window_view(piece.doubled, piece.count)
             block[...] = windows[(piece.start + _ROW_STEP * np.arange(len(rows))) % PERIOD]
         else:
@@ -193,16 +192,18 @@ def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
 
 
 def _pieces(count: int, starts: Sequence[int], doubled: Floats) -> list[PatternPiece]:
-    """Blocks of ``count`` elements, one after the other; none if they are empty."""
+    """Blocks of ``count`` elements in a row; block k begins at ``starts[k]`` of the table. count 0 -> none"""
     pieces = [PatternPiece(place * count, count, doubled, start) for place, start in enumerate(starts)]
     return pieces if count else []
 
 
 def _start(sender: int, peer: int, salt: int) -> int:
+    """Where in the table the block from rank ``sender`` to rank ``peer`` begins, in the visit of ``salt``."""
     return (sender * _SENDER_STEP + peer * _PEER_STEP + salt * _SALT_STEP) % PERIOD
 
 
 def _table(layout: BufferLayout) -> Floats:
+    """What senders read: values that stay exact in fp32 if the collective sums them over all ranks."""
     return _value_table(layout.ranks if layout.operation in _SUMS else 1)
 
 

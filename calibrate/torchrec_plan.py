@@ -23,7 +23,7 @@ _INSIDE = ("table_row_wise", "grid_shard")
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Imports TorchRec without its output and warnings. Limits: it is missing -> NoHardwareError"""
+    """Context for imports of TorchRec, without its output and warnings. Limits: missing -> NoHardwareError"""
     before = logging.root.manager.disable
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -41,13 +41,7 @@ def load(path: Path | str) -> TorchRecPlan:
     return read_torchrec_plan(Path(path))
 
 
-def sharding_plan(
-    plan: TorchRecPlan,
-    module: Any = None,
-    *,
-    path: str = "",
-    device: str = "cuda",
-) -> Any:
+def sharding_plan(plan: TorchRecPlan, module: Any = None, *, path: str = "", device: str = "cuda") -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection to shard, whose tables are compared with the plan's; None: no check
@@ -74,12 +68,15 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
     )
 
 
-def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
+def _parameter(entry: TorchRecTable, gpus_per_node: int, device: str) -> Any:
+    """TorchRec's ``ParameterSharding`` of one table: its kernel, and the shape and rank of each shard."""
     with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
     shards = [
-        ShardMetadata(shard_sizes=size, shard_offsets=offset, placement=placement(device, rank, node))
+        ShardMetadata(
+            shard_sizes=size, shard_offsets=offset, placement=placement(device, rank, gpus_per_node)
+        )
         for size, offset, rank in zip(entry.shard_sizes, entry.shard_offsets, entry.ranks, strict=False)
     ]
     return ParameterSharding(
@@ -92,10 +89,8 @@ def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
 
 def check(plan: TorchRecPlan, module: Any) -> None:
     """Raise BadInputError if module and plan differ in a table; the error names the table."""
-    has = {
-        config.name: (config.num_embeddings, config.embedding_dim)
-        for config in module.embedding_bag_configs()
-    }
+    configs = module.embedding_bag_configs()
+    has = {config.name: (config.num_embeddings, config.embedding_dim) for config in configs}
     planned = {entry.table: (entry.rows, entry.dim) for entry in plan.tables}
     for name in sorted({*has, *planned}):
         held, wanted = has.get(name), planned.get(name)
@@ -124,11 +119,7 @@ def check_job(plan: TorchRecPlan) -> None:
         job = {"GPUs": ranks, "GPUs per node": get_local_size(ranks)}
         if any(entry.sharding_type in _INSIDE for entry in plan.tables):
             job["GPUs per domain"] = get_topology_group_world_size(ranks)
-    planned = {
-        "GPUs": plan.gpus,
-        "GPUs per node": plan.gpus_per_node,
-        "GPUs per domain": plan.domain_gpus,
-    }
+    planned = {"GPUs": plan.gpus, "GPUs per node": plan.gpus_per_node, "GPUs per domain": plan.domain_gpus}
     for noun, count in job.items():
         if count != planned[noun]:
             raise BadInputError(

@@ -17,7 +17,6 @@ from perfmodel.schema.files import home_folder
 FOLDER = "kernels"
 """Name of the folder of compiled kernels in the user's home folder of perfmodel."""
 
-
 SYMBOL_ENTRY = "pm_entry_"
 
 

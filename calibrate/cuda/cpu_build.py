@@ -9,23 +9,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from ctypes import c_size_t, c_void_p
 from pathlib import Path
 
 from calibrate.cuda.cache import SYMBOL_ENTRY, Kernel, fetch_cached
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
-OPTIONS = (
-    "-std=c++17",
-    "-O2",
-    "-fPIC",
-    "-shared",
-    "-U_FORTIFY_SOURCE",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-unknown-pragmas",
-)
+_WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", *_WARNINGS)
 CHECKED = ("-O0", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
 """For tests: misaligned accesses, shifts and overflows end the process; no optimisation (``-O0``)."""
 
@@ -48,13 +40,7 @@ class CpuLibrary:
         }
         for entry in self._entries.values():
             entry.restype = ctypes.c_int
-            entry.argtypes = [
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-                ctypes.c_size_t,
-                ctypes.c_void_p,
-                ctypes.c_size_t,
-            ]
+            entry.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t]  # as ``launch`` calls it
 
     def launch(
         self,
@@ -64,10 +50,10 @@ class CpuLibrary:
         arguments: Sequence[ctypes._SimpleCData[object]],
         shared_bytes: int = 0,
     ) -> None:
-        """Run ``grid`` blocks of ``block`` threads to their end, else raise PerfmodelError."""
+        """Run ``grid`` blocks of ``block`` threads (x, y, z) to the end. arguments  in the kernel's order"""
         grid_sizes = (ctypes.c_uint * 3)(*grid)
         block_sizes = (ctypes.c_uint * 3)(*block)
-        pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(argument) for argument in arguments])
+        pointers = (c_void_p * len(arguments))(*[ctypes.addressof(argument) for argument in arguments])
         result = self._entries[kernel](grid_sizes, block_sizes, shared_bytes, pointers, len(arguments))
         if result:
             raise PerfmodelError(f"{kernel} {RESULTS[result]}.", "this is a defect: report it.")
@@ -91,22 +77,14 @@ def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
     ordered = sorted(kernels)
     (source,) = {kernel.source for kernel in ordered}
     options = [*OPTIONS, *(CHECKED if checked else ())]
-    version = subprocess.run(
-        [compiler, "-dumpfullversion"], capture_output=True, text=True, check=False
-    ).stdout
-    parts = [
-        "cpu",
-        platform.machine(),
-        compiler,
-        version,
-        source,
-        *options,
-        *(kernel.name for kernel in ordered),
-    ]
-    entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{index}, {kernel.name})" for index, kernel in enumerate(ordered)]
+    version = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=False)
+    names = [kernel.name for kernel in ordered]
+    parts = ["cpu", platform.machine(), compiler, version.stdout, source, *options, *names]
+    entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{index}, {name})" for index, name in enumerate(names)]
     text = "\n".join([f'#include "{source}"', "PM_CPU_LIBRARY", *entries, ""])
 
     def make(path: Path) -> None:
+        """Compile ``text`` to the library ``path``."""
         with tempfile.TemporaryDirectory() as folder:
             unit = Path(folder, "unit.cpp")
             unit.write_text(text)

@@ -30,8 +30,6 @@ Records = NDArray[np.void]
 ROW_TYPES = {"fp32": "float", "fp16": "pm::f16"}
 """Element types of rows, with their names in the kernels."""
 
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
-
 
 @dataclass(frozen=True)
 class DeviceTables:

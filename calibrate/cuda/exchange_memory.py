@@ -154,7 +154,7 @@ class ExchangeMemory:
         tiles = -(-sizes.bags // tile)
         staged = stage_all or sizes.method == "three" or not world.all_mapped
         lengths = _list_lengths(sizes, ranks, launches.pieces, staged)
-        lag = -(-2 * launches.blocks // (ranks + 1))
+        lag = -(-2 * launches.blocks // (ranks + 1))  # parts between the push of one and its sum, if fused
         if (sizes.parts + lag + 1) * (ranks + 1) + launches.blocks >= 2**31:
             raise BadInputError(
                 f"{sizes.parts} puts to each of {ranks} ranks are too many.", "give part_bags more."
@@ -204,6 +204,7 @@ class ExchangeMemory:
 
 
 def _count_words(sizes: Sizes) -> int:
+    """32-bit words that one rank sends another about its bags: a head, then bags + 1 offsets, in fours."""
     return _HEAD + -(-(sizes.bags + 1) // 4) * 4
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrate.cuda.cache import Kernel
-from calibrate.cuda.device_tables import DESCRIPTOR, ELEMENT_BYTES, ROW_TYPES, DeviceTables, Records
+from calibrate.cuda.device_tables import DESCRIPTOR, ROW_TYPES, DeviceTables, Records
 from calibrate.cuda.gather_layout import (
     RESERVED_BYTES,
     THREADS,
@@ -26,6 +26,7 @@ from calibrate.cuda.gather_layout import (
     divide_row,
 )
 from calibrate.cuda.kernel_launch import count_blocks, launch
+from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from perfmodel.errors import BadInputError
 
 SOURCE = "gather_pool.cu"
@@ -126,6 +127,7 @@ class GatherPool:
     def _make_class(
         self, shape: RowAccess, pieces: Records, pooling: float, plan: GatherLayout | None
     ) -> TableClass:
+        """What one launch needs to look up these pieces of tables, which are all read as ``shape`` says."""
         dtype = self.tables.dtype
         element = ELEMENT_BYTES[dtype]
         if plan is None:
@@ -133,7 +135,7 @@ class GatherPool:
             row_bytes = int(pieces["table"]["dim"].max()) * element
             multiprocessors, blocks = self._count_room(shape, limit)
             plan = choose(self.batch * len(pieces), pooling, row_bytes, shape, multiprocessors, blocks, limit)
-        store = min(16, shape.width // element * 4)
+        store = min(16, shape.width // element * 4)  # bytes that a lane writes: its columns as fp32
         starts = [*pieces["table"]["out_at"].tolist(), *pieces["table"]["out_stride"].tolist()]
         return TableClass(
             shape=shape,

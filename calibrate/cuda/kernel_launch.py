@@ -170,6 +170,7 @@ def _build_library(kernel: Kernel) -> CpuLibrary:
 
 
 def _convert(argument: Any) -> Any:
+    """An argument of a kernel as a ctypes value: None as a null pointer, a tensor as its address."""
     if argument is None:
         return ctypes.c_void_p(0)
     if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure)):

@@ -141,6 +141,7 @@ def load_host_library() -> Any:
 
 
 def _link(code: bytes, architecture: str, library: Path) -> bytes:
+    """Machine code of kernels, linked with NVSHMEM's device library. Limits: it fails -> PerfmodelError"""
     from cuda.bindings.nvjitlink import nvJitLinkError
     from cuda.core import Linker, LinkerOptions, ObjectCode
 

@@ -124,6 +124,7 @@ class NvshmemWorld(SymmetricWorld):
             self._library.hostlib_finalize()
 
     def _malloc(self, count: int) -> int:
+        """Address of ``count`` bytes of NVSHMEM's heap; all PEs call it. Limits: full -> BadInputError"""
         address = self._library.malloc(count)
         if not address:
             raise BadInputError(

@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from calibrate.cuda.cache import Kernel
-from calibrate.cuda.device_tables import ELEMENT_BYTES, ROW_TYPES, DeviceTables, make_tables
+from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
 from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, divide_rows
 from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
 from calibrate.cuda.kernel_launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
+from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from perfmodel.errors import BadInputError, RankLostError
 
 SOURCE = "exchange.cu"
@@ -41,7 +42,7 @@ CPU_PATIENCE_S = 20.0
 """A simulated GPU on a CPU gives up a wait after this time [s] (kernels/cpu.hpp)."""
 
 _PATIENCE = f"give patience_s above 0 and below {CPU_PATIENCE_S:g} s."
-_REASON = 2**32
+_REASON = 2**32  # a kernel reports a lost rank as reason * _REASON + number
 
 
 def kernels(
@@ -199,6 +200,10 @@ class RowWiseExchange:
         self._broken = "is closed"
 
     def _raise_lost(self, reason: int, number: int) -> None:
+        """Raise the error for a fault that a kernel reported, and make the exchange unusable.
+
+        reason  what it waited for: 0 ids, 1 bags, 2 nothing, batches differ;  number  of the rank, from 1
+        """
         rank = number - 1
         awaited = ("ids", "partial bags", "")[reason]
         if not awaited:
@@ -237,6 +242,7 @@ class RowWiseExchange:
         launch(self._kernels[does], self._world.device, grid, self._launches.threads, arguments, shared_bytes)
 
     def _list_bags_kernels(self) -> list[Kernel]:
+        """The kernels that pool, push and sum bags, in the order of their launches."""
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
     def _check_batch(self, ids: Any, lengths: Any) -> int:

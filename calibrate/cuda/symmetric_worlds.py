@@ -184,6 +184,7 @@ class SharedWorld(SymmetricWorld):
 
     @staticmethod
     def _map(path: str) -> mmap.mmap:
+        """A process's shared memory, given as a path to its open file, mapped into this process."""
         file = os.open(path, os.O_RDWR)
         try:
             return mmap.mmap(file, SHARED_BYTES)

@@ -1,8 +1,1 @@
-"""Reads logs of other tools."""
-
-from __future__ import annotations
-
-from calibrate.importers.logged_rows import LogLine
-from calibrate.importers.merge import ImportResult, Stack, check_given, import_logs, read_text, reasons_of
-
-__all__ = ["ImportResult", "LogLine", "Stack", "check_given", "import_logs", "read_text", "reasons_of"]
+"""Reads logs of other tools into samples: ``merge.import_logs``."""

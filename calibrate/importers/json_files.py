@@ -80,6 +80,7 @@ def _rows(document: Mapping[str, object], file: str) -> Iterator[logs.LoggedRow 
 
 
 def _object(value: object) -> Mapping[str, object]:
+    """A value of JSON if it is an object, else an empty one: no damage raises an error."""
     return value if isinstance(value, dict) else {}
 
 
@@ -89,6 +90,7 @@ def _count(value: object) -> int:
 
 
 def _describe_run(document: Mapping[str, object]) -> logs.LoggedRun:
+    """What a document of nccl-tests says of its run: collective, version, clock, ranks and their GPUs."""
     config = _object(document.get("config"))
     args = document.get("args")
     version = _count(document.get("nccl_version"))
@@ -96,6 +98,7 @@ def _describe_run(document: Mapping[str, object]) -> logs.LoggedRun:
     blocking = str(config.get("blocking_collectives")).lower() == "true"
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
+    # ranks of a process; a list of so many entries has one a rank (and the product stays small)
     per_process = gpus * (_count(config.get("nthreads")) or 1) if len(devices) < 2**10 else 1
     if len(devices) > 1 and _count(devices[1].get("rank")) == 1:
         per_process = 1  # an entry a rank

@@ -72,6 +72,7 @@ class LoggedRun:
     """What a log says of one benchmark run; its rows have it in common.
 
     operation_text  the collective as the log names it, or ""
+    backend, library_version, gpu, clock, variant  as the columns of samples (docs/formats.md); "": unknown
     gpus, gpus_per_node  number of ranks, and of those on a node; 0 if the log does not state it
     flag            why all its rows are doubtful;  trouble  why none of them can be used
     min_size        of NVSHMEM: the smallest size that was requested [bytes]
@@ -143,8 +144,8 @@ def split_labels(text: str, file: str) -> list[tuple[str, LogLine]]:
     Limits: nothing stands before a head, or there is none -> no labels
     """
     head = _HEAD.search(text)
-    label = re.compile(r"(?!)")
-    if head is not None:
+    label = re.compile(r"(?!)")  # matches nothing
+    if head is not None:  # "[1,0]<out>: # size …" -> the pattern of "[x,x]<x>: ", each x any word
         shape = re.escape(re.sub(r"[\w.-]+", "x", head.group(1)))
         label = re.compile(r"\s*" + re.sub(r"(\\ )+(?!$)", " +", shape).replace("x", r"[\w.-]+"))
     lines = []
@@ -265,7 +266,11 @@ def why_unusable(row: LoggedRow) -> str:
 
 
 def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
-    """Bus over algorithm bandwidth must be 2(G-1)/G, (G-1)/G or 1 for G ranks, by the collective."""
+    """Why size/time, algorithm and bus bandwidth of a row contradict each other, or "".
+
+    Bus over algorithm bandwidth must be 2(G-1)/G, (G-1)/G or 1 for G ranks, by the collective. Each number
+    is known to half a unit of its last digit; a thousandth comes on top.
+    """
     operation, gpus = row.run.operation, row.run.gpus
     if row.algbw is None:
         return ""

@@ -145,7 +145,7 @@ def read_text(text: str, file: str) -> Reading:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> list[LoggedRow]:
-    """The rows of a file, with what their headers lack taken from ``given``.
+    """The rows of a file, with what their headers lack taken from ``given``, the user's options.
 
     against  gets the options that contradict a header
     """
@@ -167,7 +167,10 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun, against: list[str]) -> 
 
 
 def _settle_run(run: LoggedRun, given: LoggedRun, line: LogLine, against: list[str]) -> LoggedRun:
-    """The run with what it lacks. line  its first row, for ``against``"""
+    """The run, with what its log lacks taken from the file's name and from ``given``, the user's options.
+
+    line  its first row;  against  gets the options that contradict the log
+    """
     file = line.file.lower().replace("-", "_")
     where = f"{line.file}, line {line.line_no}"
     in_name = {operation for spelling, operation in logs.OPERATIONS.items() if spelling in file}
@@ -192,6 +195,7 @@ def _settle_run(run: LoggedRun, given: LoggedRun, line: LogLine, against: list[s
 
 
 def _why_run_unusable(run: LoggedRun) -> str:
+    """The reason why no row of a run can be a sample, or ""."""
     if run.trouble:
         return run.trouble
     if not run.operation:

@@ -25,6 +25,7 @@ def read_samples_csv(text: str, file: str) -> logs.Reading:
 
 
 def _rows(text: str, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
+    """The rows below the first line, which names their columns, and the lines that cannot be one."""
     table = csv.reader(text.splitlines(keepends=True), skipinitialspace=True)
     names: list[str] = []
     try:

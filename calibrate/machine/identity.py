@@ -124,6 +124,7 @@ def list_machines_with(gpu: str) -> list[str]:
     fitting = []
     for name in list_machines():
         family, *others = name.split("-")
+        # h100-sxm-ib: the first word names the GPU; rtx-pro-6000-pcie: all words before the bus do
         model = () if any(c.isdigit() for c in family) else itertools.takewhile("pcie".__ne__, others)
         if {family, *model} <= words:
             machine = load_machine(name)
@@ -166,6 +167,7 @@ def count_node_cores(root: Path = ROOT) -> int:
 
 
 def _count_cores(cpus: Iterable[int], root: Path) -> int:
+    """Physical cores of these logical processors, at most a container's share of time; at least 1."""
     cores = set()
     for cpu in cpus:  # of an unknown topology, one processor is one core
         topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
 
-ROOT = Path("/")
+ROOT = Path("/")  # holds proc and sys; functions take another ``root`` in tests
 
 
 def read_fact(path: Path) -> str:

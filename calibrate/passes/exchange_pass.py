@@ -1,14 +1,12 @@
 """Our row-wise pass with any library of collectives: the steps of ``perfmodel project``, in order.
 
-    bucketize            sort ids by owner, the rank that holds their row
-    all_to_all_splits    tell each peer, as 3 int64, how many bags, ids and samples it will receive
-    all_to_all_lengths   send each owner the number of its ids in every bag (int64)
-    all_to_all_ids       send every id to its owner, as a row of the owner's joined tables
-    permute              turn received lengths into offsets; ids stay as received (see ``lookup``)
-    gather_pool          sum looked-up rows to one partial bag for each bag of every rank, fp32
-    reduce_scatter       sum the partial bags to bags
-
-Receive buffers are made once.
+bucketize            sort ids by owner, the rank that holds their row
+all_to_all_splits    tell each peer, as 3 int64, how many bags, ids and samples it will receive
+all_to_all_lengths   send each owner the number of its ids in every bag (int64)
+all_to_all_ids       send every id to its owner, as a row of the owner's joined tables
+permute              turn received lengths into offsets; ids stay as received (see ``lookup``)
+gather_pool          sum looked-up rows to one partial bag for each bag of every rank, fp32
+reduce_scatter       sum the partial bags to bags
 """
 
 from __future__ import annotations
@@ -77,7 +75,12 @@ class Job:
 
 
 class PassBuffers:
-    """Receive buffers of a pass. The buffer for ids grows if a rank receives more than before."""
+    """Buffers of a pass, made once: G ranks, T tables, B samples of a rank, D columns.
+
+    splits_sent, splits  SPLITS numbers for, and from, each rank [G, SPLITS];  out  bags [T B, D]
+    lengths, offsets     of the bags of all ranks [G T B], [G T B + 1]
+    The buffer for ids grows if a rank receives more than before.
+    """
 
     def __init__(self, job: Job, device: torch.device) -> None:
         import torch
@@ -114,6 +117,8 @@ class PassOperation(Operation):
         self._lengths = lengths.clone()
         self._index = 0
         self._bags: torch.Tensor | None = None
+        self._clock = CudaSteps() if device.type == "cuda" else HostSteps()
+        self._clock.start()
 
     @property
     def bytes_sent(self) -> int:
@@ -125,7 +130,7 @@ class PassOperation(Operation):
 
     def prepare(self, salt: int) -> None:
         """Choose the set of ids to begin with, by ``salt``; discard the bags of earlier calls."""
-        self._index = salt * 7919 % len(self._sets)
+        self._index = salt * 7919 % len(self._sets)  # a prime: successive visits begin far apart
         self._bags = None
 
     def before(self) -> None:
@@ -140,6 +145,10 @@ class PassOperation(Operation):
         expected = compute_bags(self._job, self._ids, self._lengths)
         wrong = expected.numel() if self._bags is None else count_wrong(self._by_table(self._bags), expected)
         return wrong, expected.numel()
+
+    def steps_s(self) -> Mapping[str, float]:
+        """This rank's time of each step of the last call [s]; empty for TorchRec, whose pass marks none."""
+        return self._clock.steps_s()
 
     def _by_table(self, bags: torch.Tensor) -> torch.Tensor:
         """The bags of a call, brought into the order table, sample [T B, D]."""
@@ -160,7 +169,6 @@ class ExchangeOperation(PassOperation):
         self._group = group
         self._table = table
         self._buffers = PassBuffers(job, device)
-        self._clock = CudaSteps() if device.type == "cuda" else HostSteps()
 
     def prepare(self, salt: int) -> None:
         """As in the base class; also write the table's rows and poison the bags."""
@@ -203,17 +211,13 @@ class ExchangeOperation(PassOperation):
         self._table.give_back()
         return super().check()
 
-    def steps_s(self) -> Mapping[str, float]:
-        """This rank's time of each step of the last call."""
-        return self._clock.steps_s()
-
 
 def compute_bags(job: Job, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The bags that a pass must return, fp32 [T B, D], computed from the numbers of the rows alone."""
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
-    row = bag // job.work.batch * job.block + ids % job.block
+    row = bag // job.work.batch * job.block + ids % job.block  # of the owner, as ``bucketize`` numbers it
     return sum_bags(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)
 
 
@@ -236,9 +240,11 @@ class HostSteps:
         return dict(zip(self._names, times, strict=True))
 
     def _now(self) -> Any:
+        """This moment, for ``_between``."""
         return time.perf_counter()
 
     def _between(self, first: Any, last: Any) -> float:
+        """Time from one moment to another [s]."""
         return float(last - first)
 
 
@@ -325,10 +331,7 @@ class ExchangePass(GroupedPass):
         self._tables = PatternTables(self._device, alone=place.device == "cuda")
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
-        """The operation that times the pass of ``point``.
-
-        Limits: as ``read_pass`` and ``_group``
-        """
+        """The operation that times the pass of ``point``. Limits: as ``read_pass`` and ``_group``"""
         job, sets = read_pass(point, ranks, self._rank, self.name)
         first_row = job.index * OWNER_ROWS
         rows = job.work.tables * job.block

@@ -52,16 +52,14 @@ def draw_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
     return np.bincount(thrown, minlength=bags)
 
 
-def draw_set(work: LookupWork, rng: np.random.Generator) -> IdSet:
-    """Random ids for one call on one rank; every set has ``count_lookups(work)`` ids."""
-    lengths = draw_lengths(work.batch * work.tables, work.pooling, rng)
-    return IdSet(rng.integers(0, work.rows, int(lengths.sum())), lengths)
-
-
 def draw_sets(work: LookupWork, dtype: str, seed: int) -> list[IdSet]:
-    """``count_sets`` sets of random ids, to look up in turn; equal for equal seeds."""
+    """Sets of random ids for one rank, to look up in turn: ``count_sets`` of them; equal for equal seeds."""
     rng = np.random.default_rng(seed)
-    return [draw_set(work, rng) for _ in range(count_sets(work, dtype))]
+    sets = []
+    for _ in range(count_sets(work, dtype)):
+        lengths = draw_lengths(work.batch * work.tables, work.pooling, rng)
+        sets.append(IdSet(rng.integers(0, work.rows, int(lengths.sum())), lengths))
+    return sets
 
 
 def count_sets(work: LookupWork, dtype: str) -> int:

@@ -15,14 +15,7 @@ from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
 from calibrate.cuda.symmetric_worlds import SharedWorld, SymmetricWorld
 from calibrate.operations import Place, Provider
-from calibrate.passes.exchange_pass import (
-    OWNER_ROWS,
-    CudaSteps,
-    HostSteps,
-    Job,
-    PassOperation,
-    read_pass,
-)
+from calibrate.passes.exchange_pass import OWNER_ROWS, Job, PassOperation, read_pass
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
@@ -37,7 +30,10 @@ OFFSET_BYTES = 4
 
 
 class OneSidedOperation(PassOperation):
-    """A look-up by one method; stages are timed call by call, as far as the host sees them end."""
+    """A look-up by one method (``three`` or ``fused``) among the ranks of ``world``.
+
+    table  this rank's rows of all tables, joined. Stages are timed as far as the host sees them end.
+    """
 
     def __init__(
         self, job: Job, sets: Sequence[IdSet], method: str, world: SymmetricWorld, table: Borrowed
@@ -49,9 +45,7 @@ class OneSidedOperation(PassOperation):
         )
         self._world = world
         self._table = table
-        gpu = world.device.type == "cuda"
-        self._clock = CudaSteps() if gpu else HostSteps()
-        self._patience_s = PATIENCE_S if gpu else CPU_PATIENCE_S - 1
+        self._patience_s = PATIENCE_S if world.device.type == "cuda" else CPU_PATIENCE_S - 1
         self._exchange: RowWiseExchange | None = None
 
     @property
@@ -87,11 +81,8 @@ class OneSidedOperation(PassOperation):
         self._table.give_back()
         return counts
 
-    def steps_s(self) -> Mapping[str, float]:
-        """This rank's time of each stage of the last call."""
-        return self._clock.steps_s()
-
     def _by_table(self, bags: Any) -> Any:
+        """Bags [B, T, D] as [T B, D]."""
         return bags.transpose(0, 1).reshape(-1, self._job.work.dim)
 
 

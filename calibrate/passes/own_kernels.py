@@ -57,6 +57,7 @@ class OwnKernels(TorchKernels):
     by_table = True
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
+        """As in the base class, with this project's kernel."""
         joined = work.tables * work.rows
         starts = [table * work.rows for table in range(work.tables)]
         count = (copies - 1) * joined + work.rows

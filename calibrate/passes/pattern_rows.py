@@ -56,6 +56,7 @@ def sum_bags(rows: torch.Tensor, lengths: torch.Tensor, dim: int) -> torch.Tenso
     v = compute_column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
 
     def summed(term: torch.Tensor) -> torch.Tensor:
+        """Sum of ``term`` over the rows of each bag [bags, 1], as a difference of running sums."""
         total = torch.zeros(term.numel() + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(term, 0, out=total[1:])
         return (total[ends] - total[ends - lengths]).to(torch.float32)[:, None]

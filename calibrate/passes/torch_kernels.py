@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     import torch
 
 Inputs = tuple["torch.Tensor", ...]
+"""Of a look-up ids [n], offsets [bags + 1] and lengths [bags]; of a copy the bytes to copy."""
+
 Function = Callable[[Inputs], "torch.Tensor"]
 
 
 class KernelOperation(Operation):
     """One kernel to time: ``call`` is applied to several sets of inputs in turn.
 
+    gpu        whether inputs are read in place, not copied into one buffer
     sets       inputs of every set, tensors of equal shapes; a single set is not copied
     call       the kernel: its output for inputs
     reference  the expected output for inputs, computed without the kernel
@@ -139,7 +142,10 @@ class TorchKernels(Provider):
         return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
 
     def _make_gather(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        """A look-up, whose bags must equal sums of pattern rows."""
+        """A look-up, whose bags must equal sums of pattern rows. seed  of the random ids
+
+        On a GPU set number i reads copy i mod ``copies`` of the tables, which lie one behind the other.
+        """
         joined = work.tables * work.rows
         drawn = draw_sets(work, dtype, seed)
         table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
@@ -154,6 +160,7 @@ class TorchKernels(Provider):
             sets.append((rows + index % copies * joined, lookup.sum_lengths(lengths), lengths))
 
         def sum_rows(inputs: Inputs) -> torch.Tensor:
+            """The bags that the look-up must return, in its order."""
             ids, _, lengths = inputs
             rows = self._join_ids(work, ids, lengths) if self.by_table else ids
             sums = sum_bags(rows, lengths, work.dim)

@@ -100,6 +100,7 @@ class TorchRecOperation(PassOperation):
             self._bags = self._module(self._features).wait().values()
 
     def _by_table(self, bags: Tensor) -> Tensor:
+        """Bags [B, T D] as [T B, D]."""
         work = self._job.work
         return bags.view(work.batch, work.tables, work.dim).transpose(0, 1).reshape(-1, work.dim)
 
@@ -118,10 +119,7 @@ class TorchRec(GroupedPass):
             import torchrec  # noqa: F401
 
     def operation(self, point: Point, ranks: Sequence[int]) -> TorchRecOperation:
-        """The operation that times the pass of ``point``.
-
-        Limits: as ``read_pass`` and ``_group``
-        """
+        """The operation that times the pass of ``point``. Limits: as ``read_pass`` and ``_group``"""
         job, sets = read_pass(point, ranks, self._rank, self.name)
         tables = [(job.work.rows, job.work.dim)] * job.work.tables
         group = self._group(point, ranks)

@@ -12,13 +12,14 @@ from calibrate.planning.measurement_plan import MeasurementPlan
 from calibrate.running.stopping import choose_calls
 from perfmodel.schema.runs import Point, PointKind
 
-_FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
-_PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
+_FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}  # a call that moves nothing
+_PEER_S = {"cpu": 3e-6, "cuda": 1e-6}  # added for each other rank of a collective
 _BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
-_COMPOSED_FLOORS = 20
-_OVERHEAD_S = dict.fromkeys(PointKind, 0.035) | {PointKind.COLLECTIVE: 0.008}
-_CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
+_COMPOSED_FLOORS = 20  # a whole pass has the floors of so many calls
+_OVERHEAD_S = dict.fromkeys(PointKind, 0.035) | {PointKind.COLLECTIVE: 0.008}  # of a visit
+_CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}  # fill a buffer and check the result
 PILOT_CALLS = 10
+"""Most calls of the first, short visit of a point, which measures how long a call takes."""
 
 
 def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
@@ -39,7 +40,7 @@ def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
 
 
 def guess_call_s(point: Point, device: str) -> float:
-    """Estimated time of one call [s]; may be wrong by a factor of three."""
+    """Estimated time of one call [s], by a floor and bytes / rate; may be wrong by a factor of three."""
     peers = point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
     floor_s = _FLOOR_S[device] + _PEER_S[device] * peers
     payload_bytes = float(point.payload_bytes)

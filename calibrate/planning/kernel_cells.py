@@ -149,9 +149,10 @@ def _list_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, st
 def _draw_work(
     grid: KernelGrid, rng: random.Random, dim: int, size: int, share: float, dtype: str
 ) -> LookupWork:
-    """A random ``gather_pool`` work over tables of ``size`` bytes together.
+    """A random ``gather_pool`` work over tables of ``size`` bytes together, with rows of ``dim`` columns.
 
-    share   where the part of the range of look-ups begins, in its logarithm, from which their number is drawn
+    share   0 … 1: the number of look-ups n is drawn from the part share … share + 1 / DRAWS of the grid's
+            range, on a logarithmic scale, so that small and large calls are equally frequent
     """
     low, high = grid.lookups
     n = low * (high / low) ** (share + rng.random() / DRAWS)

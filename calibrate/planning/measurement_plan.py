@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from calibrate.patterns import ELEMENT_BYTES, PER_PEER
+from calibrate.patterns import ELEMENT_BYTES
 from calibrate.planning import pass_cells
 from calibrate.planning.kernel_cells import list_kernel_points
 from calibrate.planning.presets import Preset, find_preset
 from calibrate.planning.world import World, list_shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import COLLECTIVES, Clock
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import KERNELS, Point, PointKind
 from perfmodel.units import counted, format_bytes
@@ -174,6 +174,7 @@ def refuse_turns(ranks: int, places: int, what: str = "core", *, oversubscribe: 
 
 
 def _check_ranks(request: Request, world: World) -> None:
+    """Raise BadInputError for rank counts that this job cannot time: too many, or uneven over its nodes."""
     if world.device == "cpu" and world.cores_per_node and not request.oversubscribe:
         refuse_turns(world.ranks_per_node, world.cores_per_node)
     if world.ranks > 1 and request.ranks and set(request.ranks) == {1}:
@@ -229,12 +230,15 @@ class _Choice:
                     yield from self._list_look_ups(name)
 
     def _groups(self) -> set[str]:
+        """First words of ``--only``: libraries, and keys of GROUPS; empty if the user chose nothing."""
         return {group for group, _ in self.pairs}
 
     def _wants_group(self, group: str) -> bool:
+        """Whether ``--only`` names the group or something of it, or is not given."""
         return not self.pairs or group in self._groups()
 
     def _wants(self, group: str, name: str) -> bool:
+        """Whether ``--only`` names ``group:name`` or all of the group, or is not given."""
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def _explain(self, name: str, subject: str = "") -> NotMeasured | None:
@@ -335,7 +339,10 @@ class _Choice:
         return sorted({size_bytes // unit * unit for size_bytes in self.request.sizes})
 
     def _list_grid(self, group: str, make: Callable[[World, str], Iterable[Point]]) -> Iterator[Point]:
-        """Requested points of kernels or whole passes; ``left_out`` gets what cannot run."""
+        """Requested points of ``group``: kernels, or composed (passes). ``left_out`` gets what cannot run.
+
+        make  function that lists all points of the group for a world and the name of a preset
+        """
         if not self._wants_group(group):
             return
         points = list(make(self.world, self.preset.name))

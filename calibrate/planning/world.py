@@ -76,7 +76,7 @@ def group_ranks(point: Point, world: World) -> list[int]:
         for node in range(point.nodes)
         for local in range(point.gpus_per_node)
     ]
-    return ranks[: point.gpus]
+    return ranks[: point.gpus]  # the last node may take part with fewer
 
 
 def list_shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> list[tuple[int, int]]:

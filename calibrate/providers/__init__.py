@@ -133,6 +133,7 @@ def load(name: str) -> Provider:
 
 
 def _find(name: str) -> Offer:
+    """What a provider offers. Limits: an unknown name -> BadInputError"""
     if name not in PROVIDERS:
         raise BadInputError(f"unknown provider {name!r}.", f"known: {', '.join(PROVIDERS)}.")
     return PROVIDERS[name]

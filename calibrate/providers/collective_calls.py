@@ -31,12 +31,7 @@ class CollectiveOperation(Operation):
     """
 
     def __init__(
-        self,
-        layout: BufferLayout,
-        call: Call,
-        take: Callable[[], tuple[Any, Any]],
-        *,
-        in_place: bool = False,
+        self, layout: BufferLayout, call: Call, take: Callable[[], tuple[Any, Any]], *, in_place: bool = False
     ) -> None:
         self.layout = layout
         self._call = call

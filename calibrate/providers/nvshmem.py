@@ -104,6 +104,7 @@ class Nvshmem(CollectiveProvider):
         return super().group(ranks)
 
     def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
+        """As in the base class, on the one pair of buffers in symmetric memory."""
         send, recv = self._arena.views(layout)
         return CollectiveOperation(layout, self._call(layout, group, recv), lambda: ([send], recv))
 
@@ -131,6 +132,7 @@ def find_stride(ranks: Sequence[int]) -> int:
 
 
 def _get_stream() -> int:
+    """The handle of torch's current CUDA stream, as NVSHMEM's functions take it."""
     import torch
 
     handle: int = torch.cuda.current_stream().cuda_stream

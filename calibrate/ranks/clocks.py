@@ -41,11 +41,12 @@ SLOWDOWNS = {
 }
 """Bits of NVML's clocks event reasons for a GPU that is slower than it should be."""
 
-_HOLD_MARGIN = 1.3
-_HOLD_LEAST_S = 50e-6
+_HOLD_MARGIN = 1.3  # the waiting kernel holds the queue this many times as long as queueing took before,
+_HOLD_LEAST_S = 50e-6  # and between these times
 _HOLD_MOST_S = 20e-3
 
 Action = Callable[[], None]
+"""Something to do or to time: a call, a batch of calls, a barrier."""
 
 
 class Cpu:
@@ -90,10 +91,7 @@ class Cuda(Cpu):
     """
 
     def __init__(
-        self,
-        torch: Any,
-        watch: Callable[[], list[str]] = list,
-        now: Callable[[], float] = time.perf_counter,
+        self, torch: Any, watch: Callable[[], list[str]] = list, now: Callable[[], float] = time.perf_counter
     ) -> None:
         super().__init__(now)
         self._cuda = torch.cuda
@@ -163,6 +161,7 @@ def watch_gpu(uuid: str) -> Callable[[], list[str]]:
         return list
 
     def list_reasons() -> list[str]:
+        """Names of the reasons why the GPU is slow now."""
         try:
             mask = read(handle)
         except pynvml.NVMLError:  # one batch without a reason does not end a run
@@ -233,7 +232,7 @@ class Timer:
         steps: dict[str, list[float]],
         now: Callable[[], float],
     ) -> None:
-        """Time single calls, each after a barrier."""
+        """Time single calls, each after a barrier; each appends to ``starts``, ``ends`` and ``steps`` [s]."""
         operation = self.operation
         synchronize = self._device.synchronize
         for _ in range(calls):
@@ -249,7 +248,7 @@ class Timer:
                 steps.setdefault(name, []).append(seconds)
 
     def _time_batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
-        """Time batches of back-to-back calls; returns the number of calls per batch."""
+        """Time batches of back-to-back calls, added to ``starts``, ``ends`` [s]; returns calls per batch."""
         batches = min(BATCHES, calls)
         run = self.operation.run
         size = -(-calls // batches)

@@ -76,9 +76,10 @@ def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
             if count == 1:
                 return None
             job = " ".join([name, *(environ.get(variable, "") for variable in of_job)])
+            # a port that every rank of the job computes alike, and another job most likely does not
             derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
-            default = _read_number(environ, "MASTER_PORT") + 1 if name == "torchrun" else derived
-            port = _read_number(environ, "PERFMODEL_PORT", default)
+            usual = _read_number(environ, "MASTER_PORT") + 1 if name == "torchrun" else derived
+            port = _read_number(environ, "PERFMODEL_PORT", usual)
             return Launcher(name, _read_number(environ, rank), count, _find_host(name, environ), port, job)
     return None
 
@@ -103,6 +104,7 @@ def pick_first_host(nodes: str) -> str:
 
 
 def _read_number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A variable of the environment as a number; ``default`` if unset. Limits: else -> BadInputError"""
     text = environ.get(name)
     if text is None and default is not None:
         return default
@@ -146,7 +148,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_store(listening: socket.socket, job: str) -> Any:
-    """The store of rank 0 on this socket, which it takes over."""
+    """The store of rank 0 on this socket, which it takes over. job  its name, which keeps jobs apart"""
     dist = import_store()
     port = listening.getsockname()[1]
     store = dist.TCPStore(

@@ -43,8 +43,8 @@ _MOST_NAMED = 16
 class Leader:
     """The store, and the ranks that were started here; under a launcher that is rank 0 alone.
 
-    names     words for each rank in messages to the user
-    program   command of a rank;  ranks  how many to start here, if there is no launcher
+    names     words for each rank in messages to the user;  processes  of ranks started here, by number
+    program   command of a rank;  ranks  how many to start here, if no ``launcher`` started them
     """
 
     def __init__(self, launcher: Launcher | None, program: Sequence[str], ranks: int, device: str) -> None:
@@ -105,6 +105,7 @@ class Leader:
     ) -> list[Any]:
         """Tell ``ranks`` (None: all) to do something, and wait; returns their answers.
 
+        do      a word that ``RankServer.serve`` knows, as ``prepare``;  fields  what else the message says
         Raises RankLostError for a rank that died or did not answer in ``deadline_s``. If ranks refused,
         raises the error of the first of them (BadInputError and its like) once all have answered.
         """
@@ -176,6 +177,7 @@ class Leader:
     def _blame(self, missing: Sequence[int], failed: Mapping[int, Any], deadline_s: float) -> RankLostError:
         """Name the cause: a silent rank, else one that failed, else the ranks with the fewest timed calls.
 
+        missing  ranks that have not answered in ``deadline_s``;  failed  what others answered: their errors
         Libraries fail on other ranks when one is killed, so the silent rank comes first.
         """
         late = f"has not answered for {deadline_s:.0f} s"
@@ -195,7 +197,7 @@ class Leader:
         return self._lose(", ".join(behind), f"wait for each other for {deadline_s:.0f} s {place}")
 
     def _lose(self, name: str, what: str, next_step: str = "") -> RankLostError:
-        """The error for a lost rank, with what its process printed last."""
+        """The error for a lost rank, with what its process printed last. what  befell the rank, in words"""
         self.lost = True
         error = RankLostError(name, what, next_step)
         if lines := self._read_log():

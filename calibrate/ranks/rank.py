@@ -35,7 +35,7 @@ from typing import Any
 
 from calibrate.machine.libraries import format_torch_command, list_versions
 from calibrate.machine.node import ROOT, read_fact
-from calibrate.operations import Availability, Place, Provider, RankTimes
+from calibrate.operations import Availability, Place, Provider
 from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
 from calibrate.ranks.clocks import Cpu, Cuda, Timer, watch_gpu
@@ -159,6 +159,7 @@ class RankServer:
         return uuid, versions if self._place.rank else {**versions, GPU_L2: str(gpu.L2_cache_size)}
 
     def _open_provider(self, message: Message) -> None:
+        """Join the job through the provider that the message names."""
         name = message["provider"]
         provider = self._load(name)
         provider.open(self._place, {**message["address"], **self._meeting})
@@ -166,10 +167,10 @@ class RankServer:
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # collections skip what exists now: short pauses
 
     def _prepare(self, message: Message) -> None:
-        """Make the operation unless it was kept, and fill its buffers."""
+        """Make the operation of a point unless it was kept from an earlier visit, and fill its buffers."""
         self._current = None
         if self._timers and self._device.count_held_bytes() > KEPT_SHARE * self._memory_bytes:
             self._timers.clear()
@@ -189,12 +190,15 @@ class RankServer:
         self._timers[key] = self._current = timer
 
     def _time(self, message: Message) -> dict[str, object]:
+        """Time the calls of the operation that was prepared last; the answer is its RankTimes."""
         timer, self._current = self._current, None
         if timer is None:
             raise BadInputError("nothing is prepared.")
-        return pack(timer.visit(int(message["calls"]), self.timed))
+        times = timer.visit(int(message["calls"]), self.timed)
+        return {**asdict(times), "steps_s": dict(times.steps_s)}
 
     def _close(self, message: Message) -> None:
+        """Leave the job through every provider, the last that was opened first, and stop serving."""
         self.leaving = True
         self._timers.clear()
         self._current = None
@@ -208,11 +212,6 @@ def name_provider(point: Point) -> str:
     if point.kind is PointKind.COLLECTIVE:
         return point.backend
     return PROVIDER_OF.get(point.implementation, point.implementation)
-
-
-def pack(times: RankTimes) -> dict[str, object]:
-    """RankTimes as JSON."""
-    return {**asdict(times), "steps_s": dict(times.steps_s)}
 
 
 def describe_error(error: BaseException) -> dict[str, str]:

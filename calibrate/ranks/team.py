@@ -173,12 +173,16 @@ class RankTeam:
         self._world = replace(self._world, providers=providers)
 
     def _open_provider(self, name: str) -> None:
+        """Join the job through a provider, on all ranks. Limits: a rank fails -> its error"""
         address = {"run": self.leader.run, "gpus": str(self._gpus)}
         self.leader.ask("open", OPEN_S, provider=name, address=address)
         self._open.add(name)
 
     def _open_needed(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
-        """Open what the point needs on all ranks; returns the provider of the barrier, "" for one rank."""
+        """Open what the point needs on all ranks; returns the provider of the barrier, "" for one rank.
+
+        The barrier is that of the point's library, else of any that is open: it starts the calls together.
+        """
         alone = len(ranks) == 1
         provider = name_provider(point)
         meets = point.backend or next((name for name in self._collectives if name in self._open), "")

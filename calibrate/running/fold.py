@@ -14,9 +14,9 @@ from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import limits_of
 from perfmodel.schema.runs import Point, PointKind, Visit
 
-_FIGURES = 6
-_SLACK = 1.05
-_SLACK_S = 0.01
+_FIGURES = 6  # of a time in the journal
+_SLACK = 1.05  # the calls of a visit may seem to take this much longer than the visit,
+_SLACK_S = 0.01  # and these seconds: clocks of ranks and coordinator are read at different moments
 
 
 def combine_times(
@@ -24,7 +24,7 @@ def combine_times(
 ) -> Visit:
     """Combine the times of all ranks into one visit.
 
-        time of a call = max over ranks (end - start)
+        time of a call = max over ranks (end - start) / calls between them
 
     ranks      numbers of the ranks;  by_rank  the times that each of them measured, in the same order
     round, at  number of the round, and the date and time, to store in the visit
@@ -41,12 +41,15 @@ def combine_times(
     note = _judge_clock(point, starts, ends, elapsed_s)
     spans = ends - starts
     times = np.array([])
+    steps: dict[str, list[float]] = {}
     if not note:
         times = spans.max(axis=0) / calls_each
         limit = limits_of("sample")["time_s"]
         refused = [limit.refusal(float(end)) for end in (times.min(), times.max())]
         note = next((f"dropped: the time of a call {text}" for text in refused if text), "")
-    visit = Visit(
+    if not note:
+        steps = _pick_steps(by_rank, np.argmax(spans, axis=0).tolist())
+    return Visit(
         key=point.key,
         round=round,
         at=at,
@@ -56,12 +59,9 @@ def combine_times(
         checked=sum(rank.checked for rank in by_rank),
         wrong=sum(rank.wrong for rank in by_rank),
         slowdowns=sorted({reason for rank in by_rank for reason in rank.slowdowns}),
+        steps_s=steps,
         note=note,
     )
-    if note:
-        return visit
-    slowest = np.argmax(spans, axis=0).tolist()
-    return visit.model_copy(update={"steps_s": _pick_steps(by_rank, slowest)})
 
 
 def compute_median_s(visit: Visit) -> float | None:
@@ -86,6 +86,7 @@ def find_problem(point: Point, visit: Visit) -> str:
 
 
 def _check_shape(ranks: Sequence[int], by_rank: Sequence[RankTimes]) -> None:
+    """Raise PerfmodelError unless every rank gave times, and all timed equally many calls."""
     if len(by_rank) != len(ranks):
         raise PerfmodelError(f"{len(by_rank)} of {len(ranks)} ranks gave times.")
     shapes = {(len(rank.starts_s), len(rank.ends_s), rank.calls_each) for rank in by_rank}
@@ -97,7 +98,11 @@ def _check_shape(ranks: Sequence[int], by_rank: Sequence[RankTimes]) -> None:
 def _judge_clock(
     point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float
 ) -> str:
-    """Why the times are not credible; "" if they are."""
+    """Why the times are not credible, as the visit's note; "" if they are.
+
+    starts, ends  of each timed call or batch on each rank's clock [s], shape [ranks, calls]
+    elapsed_s     time of the whole visit on the coordinator's clock, which no rank's calls can exceed
+    """
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
         return "dropped: a time is not a number"
     spans = ends - starts
@@ -113,7 +118,7 @@ def _judge_clock(
 
 
 def _pick_steps(by_rank: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
-    """Times of each step by its name; for call i, on the rank with index ``slowest[i]``."""
+    """Times of each step that all ranks timed [s], by its name; of call i on rank ``by_rank[slowest[i]]``."""
     names = [name for name in by_rank[0].steps_s if all(name in rank.steps_s for rank in by_rank)]
     return {
         name: [
@@ -125,4 +130,5 @@ def _pick_steps(by_rank: Sequence[RankTimes], slowest: Sequence[int]) -> dict[st
 
 
 def _round_figures(value: float) -> float:
+    """``value`` with six significant figures, which keeps lines of the journal short."""
     return float(f"{value:.{_FIGURES}g}")

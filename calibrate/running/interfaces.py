@@ -21,7 +21,7 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status
 class RunOptions:
     """The measurements of a run, the place where it is stored, and how long it may take.
 
-    machine       name of the machine, part of the folder's name
+    request       what to measure;  machine  name of the machine, part of the folder's name
     runs_folder   folder with one folder per machine and stack
     seed          seed of the random order; None: the run's own, or a new one
     time_limit_s  time after which the run ends, once the current visit is done
@@ -79,8 +79,9 @@ class Listener(Protocol):
 class RunOutcome:
     """How a run ended, and the results so far.
 
-    stopped   "" if the plan is done, else "interrupted", "time limit" or "error"
+    plan, header, folder  what was to be measured, the first line of the run's file, where it is
     states    by key: each point of the plan that was begun, in this start or an earlier one
+    stopped   "" if the plan is done, else "interrupted", "time limit" or "error";  error  that ended it
     seconds   duration of this start;  warnings  texts for the user
     """
 
@@ -127,18 +128,3 @@ class RunOutcome:
     def complete(self) -> bool:
         """Whether every point ended."""
         return self.done == self.total
-
-    @property
-    def calls(self) -> int:
-        """Number of timed calls of all visits."""
-        return sum(state.calls for state in self.states.values())
-
-    @property
-    def checked(self) -> int:
-        """Number of elements of results that were checked."""
-        return sum(state.checked for state in self.states.values())
-
-    @property
-    def wrong(self) -> int:
-        """Number of checked elements that were wrong."""
-        return sum(state.wrong for state in self.states.values())

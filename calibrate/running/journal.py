@@ -47,7 +47,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class PointState:
     """The state of one point since its measurement (last) began; single times stay in the file.
 
-    medians_s  median of each visit with a credible clock, in order
+    medians_s  median time of a call [s] in each visit with a credible clock, in order
     calls      timed calls;  checked, wrong  elements of results that were compared, and that differed
     problem    why a visit failed the point; "" if none did
     throttled  number of visits in which a device was throttled;  reasons  why it was
@@ -107,8 +107,8 @@ class Journal:
         self.states: dict[str, PointState] = {}
         self.notes: list[str] = []
         self.last_round = 0
-        self._lock = self._file = -1
-        self._good_bytes = 0
+        self._lock = self._file = -1  # descriptors of open files, -1: closed
+        self._good_bytes = 0  # length of the file up to its last whole line
 
     @classmethod
     def open(cls, folder: Path, header: RunHeader) -> Journal:
@@ -158,6 +158,7 @@ class Journal:
                 self._cut(lines.whole_bytes)
             self._good_bytes = os.fstat(self._file).st_size
             return
+        # no whole line: a header that a crash cut short (some file systems leave zeros), or no run at all
         if not _START.startswith(raw[: len(_START)].rstrip(b"\0")):
             raise BadInputError(f"{self.path} is not the file of a run.", put_away(self.path))
         if raw:
@@ -169,7 +170,7 @@ class Journal:
             os.close(number)
 
     def _drop(self, lines: RunLines, raw: bytes) -> None:
-        """Rewrite the file without unusable lines, atomically; a copy of the old file stays beside it."""
+        """Rewrite the file, now ``raw``, without unusable lines, atomically; a copy of it stays beside it."""
         names = (self.path.with_suffix(f".damaged{count}.jsonl") for count in itertools.count(1))
         aside = next(path for path in names if not os.path.lexists(path))
         texts = raw.split(b"\n")
@@ -221,6 +222,7 @@ class Journal:
         self._apply(line)
 
     def _append(self, line: RunHeader | PointLine | Visit | Finish) -> None:
+        """Write a line as JSON and synchronise it; after an error, cut the file back to its whole lines."""
         data = line.model_dump_json(exclude_none=True).encode() + b"\n"
         self._require_in_place()
         try:
@@ -235,6 +237,7 @@ class Journal:
         self._good_bytes += len(data)
 
     def _cut(self, length: int) -> None:
+        """Shorten the file to ``length`` bytes, where its last whole line ends, and note that."""
         try:
             os.ftruncate(self._file, length)
             _sync(self._file)
@@ -253,6 +256,7 @@ class Journal:
         )
 
     def _take_lock(self) -> None:
+        """Lock the folder against other runs, and write this process's number there for their message."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -301,6 +305,7 @@ def _open_file(path: Path, how: int) -> int:
 
 
 def _read_all(file: int, path: Path) -> bytes:
+    """The content of an open file; path  for messages. Limits: more than MOST_RUN_BYTES -> BadInputError"""
     raw = bytearray()
     try:
         while chunk := os.pread(file, 2**20, len(raw)):
@@ -313,6 +318,7 @@ def _read_all(file: int, path: Path) -> bytes:
 
 
 def _sync(file: int) -> None:
+    """Make what was written durable, where the file system can."""
     try:
         os.fsync(file)
     except OSError as error:

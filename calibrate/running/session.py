@@ -43,8 +43,8 @@ def calibrate(
 ) -> RunOutcome:
     """Measure the unfinished points; returns the outcome. The caller closes the team.
 
+    options  what to measure, and where to keep it;  team  the ranks;  listener  gets every event
     clock    seconds of a monotonic clock
-
     Ctrl-C, SIGTERM and SIGHUP end the run after the current visit. A lost rank or a full disk ends it with
     the error, after ``listener.finished``; written lines stay, and the next start resumes from there.
     Limits: everything done already -> no visit; another run in the folder -> BadInputError
@@ -97,17 +97,19 @@ class _Progress:
     """Facts of this start about an unfinished point, to schedule its further visits."""
 
     wanted_visits: float  # in all, by the present interval
-    spent_s: float = 0.0
-    visit_s: float = 0.0  # the last visit, as a whole
-    call_s: float = 0.0  # a call of the pilot
-    dropped: int = 0
+    spent_s: float = 0.0  # time of its visits in this start
+    visit_s: float = 0.0  # time of the last visit, as a whole
+    call_s: float = 0.0  # time of a call of the pilot
+    dropped: int = 0  # visits that a jumping clock spoiled
 
 
 @dataclass
 class _Session:
     """One start of a run: from opening its folder until the plan is done or the run is stopped.
 
+    open           points that have not ended, by key
     failed_before  points that may lose ranks again: they come last
+    warned         texts of which the listener was told;  salt  number of the visit (patterns.py)
     done           points that have ended, unfinished ones by their share; never decreasing
     """
 
@@ -293,32 +295,34 @@ class _Session:
         *,
         rank_lost: bool = False,
     ) -> None:
+        """Record that a point ended: why (``reason``), and its time (``summary``); a failure is a warning."""
         state = self.journal.states[point.key]
-        self.journal.add(
-            Finish(
-                key=point.key,
-                status=status,
-                reason=reason,
-                rank_lost=rank_lost,
-                median_s=summary.median_s if summary else None,
-                low_s=summary.low_s if summary else None,
-                high_s=summary.high_s if summary else None,
-                visits=state.visits,
-                calls=state.calls,
-                target=self.plan.target.relative,
-            )
+        finish = Finish(
+            key=point.key,
+            status=status,
+            reason=reason,
+            rank_lost=rank_lost,
+            median_s=summary.median_s if summary else None,
+            low_s=summary.low_s if summary else None,
+            high_s=summary.high_s if summary else None,
+            visits=state.visits,
+            calls=state.calls,
+            target=self.plan.target.relative,
         )
+        self.journal.add(finish)
         self.open.pop(point.key, None)
         if status is Status.FAILED:
             name = ":".join(word for word in (point.backend or point.implementation, point.operation) if word)
             self._warn(f"{name} failed: {reason}.")
 
     def _warn(self, text: str) -> None:
+        """Tell the listener ``text``, once."""
         if text not in self.warned:
             self.warned[text] = None
             self.listener.warning(text)
 
     def _count_seconds(self) -> float:
+        """Time since this start began [s]."""
         return self.clock() - self.started_s
 
     def _estimate(self) -> tuple[float, float]:
@@ -344,6 +348,7 @@ class _Session:
         """
 
         def request(number: int, frame: FrameType | None) -> None:
+            """What Python calls for a signal: ask for the end after this visit; the second time, end now."""
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True

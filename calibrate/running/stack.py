@@ -18,25 +18,18 @@ from calibrate.machine.node import get_output
 from calibrate.planning.world import World, describe_turns
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
-_ALLOWED = re.compile(
-    r"(NCCL|NVSHMEM|TORCH|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
-    re.IGNORECASE,
-)
-_OF_A_LAUNCH = re.compile(
-    r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|TORCH_CPP_LOG_LEVEL", re.IGNORECASE
-)
+_ALLOWED = re.compile(r"(NCCL|NVSHMEM|TORCH|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES", re.I)
+_OF_A_LAUNCH = re.compile(r"OMP_NUM_THREADS|TORCH_(NCCL_ASYNC_ERROR_HANDLING|CPP_LOG_LEVEL)", re.I)
 """Variables that a launcher, or this program, sets for every run.
 
 torchrun sets the first two; a CPU rank has one thread with any launcher; the last changes only messages."""
 
 _LOOPBACK = ("lo", "lo0")
-
 _PRIVATE = re.compile(
     r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH",
     re.IGNORECASE,
 )
 _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
-
 
 TURNS = "turns"
 """Key in the stack of a functional check: how many ranks took turns on how many cores."""
@@ -74,8 +67,9 @@ def make_header(world: World, *, machine: str, seed: int) -> RunHeader:
 
 
 def describe(world: World, host: Host | None = None) -> dict[str, str]:
-    """Versions and topology, sorted by name; unknown values are left out.
+    """Versions and topology of what measures, sorted by name; unknown values are left out.
 
+    host  this node; None: it is described now
     A library's version has the library's name (``gloo``, ``torch``), whether it is measured or not; ``gpu``
     is the GPUs' name. The number of ranks is not part of it: every point has its own.
     """

@@ -58,19 +58,21 @@ class Summary:
 
 @functools.lru_cache(maxsize=256)
 def _find_quantile(degrees: int) -> float:
-    """Two-sided 95 % quantile of Student's t."""
+    """t by which |Student's t| of so many ``degrees`` of freedom is exceeded in 5 % of cases."""
     from scipy import special
 
     return float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
 
 
 def estimate_median(visit_medians_s: Sequence[float]) -> Summary | None:
-    """Trimmed mean of the logarithms of visit medians, and its interval.
+    """Time of a point from its n visits: exp of the trimmed mean of the logs of their medians, with interval.
 
         k = floor(n / 8) visits trimmed at each end,   h = n - 2k
-        centre = exp(mean of the h middle logs)
-        halfwidth = t(h - 1) * sqrt((n - 1) s_w² / (h (h - 1))),   s_w: standard deviation after winsorising
+        median = exp(c),   c = mean of the h middle logs
+        low, high = exp(c ∓ w),   w = t(h - 1) sqrt((n - 1) s_w² / (h (h - 1)))
 
+    t(d)  quantile of Student's t for 95 % (``_find_quantile``)
+    s_w   standard deviation of all logs, those trimmed set to the nearest middle one (winsorised)
     For n < 8 it is Student's t on logs. From 8 visits on, a visit that a neighbour doubled has no effect.
     Source: Tukey and McLaughlin 1963, Yuen 1974.
     Limits: fewer than 3 visits -> None; equal visits -> half-width 0; a time <= 0 -> BadInputError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from calibrate.importers import check_given
+from calibrate.importers.merge import check_given
 from perfmodel.cli.imports import doubt_gpu, find_machine, list_unread, read_logs
 from perfmodel.cli.output import CommandReply, check_target, note, warn_all
 from perfmodel.cli.question import ChosenMachine, calibration_file, choose

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from calibrate.importers import ImportResult, LogLine, import_logs, reasons_of
-from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
+from calibrate.importers.logged_rows import OK, SINGLE_PROCESS, LogLine
+from calibrate.importers.merge import ImportResult, import_logs, reasons_of
 from calibrate.machine.identity import list_machines_with, match_machine
 from perfmodel.cli.output import CommandReply, check_target, note, warn, warn_all
 from perfmodel.collectives.choose import list_matching

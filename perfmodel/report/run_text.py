@@ -171,12 +171,15 @@ def outcome_text(
     measured = select_measured(calibrations, outcome.folder.name)
     borrowed = [a.note for a, b in zip(calibrations, measured, strict=True) if a.curves and not b.curves]
     warnings = _shorten_list(list_warnings(outcome), _MOST_WARNINGS)
-    checked = counted(outcome.checked, "element")
-    checks = f"every point's result verified (0 wrong of {checked}; {counted(outcome.calls, 'timed call')})"
-    if outcome.wrong:
-        checks = f"{format_count(outcome.wrong)} of {checked} wrong: those points are not used"
+    states = outcome.states.values()
+    elements = sum(state.checked for state in states)
+    checked = counted(elements, "element")
+    calls = counted(sum(state.calls for state in states), "timed call")
+    checks = f"every point's result verified (0 wrong of {checked}; {calls})"
+    if wrong := sum(state.wrong for state in states):
+        checks = f"{format_count(wrong)} of {checked} wrong: those points are not used"
     files = [*written, f"{outcome.samples} ({state_words(outcome)})"]
-    pairs = [("Checked", checks if outcome.checked else "nothing was measured"), *_label("Wrote", files)]
+    pairs = [("Checked", checks if elements else "nothing was measured"), *_label("Wrote", files)]
     ended = "at the time limit" if calibrations else "at the time limit, before anything could be fitted"
     pairs += [("Ended", ended), ("Resume", resume)] if resume else []
     numbered = facts([(str(number), text) for number, text in enumerate(warnings, start=1)], indent=1)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
-from calibrate.importers import ImportResult, import_logs, read_text
+from calibrate.importers.merge import ImportResult, import_logs, read_text
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.schema.calibration import read_calibration
 

@@ -74,7 +74,7 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     far = [round(done, 3) for done, *_ in recorder.seen]  # of 4.5 visits, then of 3
     assert far == [0.222, 0.444, 0.667, 0.889, 1.111, 1.333, 1.889, 2.444, 3.0]
     assert recorder.seen[-1][3] == 0.0
-    assert outcome.wrong == 0 and outcome.checked == 3 * 2 * (250 + 1000 + 4000)
+    assert sum(state.checked for state in outcome.states.values()) == 3 * 2 * (250 + 1000 + 4000)
     assert outcome.folder.parent == tmp_path and outcome.folder.name == f"m-{outcome.header.fingerprint[:8]}"
     stored = read_run(outcome.folder)
     samples = stored.collective_samples()

@@ -12,7 +12,7 @@ import pytest
 from cli_calls import called
 
 from calibrate import providers
-from calibrate.importers import import_logs
+from calibrate.importers.merge import import_logs
 from calibrate.machine import libraries
 from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.world import World

@@ -17,10 +17,10 @@ from recorded import assert_recorded  # noqa: E402
 from calibrate.cuda import kernel_launch as launching  # noqa: E402
 from calibrate.cuda import row_wise_exchange  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
-from calibrate.cuda.device_tables import ELEMENT_BYTES  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS, ExchangeArguments, Sizes  # noqa: E402
 from calibrate.cuda.gather_layout import choose_width  # noqa: E402
 from calibrate.cuda.row_wise_exchange import RowWiseExchange, choose_access  # noqa: E402
+from calibrate.planning.kernel_cells import ELEMENT_BYTES  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
