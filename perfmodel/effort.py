@@ -88,5 +88,5 @@ class Budget:
         return min(self.spent_s / self.effort_s, 1.0) if self.effort_s > 0 else 1.0
 
     def over(self, share: float = 1.0) -> bool:
-        """Whether this share of ``effort_s`` is done. Limits: an effort of 0 -> True at once"""
+        """Whether this share of ``effort_s`` is spent. Limits: an effort of 0 -> True at once"""
         return self.spent_s >= share * self.effort_s

@@ -95,6 +95,7 @@ def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
     """
 
     def argument(option: re.Match[str]) -> str:
+        """The argument of Python for an option that a message names."""
         return names.get(option[0], option[1].replace("-", "_"))
 
     try:

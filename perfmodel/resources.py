@@ -40,6 +40,7 @@ def data_names(folder: str, suffix: str) -> list[str]:
 
 
 def _folder(name: str) -> Path:
+    """The shipped folder of this name: inside the package, or beside it. Limits: neither -> PerfmodelError"""
     package = Path(str(resources.files(_PACKAGE)))
     if (package / name).is_dir():
         return package / name

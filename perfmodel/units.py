@@ -105,6 +105,7 @@ def _read_amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> f
 
 
 def _write_power(base: int, exponent: int) -> str:
+    """A power in words: ``10¹²`` of (10, 12); ``1`` of exponent 0."""
     return f"{base}{str(exponent).translate(_SUPERSCRIPT)}" if exponent else "1"
 
 

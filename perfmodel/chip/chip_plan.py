@@ -161,7 +161,7 @@ def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip
     row = access * np.ceil(tables.dim * tables.element_bytes / access)
     distinct = tables.count_unique(batch) * row
     held = chip.value("cache_bytes") * distinct / float(np.sum(distinct))
-    examples, kind, _ = tables.kinds
+    examples, kind, _ = tables.kinds  # a table of each kind, and the kind of each table: equal ones once
     columns = np.stack([tables.rows, tables.dim, row, tables.pooling, held, batch * tables.features], axis=1)
     kinds = []
     for table in examples.tolist():

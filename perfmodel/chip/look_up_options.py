@@ -174,7 +174,12 @@ class TableOnChip:
 
 
 class _Pieces:
-    """Costs of the pieces of a table, an array entry for each of its options."""
+    """Costs of the pieces of a table, an array entry for each of its options.
+
+    v  value of the chip by key;  every  look-ups of a batch;  bags, look_ups  of the busiest piece, with
+    share  of the look-ups;  head  hottest rows that all buffers keep;  inside  share of look-ups in buffers
+    past, past_hottest  as of ``count_past_core``;  copied  bytes that a batch first copies to a buffer
+    """
 
     def __init__(self, table: TableOnChip, way: Ints, slices: Ints, parts: Ints, kept_rows: Array) -> None:
         self.table, self.way = table, way
@@ -266,6 +271,7 @@ class _Pieces:
         """Time of the cache slice with the hottest row that is gathered from global memory [s]."""
         p, _, before = self.table.bins
         gathered = self.every * (1 - self.inside)
+        # the hottest row that is gathered follows those that buffers keep
         bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
         after = np.minimum(self.every * p[bin_after], gathered)
         hottest = np.where(self.way == GM, self.past_hottest * self.slices, after)

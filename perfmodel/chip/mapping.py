@@ -53,7 +53,7 @@ class CoreMapping:
 
     @property
     def score(self) -> float:
-        """What moves lower: the largest load, and a little of all others [ps]."""
+        """What moves lower: the largest load, and a little of all others, as their 24-norm [ps]."""
         top = float(self.load_ps.max())
         return float(top * _power(self.load_ps / top).sum() ** (1 / 24))
 
@@ -90,6 +90,7 @@ class CoreMapping:
         return CoreMapping(self.tables, self.choice, cores, load_ps, self.held_bytes[order])
 
     def _add(self, table: int, sign: int) -> None:
+        """Add (sign 1) or take off (-1) what a table needs of its cores, of memory, cache and buffers."""
         options = self.tables[table]
         option, cores = self.choice[table], self.cores[table]
         self.load_ps[cores] += sign * options.piece_ps[option]
@@ -228,6 +229,7 @@ class Mapper:
         for table in np.flatnonzero(placed[:-1, source]).tolist():
             gain = piece_ps[table] - piece_ps[:, np.newaxis]
             grown = held[table] - held[:, np.newaxis]
+            # [partner, target]: the longer of both cores' times after the exchange
             worst = np.maximum(mapping.load_ps[source] - gain, mapping.load_ps[:-2] + gain)
             worst[~placed | placed[table]] = np.inf
             worst[:-1][placed[:-1, source]] = np.inf

@@ -51,11 +51,7 @@ _PLACES = {  # of functions that are not ``perfmodel.cli.NAME.NAME``
     "explore": "explore.serve.explore",
     "import": "cli.imports.import_logs_of",
 }
-_PLAIN: dict[str, Any] = {
-    "add_completion": False,
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-}
+_PLAIN: dict[str, Any] = dict(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 class CommandGroup(TyperGroup):
@@ -126,6 +122,7 @@ def build_command(path: str) -> TyperCommand:
     question = load_options(path)
 
     def run(context: typer.Context, **values: Any) -> Any:
+        """What typer calls with the typed values: makes the question, has it answered, prints the answer."""
         by_set: dict[str, Any] = {}
         if "settings" in values:
             by_set, values["settings"] = question.split_settings(values["settings"])

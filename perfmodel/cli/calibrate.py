@@ -270,7 +270,8 @@ def _build_record(
     """The run for JSON: machine, stack, folder, counts, points, calibrations, warnings."""
     header = outcome.header
     world = outcome.plan.world
-    counts = ("stopped", "complete", "done", "total", "seconds", "calls", "checked", "wrong")
+    states = outcome.states.values()
+    sums = {name: sum(getattr(x, name) for x in states) for name in ("calls", "checked", "wrong")}
     return {
         "machine": header.machine,
         "fingerprint": header.fingerprint,
@@ -282,7 +283,8 @@ def _build_record(
         "folder": str(outcome.folder),
         "samples": str(outcome.samples),
         "written": list(written),
-        **{name: getattr(outcome, name) for name in counts},
+        **{name: getattr(outcome, name) for name in ("stopped", "complete", "done", "total", "seconds")},
+        **sums,
         "points": [
             {**point.model_dump(mode="json"), **finish.model_dump(mode="json", exclude={"type", "key"})}
             for point, finish in outcome.finishes

@@ -112,6 +112,7 @@ def read_trouble(error: OSError) -> typer.Exit | BadInputError:
 
 
 def _make_plain(document: Mapping[str, object]) -> dict[str, object]:
+    """The document with types of JSON: lists for arrays, None for NaN and infinity, texts for all else."""
     from pydantic_core import to_jsonable_python
 
     def convert(value: object) -> object:  # numpy's numbers and arrays
@@ -121,6 +122,7 @@ def _make_plain(document: Mapping[str, object]) -> dict[str, object]:
 
 
 def _write_json(plain: Mapping[str, object], indent: int | None = None) -> str:
+    """JSON text; control characters are escaped, so that none acts on a terminal."""
     text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
@@ -200,6 +202,7 @@ def report_bug(error: BaseException, arguments: list[str]) -> int:
 
 
 def _write_error(text: str) -> None:
+    """Write to stderr, in place of the line of progress."""
     for hide in before_writing:
         hide()
     with contextlib.suppress(OSError, AttributeError):  # nobody reads stderr, or there is none

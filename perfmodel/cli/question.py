@@ -171,6 +171,7 @@ def question_of(typed: Mapping[str, Any], choice: ChosenMachine | None = None) -
 
 
 def _search_plan(ranking: Ranking) -> Answer | None:
+    """The plan that a question's ``planner`` gives: the quick search for what the ranking is of, or None."""
     from perfmodel.plan.question import plan_quickly  # an answer about equal tables loads no planner
 
     return plan_quickly(ranking)

@@ -34,6 +34,7 @@ def listen(words: Sequence[str]) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    """What the system calls for a signal."""
     seen.append(number)
     raise KeyboardInterrupt
 

@@ -11,9 +11,9 @@ from time import monotonic
 from perfmodel.cli.output import before_writing, escape_controls, note
 from perfmodel.effort import listeners
 
-_FIRST_S = 2.0
-_EVERY_S = 0.5
-_PLAIN_EVERY_S = 15.0
+_FIRST_S = 2.0  # before the first line
+_EVERY_S = 0.5  # between two, on a terminal
+_PLAIN_EVERY_S = 15.0  # and where there is none
 
 
 class WaitingLine:
@@ -42,6 +42,7 @@ class WaitingLine:
         listeners.remove(self._show)
 
     def _show(self, done: str) -> None:
+        """Show the progress ``done``, in words, if it is time for that."""
         now_s = self._clock()
         if now_s < self._next_s:
             return
@@ -53,6 +54,7 @@ class WaitingLine:
             note(done)
 
     def _draw(self, text: str) -> None:
+        """Draw the line on the terminal, in place of the one before."""
         from rich.console import Console
         from rich.text import Text
 
@@ -63,6 +65,7 @@ class WaitingLine:
             self._drawn = True
 
     def _hide(self) -> None:
+        """Erase the line, if it is drawn."""
         if self._drawn:
             self._drawn = False
             with contextlib.suppress(OSError, ValueError):

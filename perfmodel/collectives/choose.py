@@ -29,7 +29,7 @@ def choose_calibration(
     if near_version is not None and not matching:
         clock = None
         matching = list_matching(machine.name, backend)
-    lender, seen = machine, {machine.name}
+    lender, seen = machine, {machine.name}  # ``like`` may lead over several machines, or in a circle
     while not matching and (like := lender.links.like) not in seen and like in list_machines():
         seen.add(like)
         lender = load_machine(like)

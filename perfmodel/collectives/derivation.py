@@ -50,6 +50,7 @@ class Calibrated:
         """
         borrowed = calibration.machine != machine.name
         measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
+        # equal machines share these objects, and the cache keeps them alive: their ids name them
         objects = calibration, measured_on.links, measured_on.defaults, *measured_on.values.values()
         key = (measured_on.name, *map(id, objects))
         _cache[key] = base = _cache.pop(key, None) or Calibrated(measured_on, calibration)
@@ -149,7 +150,7 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
         slopes = np.diff(times) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the rate
         by_law = compute_by_law(base, curve.collective, group, curve)
         _, plain = by_law.stages[0]
-        flat = bool(plain[np.argmin(smaller)] - plain[0] < steepest)
+        flat = bool(plain[np.argmin(smaller)] - plain[0] < steepest)  # the law, up to the first size
         beyond |= smaller & (not (slopes.size and slopes[0] < steepest and flat))
         beyond |= larger & (not (slopes.size and slopes[-1] > 1 - steepest))
     if beyond.any():
@@ -221,6 +222,7 @@ def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) 
     alike = [c for c in calibration.curves if c.collective == collective]
 
     def compare(c: Curve) -> tuple[float, float]:
+        """How unlike the group's the ranks of a cell are, in octaves: of a domain, then all."""
         in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
         return in_domain, abs(np.log2(c.gpus / group.gpus))
 

@@ -124,6 +124,7 @@ class CollectiveModel:
         size, ranks, node = np.broadcast_arrays(*question)
         _check_question(collective, size, ranks, node)
         flat = size.ravel()
+        # one number for each pair (ranks, ranks of a node): equal pairs share a table
         keys = (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
         dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in COLUMNS}
         columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in COLUMNS}
@@ -138,7 +139,7 @@ class CollectiveModel:
         return Timing(**columns, limit_names=LIMITS, library_names=(str(self.calibration.backend),))
 
     def predict(self, frame: pd.DataFrame | Mapping[str, object]) -> pd.DataFrame:
-        """The table of questions with the columns of ``predict_collectives`` added."""
+        """The rows of ``frame`` with predicted times; columns in and out as of ``predict_collectives``."""
         import pandas as pd
 
         frame = pd.DataFrame(frame)
@@ -276,6 +277,7 @@ def predict_collectives(
 
 
 def _read_member(kind: type[Member], text: str, what: str) -> Member:
+    """The Backend or Clock of this name. what  for messages. Limits: no such name -> BadInputError"""
     if text not in list(kind):
         raise unknown_name(what, str(text), list(kind))
     return kind(text)

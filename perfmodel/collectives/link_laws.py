@@ -82,7 +82,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     values = priors.nccl.model_dump() | priors.shape.model_dump()
     values |= {f"{kind}_inside_s": values[f"{links}_{kind}_step_s"] for kind in ("ring", "tree")}
     values |= network.model_dump(exclude_none=True) if network else {}
-    triples = {name: value for name, value in values.items() if isinstance(value, list)}
+    triples = {name: value for name, value in values.items() if isinstance(value, list)}  # by protocol
     values |= {name: dict(zip(PROTOCOLS, triple, strict=True)) for name, triple in triples.items()}
     values["has_nvls"] = machine.links.nvls and links == "nvlink"
     return StepConstants(**{field.name: values[field.name] for field in fields(StepConstants)})

@@ -83,6 +83,7 @@ class TimeTable:
         weight = place - left
 
         def interpolate(column: Floats) -> Floats:
+            """A column of the grid at each size, linear between two points."""
             return np.asarray(column[left] + weight * (column[left + 1] - column[left]))
 
         evidence = np.maximum(self.evidence[left], self.evidence[left + (weight > 0)])  # the weaker of both
@@ -146,6 +147,7 @@ def _move_to_links(
     law = base.calibration.law(collective) if other_links else None
 
     def shift(ranks: Group, sizes: Floats) -> Floats:
+        """ln of the law's time of ``ranks`` on this machine over that on the measured one, at ``sizes``."""
         if law is None:
             return np.zeros(sizes.size)
         question = base.machine, collective, ranks, sizes
@@ -167,7 +169,7 @@ def _move_to_links(
 def find_latency_share(
     machine: Machine, law: Law | None, collective: str, group: Group, log_time: Floats
 ) -> tuple[Floats, Codes]:
-    """Share of the time at each size that no link rate would shorten, and what the time depends on most.
+    """(share of the time at each size that no link rate shortens, index into LIMITS of what counts most).
 
     By the law: 1 - sum of |d ln t / d ln rate|, the latency over the time for the protocol in use. Without a
     law: the time of the smallest message over the time.
@@ -185,7 +187,7 @@ def find_latency_share(
 
 
 def name_links(machine: Machine, *, across: bool) -> str:
-    """Name of the links in the table of bands: a network, or what joins the GPUs of a domain."""
+    """Name of the links in the table of bands (``data/priors/bands.toml``): inside a domain, or across."""
     if across:
         return "slingshot" if machine.links.network == "slingshot" else "network"
     if machine.nvlink_domain_gpus <= 1:

@@ -108,6 +108,7 @@ def describe_refusal(error: PerfmodelError, known: Mapping[str, Control]) -> dic
     named = {flags.get(name, name): control for name, control in known.items()}
 
     def name_control(match: re.Match[str]) -> str:
+        """An option that a message names, as the label of its control."""
         control = named.get(match[1] or match[0])
         return match[0] if control is None else f"\u201c{control.label}\u201d"
 

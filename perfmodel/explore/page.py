@@ -189,6 +189,8 @@ class Server(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """One request and its reply, which ``Site.write_reply`` makes."""
+
     server: Server
     timeout = 60.0  # of a browser that does not send what it announced [s]
 

@@ -67,6 +67,7 @@ def fit_calibration(
     """Fit one calibration.
 
     samples  columns of ``schema.samples``; each cell (collective, gpus, domain) becomes a curve
+    machine  where they were measured: its domains, the rates of its links;  identity  name and origin
     like     calibration of another cluster of the same machine, whose laws this fit starts from
     priors   prior knowledge, instead of the shipped priors
     Limits: no sample is of a known collective -> NoCalibrationError;  impossible times -> BadInputError
@@ -137,7 +138,7 @@ def find_cells(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
 
 
 def fit_cell(cell: Cell, identity: Identity) -> Curve:
-    """The curve of a cell, from its samples."""
+    """The curve of a cell, from its samples. identity  says the clock if they were timed by several"""
     assert cell.rows is not None  # made by ``find_cells``
     rows = cell.rows
     sizes = rows["payload_bytes"].to_numpy(float)
@@ -209,7 +210,7 @@ def _fit_laws(
             pairwise.model_copy(update={"collectives": ["all_to_all"]}),
             rings.model_copy(update={"collectives": sorted(RING_TREE_COLLECTIVES)}),
         ]
-    unlike_nccl = priors.model_copy(update={"learned": {}})
+    unlike_nccl = priors.model_copy(update={"learned": {}})  # what was learned is of NCCL's clusters
     laws = []
     for name in sorted({cell.collective for cell in cells}):
         alike = [cell for cell in cells if cell.collective == name]

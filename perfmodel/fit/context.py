@@ -42,8 +42,9 @@ _SHORTEST_S = 1e-9
 
 
 def select_passes(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
-    """The whole passes that a fit may use: of our own implementation, on one library and clock, neither held
-    out nor throttled.
+    """The whole passes that a fit may use: our own, of one library and clock, neither held out nor slow.
+
+    composed  all passes of a run, as ``Run.work_samples`` lists them
     """
     keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
     keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")
@@ -59,8 +60,9 @@ def read_times(passes: pd.DataFrame, step: str) -> Floats:
 
 
 def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
-    """Extra time of each collective step in a pass, compared with its curve, and the gap between steps [s].
+    """What each collective step takes more in a pass than alone, and the gap ``between_steps`` [s].
 
+    passes  as of ``select_passes``;  calibration  has the curves of the collectives alone
     Medians over passes with their intervals, from 1 ns up. Medians not significantly above 0 count too:
     without them, every projection would be too short. Limits: fewer than 3 passes, a median of 0 or less, or
     no curve for the ranks -> the step is left out
@@ -91,9 +93,9 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
 def _time_alone(
     calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
 ) -> Floats:
-    """Time of a step's collective by its curve [s]; NaN without one."""
+    """Time of a step's collective by its curve [s], for the payload of each pass; NaN without a curve."""
     times = np.full(len(passes), np.nan)
-    collective = step.rsplit("_", 1)[0]
+    collective = step.rsplit("_", 1)[0]  # all_to_all_ids -> all_to_all
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
         curve = calibration.curve(collective, int(gpus), machine.domain_gpus_of(int(node)))
         if curve is not None:

@@ -64,10 +64,11 @@ def fit_curve(
     fixed = [] if sharpness is None else [np.log(sharpness)]
 
     def residual(q: Floats) -> Floats:
+        """ln(t_fit / t) of each size; q  ln of alpha, beta and, unless it is fixed, p."""
         alpha, beta, p = np.exp([*q, *fixed])
         return np.asarray(np.log(hockney_time(sizes, alpha, beta, p)) - logs)
 
-    rates = np.log(sizes) - logs
+    rates = np.log(sizes) - logs  # ln of bytes/s
     start = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
     bounds = [(values.min() - _FARTHEST_LOG, values.max() + _FARTHEST_LOG) for values in (logs, rates)]
     free = 3 - len(fixed)
@@ -78,6 +79,7 @@ def fit_curve(
     spans = [(float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e))) for v, e in fitted]
     alpha, beta, knee = spans
     anchors = isotonic_regression(logs).x
+    # ln of each sample over the median of its size; 1.4826 times its median size is a standard deviation
     off = np.log(np.ravel(time_s)) - logs[np.searchsorted(sizes, np.ravel(payload_bytes))]
     repeats = np.abs(off)
     steps = np.abs(anchors - logs)

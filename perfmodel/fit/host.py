@@ -23,6 +23,8 @@ _LARGE_BYTES = 64 * 2**20
 
 
 class _Value(NamedTuple):
+    """A value of a machine file, in the unit of its key, with its origin."""
+
     value: float
     source: str
     why: str
@@ -67,6 +69,7 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
 
 
 def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:
+    """The machine with these values, which checks them."""
     quantities = {key: {"unit": KEYS[key].unit, **value._asdict()} for key, value in values.items()}
     return Machine.model_validate({"name": run.header.machine, "title": "a host", "values": quantities})
 
@@ -118,7 +121,7 @@ def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
 
 
 def _measure_kernels(run: Run, kernels: pd.DataFrame, draft: Machine) -> dict[str, _Value]:
-    """Constants of the kernels that were timed; the first clock that has some counts."""
+    """Constants of the kernels that were timed; the first clock that has some counts. draft  values so far"""
     for clock in (Clock.EAGER, Clock.STREAM):
         for constants in fit_kernels(kernels, draft, clock)[:1]:
             why = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"

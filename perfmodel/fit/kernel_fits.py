@@ -125,6 +125,7 @@ def _record_constants(
     for step, fitted, there in steps:
         if fitted is None:
             continue
+        # in a pass a step takes ``factor`` times as long and ``more_s`` more: floors grow, rates fall
         factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
         for (key, q), wide in zip(fitted.logs.items(), fitted.wide, strict=True):
             scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
@@ -179,7 +180,7 @@ def build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Ke
 
 
 def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], Bounds]:
-    """First guesses and bounds for a floor and a rate."""
+    """First guesses and bounds of a floor [s] and a rate [bytes/s], by key, from times and bytes of calls."""
     shortest = float(times.min())
     fastest = float((moved / times).max())
     bounds = {key: (x / _FARTHEST, x * _FARTHEST) for key, x in ((floor, shortest), (rate, fastest))}
@@ -204,6 +205,7 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
     sector = machine.value("sector_bytes")
 
     def move(least: float, factor: float) -> kernels.GatherTraffic:
+        """Bytes of each call. least  bytes of an access to a row at least;  factor  on the bytes of a bag"""
         return kernels.count_traffic(miss, draws * tables, row, least, sector, ids, bags, factor * bag)
 
     def move_with(values: Values) -> kernels.GatherTraffic:
@@ -223,7 +225,7 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
 
 
 def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: slice | Bools = slice(None)) -> Any:
-    """The constants that are not ``fixed`` from some of the calls; the result has their logarithms."""
+    """The constants that are not ``fixed``, fitted to some calls (``rows``); a result of least_squares."""
     free = [key for key in kernel.start if key not in fixed]
     logs = np.log(kernel.time_s[rows])
 
@@ -273,7 +275,7 @@ def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
 def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -> InPass | None:
     """How a whole pass slows the gather: a factor (cold caches) and an added time (a library's threads).
 
-    Limits: fewer than 3 passes -> None;  3 -> only a factor
+    known  constants of the gather alone. Limits: fewer than 3 passes -> None;  3 -> only a factor
     """
     modelled = build_kernel("gather_pool", _select_timed("gather_pool", passes), machine)
     if modelled is None or modelled.time_s.size < _FEWEST_PASSES:
@@ -282,6 +284,7 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
     logs = np.log(modelled.time_s)
 
     def residual(x: Floats) -> Floats:
+        """ln(t_fit / t) of each pass; x  ln of the factor and, if it is free, of the added time."""
         added = np.exp(x[1]) if x.size > 1 else 0.0
         return np.asarray(np.log(np.exp(x[0]) * alone + added) - logs)
 
@@ -299,7 +302,7 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
 
 
 def _summarize(fitted: _Fitted, there: InPass | None) -> KernelFit:
-    """How good a fit is: errors ln(t_fit / t) of each sample, predicted by a fit to all others."""
+    """How good a fit is: errors ln(t_fit / t), each by a fit to all others. there  slowing in a pass"""
     kernel = fitted.kernel
     values = fitted.values
     left_out = np.empty(kernel.time_s.size)
@@ -318,7 +321,7 @@ def _summarize(fitted: _Fitted, there: InPass | None) -> KernelFit:
 
 
 def _measure_errors(errors: Floats) -> dict[str, float]:
-    """Root mean square, outliers included (a projection makes such errors too), and quantiles of |errors|."""
+    """Of ``errors`` ln(t_fit / t): root mean square, with outliers (a projection has them), and quantiles."""
     relative = np.abs(np.expm1(errors))
     return {
         "log_sd": rounded(float(np.sqrt(np.mean(errors**2))), 3),

@@ -113,13 +113,16 @@ def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, 
         return np.concatenate(parts, axis=1)
 
     def dampen(logs: Floats) -> Floats:
+        """Signed roots of the soft-l1 loss of each point: least squares of these minimises that loss."""
         r = compare(logs) * weight
         return np.asarray(np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)))
 
     def residual(q: Floats) -> Floats:
+        """What least squares squares: the points, then how far each unknown is off the prior."""
         return np.concatenate([dampen(q[np.newaxis])[0], (q - prior.centre) / prior.log_sd])
 
     def jacobian(q: Floats) -> Floats:
+        """Derivatives of ``residual`` by each unknown's logarithm, by difference quotients."""
         moves = _STEP * np.eye(q.size)
         up, down = np.split(dampen(np.concatenate([q + moves, q - moves])), 2)
         return np.concatenate([(up - down).T / (2 * _STEP), np.diag(1 / prior.log_sd)])

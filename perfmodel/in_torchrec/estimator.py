@@ -52,8 +52,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         time(shard) = (t(T e + n s) - t(0)) / n,   n = max(1, T parts / G)                            [ms]
 
     t(x)   time of the pass if the busiest rank has load x;  t(0)  latency and launches, equal for all plans
-    with
-           this kind of exchange
+           with this kind of exchange
     T, G   tables and ranks;  parts  shards of a table (G for a replica);  n  shards on a busy rank
     e, s   load of a table on every rank, and load of one shard [bytes]
     This applies to replicas and to the kind of exchange that is fastest for all tables. A table with another
@@ -148,7 +147,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         return evaluator
 
     def _estimate_perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
-        """For each table (by index) and the scheme beside it, the times of one shard."""
+        """For each table (by index) and the scheme beside it, times of one shard [ms] by the class's formula.
+
+        Of its times, ``full`` is t(T e + n s) of all tables together, and ``empty`` t(0).
+        """
         of = np.array(tables)
         kind, r, c = np.array([(s.kind, s.row_parts, s.col_parts) for s in schemes]).T
         loads = evaluator.count_shards(of, kind, r, c)

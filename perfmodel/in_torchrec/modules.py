@@ -57,6 +57,7 @@ def plan_module(
     question = build_question(tables, gpus, machine, objective, for_torchrec=True, **options)
 
     def plan() -> TorchRecPlan:
+        """The search, whose result TorchRec can be given; only rank 0 of a job runs it."""
         planned = question.plan()
         return build_torchrec_plan(planned.evaluator, planned.plan, question.limit_bytes)
 

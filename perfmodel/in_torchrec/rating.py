@@ -43,6 +43,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
         busiest = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
+        # tables that are cut, each with the rank of a shard; copies are on every rank, in ``everywhere``
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
         by_rank = np.zeros((evaluator.gpus, loads.on_holder.shape[1]))
         if not copied(kind).all():

@@ -144,6 +144,7 @@ _CURVES = (
 
 
 def _describe_law(law: Law) -> str:
+    """A law in words: its collectives, the ranks that it was fitted on, and the scatter around it."""
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
     domains = counted(law.fitted_domains, "domain")
     scatter = format_fraction(math.expm1(law.residual_log_sd))

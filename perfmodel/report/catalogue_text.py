@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 from perfmodel.engine.tables import PlanTables
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.fields import Hardware
-from perfmodel.schema.machine import Chip, Machine
+from perfmodel.schema.machine import Chip
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_bytes, format_count, format_number
 
@@ -42,20 +43,15 @@ _VALUES = (
 )
 
 
-def machines_text(machines: Sequence[Machine]) -> str:
-    """A table of machines, a line for each: what it is, and the numbers that matter most."""
-    return _list_hardware(_MACHINES, machines)
-
-
-def chips_text(chips: Sequence[Chip]) -> str:
-    """A table of chips, a line for each."""
-    return _list_hardware(_CHIPS, chips)
-
-
 def _list_hardware(columns: Sequence[Column], items: Sequence[Hardware]) -> str:
+    """A table of machines or of chips, a line for each; below it what each is, in words."""
     titles = facts([(item.name, item.title) for item in items], indent=1)
     hint = paragraph(f"perfmodel show {items[0].kind}s NAME shows every value with its source.")
     return "\n\n".join([columns_text(columns, items), titles, hint])
+
+
+machines_text = partial(_list_hardware, _MACHINES)
+chips_text = partial(_list_hardware, _CHIPS)
 
 
 def hardware_text(hardware: Hardware) -> str:

@@ -63,6 +63,7 @@ def chip_plan_text(plan: ChipPlan) -> str:
 
 
 def _list_facts(plan: ChipPlan) -> str:
+    """The lines below the time: batch, baselines, bound, what is busy, buffers, what is assumed."""
     busy = ", ".join(f"{name} {format_time(time_s)}" for name, time_s in plan.busy_s.items())
     mean = format_time(float(plan.core_s.mean()))
     room = plan.chip.value("local_bytes")

@@ -50,7 +50,7 @@ class Line(Protocol):
     """The command line that was typed."""
 
     def text(self, without: Sequence[str] = (), gpus_words: Sequence[str] = (), command: str = "") -> str:
-        """The line to paste. command  another command;  more  words after it;  without  options"""
+        """The line to paste: of another ``command``, ``without`` some options, with words after it."""
 
 
 def project_text(

@@ -68,23 +68,24 @@ class Curve(Strict):
     collective: Collective
     gpus: Annotated[Ranks, Field(ge=2)]
     domain_gpus: Ranks
-    alpha_s: Interval
-    beta_bytes_per_s: Interval  # any large rate if the samples do not determine it
-    p: Interval
+    alpha_s: Interval  # the floor: time of the smallest message
+    beta_bytes_per_s: Interval  # the rate of large ones; any large rate if the samples do not determine it
+    p: Interval  # how sharply the curve bends between both
     anchor_bytes: list[Bytes] = Field(min_length=1)
     anchor_times_s: list[Seconds]
-    anchor_log_sd: LogSd
-    left_out_log_sd: list[LogSd] = []
+    anchor_log_sd: LogSd  # of ln t around the anchors
+    left_out_log_sd: list[LogSd] = []  # error of ln t at each anchor, if left out
     sample_count: Whole
-    loo_median: Share | None
+    loo_median: Share | None  # relative error of a size left out: median, 90 % quantile
     loo_p90: Share | None
-    at_bound: list[str] = []
+    at_bound: list[str] = []  # parameters that ended at a bound of the fit
     sources: list[str]
     library_version: str
     clock: Clock
 
     @model_validator(mode="after")
     def _check(self) -> Curve:
+        """Raise ValueError for parameters out of range, and for anchors that fall or differ in number."""
         sizes, times = self.anchor_bytes, self.anchor_times_s
         if self.alpha_s.value > _LONGEST_S or self.p.value > _SHARPEST:
             raise ValueError(f"alpha_s must be at most {_LONGEST_S:g}, p {_SHARPEST}")
@@ -117,6 +118,7 @@ class Law(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Law:
+        """Raise ValueError for lists of unequal length, and for a latency or rate that no link has."""
         if not len(self.names) == len(self.values) == len(self.log_sd):
             raise ValueError("names, values and log_sd differ in length")
         for name, value in zip(self.names, self.values, strict=True):
@@ -167,6 +169,7 @@ class KernelConstants(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> KernelConstants:
+        """Raise ValueError for a constant that samples determine, outside its allowed range."""
         for key, interval in self.values.items():
             outside = limits_of("machine")[key].refusal(interval.value) if interval.known else ""
             if outside:
@@ -208,6 +211,7 @@ class Calibration(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Calibration:
+        """Raise ValueError for two sets of kernels of one implementation, and two curves of one cell."""
         names = [kernels.implementation for kernels in self.more_kernels]
         if names and (self.kernels is None or len({self.kernels.implementation, *names}) <= len(names)):
             raise ValueError(f"more_kernels: {names} are of other implementations than kernels, one each")

@@ -39,7 +39,7 @@ class Strict(BaseModel):
 
 
 class Exact(Strict):
-    """The same; a value of another type is not converted, as ``"8"`` to 8."""
+    """As ``Strict``; a value of another type is not converted, as ``"8"`` to 8."""
 
     model_config = ConfigDict(strict=True)
 
@@ -170,6 +170,7 @@ class Interval(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Interval:
+        """Raise ValueError for a value outside its interval."""
         if not self.low <= self.value <= self.high:
             raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
         return self
@@ -218,6 +219,7 @@ class Hardware(Strict):
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
+        """Raise ValueError for an unknown or missing value, another unit, or a number out of range."""
         for key, quantity in self.values.items():
             if key not in self.keys:
                 raise ValueError(f"values.{key}: not a {self.kind} value; known: {', '.join(self.keys)}")
@@ -255,6 +257,7 @@ class Hardware(Strict):
         return validated(type(self), fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
 
     def _take_value(self, key: str, value: float | str, source: str) -> Quantity:
+        """A what-if for the value ``key``, as a quantity. source  the option that gave it, for messages"""
         if key not in self.keys:
             raise unknown_name(f"{self.kind} value", key, self.keys)
         unit = self.keys[key].unit

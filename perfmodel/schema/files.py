@@ -164,7 +164,7 @@ def find_shipped(kind: str, name: str, folder: str, suffix: str, usual: str = ""
 
 
 def find_file(kind: str, name_or_path: str | Path, folder: str, suffix: str) -> Path:
-    """Path of a user's own file, or of a shipped one by its name. Limits: as ``shipped_file``"""
+    """Path of a user's own file, or of a shipped one of ``folder``. kind, Limits  as ``find_shipped``"""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [suffix]):
         return Path(name_or_path)

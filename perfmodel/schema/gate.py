@@ -131,6 +131,7 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
     """The value of a JSON text; ``where`` names it. Limits: a key twice in one object -> BadInputError"""
 
     def build(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        """The dict of an object's pairs, which the decoder calls for each object."""
         if len(document := dict(pairs)) < len(pairs):
             raise _refuse_twice(Counter(name for name, _ in pairs).most_common(1)[0][0], where)
         return document
@@ -142,6 +143,7 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
 
 
 def _refuse_twice(key: object, where: str) -> BadInputError:
+    """The error for a key that one object of a file has twice; ``where``  names the place."""
     return BadInputError(f"{where}: key {shown(key)} stands twice in one object.", "leave one of them.")
 
 
@@ -177,7 +179,10 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def _build_yaml(events: Iterator[Any], where: str, numbers: Iterator[int], level: int = 0) -> Any:
-    """The next value; ``_END`` at the end of a list or mapping. numbers  counts the values of the document"""
+    """The next value of the document whose parser gives ``events``; ``_END`` at the end of a list or mapping.
+
+    numbers  counts the values of the document;  level  lists and mappings around the value
+    """
     import yaml
 
     event = next(events, None)

@@ -14,15 +14,7 @@ from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
-from perfmodel.schema.fields import (
-    OVERRIDE_SOURCE,
-    Hardware,
-    Name,
-    Strict,
-    Text,
-    limits_of,
-    read_as,
-)
+from perfmodel.schema.fields import OVERRIDE_SOURCE, Hardware, Name, Strict, Text, limits_of, read_as
 from perfmodel.schema.files import find_file, find_shipped, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 
@@ -45,11 +37,9 @@ class Defaults(Strict):
 
 
 class Links(Strict):
-    """What connects the GPUs: it selects the initial constants, and calibrations to borrow."""
+    """What connects the GPUs (``scale_up``: in a domain): it selects constants, and what is borrowed."""
 
-    scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = (
-        "NVLink"  # of a domain
-    )
+    scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = "NVLink"
     network: Literal["infiniband", "efa", "slingshot", "roce", "ethernet", "none"] = "infiniband"
     nvls: bool = Field(default=False, strict=True)  # the switch of a domain reduces
     like: str = ""  # machine whose calibrations are borrowed
@@ -69,6 +59,7 @@ class Machine(Hardware):
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:
+        """Raise ValueError for domains without a link or that fit no node, and for unknown ``accepted``."""
         if unknown := [key for key in self.accepted if key not in KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         link = self.links.scale_up
@@ -101,12 +92,9 @@ class Machine(Hardware):
 
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
         """As ``Hardware``; a domain that ends at the node still ends there if its GPUs alone are replaced."""
-        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
-        domain = (
-            {"nvlink_domain_gpus": values["gpus_per_node"]}
-            if ends_at_node & ("gpus_per_node" in values)
-            else {}
-        )
+        domain: dict[str, float | str] = {}
+        if "gpus_per_node" in values and 1 < self.nvlink_domain_gpus == self.gpus_per_node:
+            domain = {"nvlink_domain_gpus": values["gpus_per_node"]}
         machine = super().with_overrides({**domain, **values}, source)
         if machine is self:
             return self
@@ -146,11 +134,9 @@ class Machine(Hardware):
 
 
 class Buffers(Strict):
-    """The local buffers of a chip."""
+    """The local buffers of a chip. persist  rows stay from batch to batch: no batch's time includes a copy"""
 
-    persist: bool = Field(
-        strict=True
-    )  # rows stay from batch to batch: a batch's time includes no copy of them
+    persist: bool = Field(strict=True)
     source: Text
 
 
@@ -164,6 +150,7 @@ class Chip(Hardware):
 
     @model_validator(mode="after")
     def _check_latencies(self) -> Self:
+        """Raise ValueError for a cache that answers later than one behind it, or than the memory."""
         latencies = [self.value(key) for key in _LATENCIES]
         if latencies != sorted(latencies):
             raise ValueError(f"a cache answers no later than what it spares: {' <= '.join(_LATENCIES)}")
@@ -204,6 +191,7 @@ def chip_file(name: str) -> str:
 
 
 def _find_shipped(name: str) -> Path:
+    """Path of a shipped machine. Limits: unknown -> BadInputError, with the nearest for a known GPU"""
     try:
         return find_shipped("machine", name, "machines", _SUFFIX, resources.DEFAULT_MACHINE)
     except BadInputError as error:
@@ -230,6 +218,7 @@ def load_chip(name_or_path: str | Path) -> Chip:
 
 @lru_cache(maxsize=32)
 def _load_shipped(name: str) -> Machine:
+    """A shipped machine by name, read once."""
     return read_machine(_find_shipped(name))
 
 

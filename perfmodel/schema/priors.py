@@ -137,7 +137,7 @@ class BandTable(Strict):
         return list(itertools.pairwise([0.0, *self.edges_bytes, math.inf]))
 
     def find(self, links: str, *, this_cluster: bool, law: bool) -> BandRow:
-        """The row of some links."""
+        """The row of some links (``name_links``); this_cluster, law  as in ``BandRow``."""
         key = links, this_cluster, law
         return next(row for row in self.row if (row.links, row.this_cluster, row.law) == key)
 

@@ -140,6 +140,7 @@ class Run:
 
 
 def _take_medians(times: list[list[float]]) -> float:
+    """The median over visits of the median time of a visit's calls [s]."""
     return float(np.median([np.median(batch) for batch in times]))
 
 
@@ -180,6 +181,7 @@ def read_header(path: Path | str) -> RunHeader:
 
 
 def _find_samples(path: Path | str) -> Path:
+    """The file of a run, from its folder or the file itself."""
     file = Path(path)
     return file / SAMPLES_NAME if file.is_dir() else file
 
@@ -260,6 +262,7 @@ def measured_groups(calibration: Calibration) -> list[int]:
 
 
 def _pass_collectives(calibration: Calibration) -> tuple[str, ...]:
+    """Collectives that a row-wise pass needs, by the calibration's library."""
     alone = calibration.backend is Backend.NVSHMEM  # which exchanges bags, and sums them
     return ("all_to_all",) if alone else ("all_to_all", "reduce_scatter")
 

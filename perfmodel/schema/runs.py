@@ -85,6 +85,7 @@ class Point(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Raise ValueError for an unknown operation, an empty payload, or ranks that do not fit the nodes."""
         operations = {PointKind.COLLECTIVE: SAMPLE_OPERATIONS, PointKind.KERNEL: KERNELS}
         if self.operation not in (names := operations.get(self.kind, _PASSES)):
             raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(names)}")
@@ -152,6 +153,7 @@ class Visit(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Raise ValueError for a visit that has no times and does not say why."""
         if not self.times_s and not self.note:
             raise ValueError("times_s: a visit without times says why in its note")
         return self
@@ -196,7 +198,10 @@ class RunLines:
 
 
 def read_lines(raw: bytes, file: Path) -> RunLines:
-    """The lines of a run's file. Blank lines, and zero bytes around a line, are ignored."""
+    """The lines of a run's file, given as ``raw`` bytes. Blank lines, and zero bytes around one, are ignored.
+
+    Limits: no whole line, or a first line that is no header -> BadInputError; other bad lines -> damage
+    """
     complete = raw[: raw.rfind(b"\n") + 1]
     first, *lines = complete.split(b"\n")
     if not complete:

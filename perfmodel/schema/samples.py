@@ -96,7 +96,10 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
 
 
 def _read_rows(names: list[str], rows: list[list[str]], numbers: list[int], where: str) -> list[_Sample]:
-    """Validated rows. Limits: an unusable line -> BadInputError that names the first"""
+    """Validated rows. names, rows, numbers  as of ``split_csv``;  where  names the file
+
+    Limits: an unusable line -> BadInputError that names the first
+    """
     if sorted(names) != sorted(COLUMNS):
         wrong = [f"missing column {name}" for name in COLUMNS if name not in names]
         wrong += [f"unknown column {shown(name)}" for name in names if name not in COLUMNS]
@@ -115,10 +118,12 @@ def _read_rows(names: list[str], rows: list[list[str]], numbers: list[int], wher
 
 
 def _refuse_row(where: str, number: int, reason: str) -> BadInputError:
+    """The error for a line of a file."""
     return BadInputError(f"{_WHAT} {where}, line {number}: {reason}.", expected(_WHAT))
 
 
 def _build_frame(rows: list[_Sample]) -> pd.DataFrame:
+    """The rows as a data frame: numbers as such, ``in_place`` as bool, all else as text."""
     import pandas as pd
 
     kinds = dict.fromkeys(COLUMNS, "str") | dict.fromkeys(_WHOLE, "int64") | {"time_s": "float64"}

@@ -66,6 +66,7 @@ def _read_whole(value: object) -> object:
 
 
 def _parse_ids(text: object) -> Distribution | None:
+    """A text of a file as a distribution; None: none. Limits: unknown -> ValueError, as pydantic expects"""
     try:
         return parse_distribution(str(text)) if text else None
     except BadInputError as error:
@@ -92,6 +93,7 @@ class _TableEntry(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Raise ValueError for buckets that do not divide the rows."""
         if self.buckets and self.rows % self.buckets:
             raise ValueError(f"{self.rows} rows are not {self.buckets} buckets of one size")
         return self
@@ -133,6 +135,7 @@ def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
 
 @lru_cache(maxsize=32)
 def _load_shipped(name: str) -> TableSet:
+    """A shipped table set by name, read once."""
     return read_tables(find_shipped("table set", name, "models", ".toml"))
 
 
@@ -214,6 +217,10 @@ def _check_names(names: Sequence[str], kind: str, where: str) -> list[str]:
 
 
 def _build_set(file: _TableFile, path: Path) -> TableSet:
+    """The table set of a validated file; its name is the file's own, else that of ``path``.
+
+    Limits: too many tables, or none that says its pooling -> BadInputError
+    """
     if sum(entry.count for entry in file.tables) > MOST_TABLES:
         raise over(f"{_WHAT} {path}", "tables", MOST_TABLES)
     if all("pooling" not in entry.model_fields_set for entry in file.tables):

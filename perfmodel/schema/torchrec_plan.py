@@ -49,6 +49,7 @@ class TorchRecTable(Exact):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Raise ValueError for shards that do not make up the table, or not one for each rank."""
         shards = 0 if self.sharding_type == "data_parallel" else len(self.ranks)
         if (len(self.shard_sizes), len(self.shard_offsets)) != (shards, shards):
             raise ValueError(f"shard_sizes and shard_offsets must have {shards} entries")
@@ -83,6 +84,7 @@ class TorchRecPlan(Exact):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        """Raise ValueError for two tables of one name, and for a rank that is not among the GPUs."""
         if len({entry.table for entry in self.tables}) < len(self.tables):
             raise ValueError("two tables have one name")
         for entry in self.tables:

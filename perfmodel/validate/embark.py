@@ -82,7 +82,7 @@ def plan_name(model: str, gpus: int) -> str:
 
 @lru_cache(maxsize=32)
 def load_planned(model: str, gpus: int, batch: int) -> CostedPlan:
-    """A workload with the plan that our planner found for it; EMBark's own are not published."""
+    """A workload with the plan that our planner found (EMBark's own are unpublished). batch  of all GPUs"""
     evaluator = build_evaluator(model, gpus, batch)
     path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
     return evaluator.cost(read_plan(path, evaluator.tables))
@@ -90,6 +90,7 @@ def load_planned(model: str, gpus: int, batch: int) -> CostedPlan:
 
 @lru_cache(maxsize=32)
 def _plan_table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
+    """A workload with the fastest plan of table-row-wise sharding. batch  samples of all GPUs"""
     evaluator = build_evaluator(model, gpus, batch)
     uniform = UniformPlans(evaluator, count_usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
     if not isinstance(uniform, UniformPlan):

@@ -108,7 +108,7 @@ _NOTHING = Finding(None, "no held-out pass was measured")
 
 
 def compare_steps(passes: pd.DataFrame) -> pd.DataFrame:
-    """Answer errors of each step in our own passes: columns step, n (passes), share (of the time), error.
+    """Errors of projected steps in our own passes: columns step, n (passes), share (of the time), error.
 
     Errors are medians. The hand-over between steps is listed too: the excess of a pass over the sum of its
     steps' own curves.

@@ -95,7 +95,7 @@ def count_crossings(axes: Mapping[str, Sequence[float]], **options: Any) -> Find
 def _compare_bags(
     grid: sweep.Columns, nvshmem_clock: Clock, nccl_clock: Clock, options: Mapping[str, Any]
 ) -> list[NDArray[np.float64]]:
-    """Sizes of a rank's exchange, increasing, and NCCL's time of a pass over NVSHMEM's with its band.
+    """[sizes of a rank's exchange, increasing; NCCL's time of a pass over NVSHMEM's; its band's low; high].
 
     Both run the same kernels, so the band is wider than needed; points of equal size are averaged.
     """
@@ -114,10 +114,7 @@ def project_columns(grid: sweep.Columns, machine: str = DEFAULT_MACHINE, **optio
 
 
 def find_slowdown(end: str, gpus: int, **options: Any) -> Finding:
-    """The smallest or largest slowdown in the paper's two grids on so many GPUs.
-
-    end  "least" or "largest"
-    """
+    """The ``end`` ("least" or "largest") of the slowdowns in the paper's two grids on so many GPUs."""
     grids = [project_columns(grid(gpus=(gpus,)), **options) for grid in sweep.GRIDS.values()]
     value = np.concatenate([columns["slowdown"] for columns in grids])
     low = np.concatenate([columns["slowdown_low"] for columns in grids])
@@ -188,6 +185,7 @@ def compare_chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequ
 
 @lru_cache(maxsize=32)
 def _plan_chip(chip: str, model: str, batch: int, ids: str) -> ChipPlan:
+    """The plan of a set of tables, by its name, on a shipped chip. ids  a distribution, as ``zipf:1.05``"""
     return plan_chip(load_chip(chip), PlanTables.load(model, parse_distribution(ids)), batch)
 
 

@@ -106,7 +106,7 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
         for times, value in predict_times(rule, series):
             z = series.deviations(times, wide)
             inside = np.abs(z) <= allowed
-            misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free
+            misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free  # Akaike: each fitted number costs 2
             explains = int((inside & slow).sum())
             within = int((inside & used).sum())
             if explains >= _EXPLAINED * slow.sum() and within > (used & ~slow).sum():

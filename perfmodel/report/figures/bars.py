@@ -121,6 +121,7 @@ def draw_changes(subject: Subject) -> Block:
 
 
 def _read_times(answer: Answer) -> Row:
+    """The time of an answer with its band and evidence, as columns of the figure's data."""
     times = {name: answer.totals[name] for name in ("time_s", *_TIME.ends)}
     return {**times, "evidence": str(answer.main_evidence)}
 

@@ -214,6 +214,7 @@ def draw_series(
     name = str(rows[0]["line"])
 
     def draw(mode: str, points: Sequence[Row], **more: Any) -> Trace:
+        """A trace of some points. mode  plotly's: lines, markers;  more  settings in place of these"""
         words = about or x.describe
         return {
             "type": "scatter", "mode": mode, "name": escape_text(name), "legendgroup": name,

@@ -120,10 +120,12 @@ def draw_slowdown(subject: Subject) -> Block:
 
 
 def _list_lines(subject: Subject) -> Iterator[list[Row]]:
+    """Each line as rows of data: of the answer, of another sharding, and in one scale-up domain."""
     machine = subject.base.question.machine
     sizes = list_sizes(subject.base)
 
     def list_points(label: str, ask: Callable[..., Answer | None], **changes: Any) -> list[Row]:
+        """Rows of the answers at all sizes, where there is one. ask  answers a changed question"""
         answers = []
         for size in sizes:
             with suppress(PerfmodelError):
@@ -157,6 +159,7 @@ def list_sizes(base: Answer) -> list[float]:
 
 
 def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
+    """The title: the slowdown at the question's size, and that of the other lines there."""
     size = answer.gpu_count.table_bytes
     size_text = format_bytes(size, binary=False)
     if answer.gpus == 1:

@@ -217,7 +217,6 @@ def compare_points(points: Sequence[Row]) -> Block:
     for point in points:
         inside = point["low_s"] <= point["time_s"] <= point["high_s"]
         rows.append({**point, "ratio": point["predicted_s"] / point["time_s"], "inside": inside})
-
     inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
     most = counted(int(max(row["gpus"] for row in rows)), "GPU")
     title = (
