@@ -97,10 +97,7 @@ class StepCurves:
         return StepCurves(sizes, round_off(times), step, resource, scale, evaluator.work)
 
     def convert(self, loads: Array) -> Array:
-        """Loads [..., J] of the pairs of a step and a resource, from loads [..., K] of all resources.
-
-        The result is in the units of the curves: bytes of the first resource of each step.
-        """
+        """Loads [..., J] of the pairs, in bytes of each step's first resource, from loads [..., K]."""
         return np.asarray(loads[..., self.resource] / self.scale)
 
     def interpolate(self, step: Ints, u: Array) -> Array:
@@ -147,6 +144,7 @@ def compute_lower_bound(
 class _Prices:
     """Computes prices of loads, and the bound that they give.
 
+    average, active  [O, J] mean loads of a rank with each option, by pair;  [J] whether there are any
     reach       [P] largest index in ``StepCurves.sizes`` that a step may reach within ``limit_s``, and with
                 the largest load of each table, if every rank has the loads that it waits for
     slope, cut  [P, I] lines below the curve of each step: time >= slope u + cut [s]
@@ -159,7 +157,7 @@ class _Prices:
         self.average = curves.convert(options.average)
         self.active = self.average.any(axis=0)
         idle = curves.times.min(axis=1)
-        left = limit_s - (idle.sum() - idle)
+        left = limit_s - (idle.sum() - idle)  # time for a step if all others take their least
         within = [np.searchsorted(line, room, "right") for line, room in zip(curves.times, left, strict=True)]
         largest = np.maximum.reduceat(self.average, options.begin[:-1]) * options.count[:, np.newaxis]
         uneven = options.shard[:, curves.resource].any(axis=0)
@@ -202,7 +200,7 @@ class _Prices:
         step = self.curves.step
         lines = self.evaluate_lines(loads)
         top = lines.max(axis=1, keepdims=True)
-        touch = lines >= top - _ROUNDING * (1e-6 + np.abs(top))
+        touch = lines >= top - _ROUNDING * (1e-6 + np.abs(top))  # lines of the hull at this load
         slope = np.where(touch, self.slope, 0).max(axis=1)
         price = np.zeros(step.size)
         for p in range(slope.size):
@@ -217,10 +215,11 @@ class _Prices:
         """
         o, curves = self.options, self.curves
         curves.work.add(effort.PRICED, self.average.size)
+        # If all tables of a kind have an option: what its loads cost, and its share of a rank's memory.
         cost = round_off(self.average @ price * o.count[o.group])
         memory = o.average_memory / self.limit_bytes * o.count[o.group]
         of_step = np.bincount(curves.step, price, len(self.slope)).astype(np.float64)
-        value = curves.times - of_step[:, np.newaxis] * curves.sizes
+        value = curves.times - of_step[:, np.newaxis] * curves.sizes  # F_p(u) - s_p u
         value[np.arange(curves.sizes.size) > self.reach[:, np.newaxis]] = np.inf
         steps_s = float(value.min(axis=1).sum())
         best_s = -np.inf

@@ -38,10 +38,7 @@ _OPTIONS = (*_TYPED, "distribution", "id_bytes", "gpus_per_node", "overrides")
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A plan and its cost, as frames.
-
-    question  the question;  answer  the plan, its cost and its bound (``answer.result``)
-    """
+    """A plan of ``question`` and its cost, as frames. answer  plan, cost and bound (``answer.result``)"""
 
     question: PlanQuestion
     answer: Planned
@@ -97,10 +94,7 @@ class TablePlan:
 
     @property
     def gpus(self) -> pd.DataFrame:
-        """One row a GPU.
-
-        rank, rows_bytes, optimizer_bytes, buffer_bytes (of exchanges), memory_bytes (all of them) [bytes]
-        """
+        """One row a GPU: rank; rows_bytes, optimizer_bytes, buffer_bytes, memory_bytes (of all) [bytes]."""
         import pandas as pd
 
         memory = self.answer.costed.memory
@@ -273,16 +267,13 @@ def build_question(
 
 
 def _check_number(name: str, value: object, least: float, most: float) -> None:
-    """Check an argument. Limits: no number, below ``least`` or above ``most`` -> BadInputError"""
+    """Raise BadInputError if the argument of this name is no number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise BadInputError(f"{name} {value!r} cannot be used.", f"a number from {least:g} to {most:g}.")
 
 
 def _read_table_set(tables: Any) -> TableSet:
-    """The tables of a set, a name, a file, a pandas frame, or what makes one.
-
-    Limits: anything else -> BadInputError
-    """
+    """The tables of a set, a name, a file, a frame, or what pandas makes one of; else BadInputError."""
     import pandas as pd
 
     if isinstance(tables, (TableSet, str, Path)):

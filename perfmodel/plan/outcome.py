@@ -205,6 +205,7 @@ class Planned:
         }
 
     def _record_group(self, group: AlikeTables) -> dict[str, object]:
+        """A group as plain values for ``to_dict``."""
         e = self.evaluator
         best = group.next_best
         sample = group.tables[0]
@@ -223,7 +224,7 @@ class Planned:
 def build_outcome(search: Search, result: SearchResult) -> Planned:
     """The plan that a search found, with the next best schemes of its tables, and with baselines beside it.
 
-    search  the search, at its end
+    search  the search, at its end;  result  what it returned
     Limits: the search was interrupted, or its effort is spent -> next best schemes of the heaviest tables
     """
     assert search.best is not None

@@ -212,6 +212,7 @@ class PlanQuestion:
         priced: set[str] = set()
 
         def ask(changed: Question) -> Answer:
+            """The answer of a changed question: by this plan, if it can be priced there, or by a search."""
             if changed.rows:
                 raise BadInputError("plans have rows in GPU memory.", "")
             question = replace(self, question=changed)

@@ -76,7 +76,7 @@ def restrict_to_torchrec(options: Options, evaluator: Evaluator) -> Options:
     gpus = options.gpus
     domain = options.domain
     _, sample = np.unique(options.kind_of, return_index=True)
-    odd = domain % _count_node(evaluator) > 0 or domain >= gpus  # else it is row-wise
+    odd = domain % _count_node(evaluator) > 0 or domain >= gpus  # not inside whole nodes; row-wise
     columns = (column[sample][options.group].astype(int).tolist() for column in (tables.dim, tables.buckets))
     mask = ~(odd & options.by_domain) & np.array(
         [
@@ -160,24 +160,20 @@ def check_names_and_types(tables: PlanTables) -> None:
 
 
 def write_for_torchrec(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
-    """Write a plan in TorchRec's form to a JSON file.
-
-    hbm_bytes  memory that a rank may use; None: all that it has
-    Limits: as ``build_torchrec_plan``, ``check_names_and_types``
-    """
+    """Write a plan to a JSON file in TorchRec's form. hbm_bytes, Limits  as of ``build_torchrec_plan``"""
     check_names_and_types(plan.tables)
     write_torchrec_plan(build_torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 
 def _count_node(evaluator: Evaluator) -> int:
-    """GPUs per node."""
+    """GPUs of a node that are used: fewer than its GPUs if the plan has fewer."""
     return min(evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node, evaluator.gpus)
 
 
 def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
-    """TorchRec's sharding type of the table with this index. Limits: it has none -> BadInputError
+    """TorchRec's sharding type of the table with this index. node  GPUs of a node
 
-    node  GPUs per node
+    Limits: TorchRec has none for its scheme -> BadInputError
     """
     placement = plan.placements[table]
     scheme = placement.scheme
@@ -201,7 +197,7 @@ def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
 
 
 def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
-    """A table of the file. kind  its sharding type"""
+    """The entry of the table with this index in TorchRec's form of a plan. kind  its sharding type"""
     tables = plan.tables
     copies = copied(OF_TORCHREC[kind].exchange)
     shards = [] if copies else _list_shards(plan, table, ordered=over_all(OF_TORCHREC[kind].exchange))

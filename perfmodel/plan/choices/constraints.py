@@ -154,7 +154,7 @@ class Allowed:
         kinds = frozenset(kind for kind in EXCHANGED if kind.key in names)
         cuts = frozenset(names & set(SHARDINGS))
         shardings, exchanges = self.shardings, self.exchanges
-        if cuts and (cuts != {DATA_PARALLEL} or not kinds):
+        if cuts and (cuts != {DATA_PARALLEL} or not kinds):  # "unique,data-parallel" limits no cut
             shardings = cuts if shardings is None else cuts & shardings
         if kinds:
             exchanges = kinds if exchanges is None else kinds & exchanges
@@ -222,6 +222,7 @@ class Constraints:
         return allowed
 
     def _explain_refusal(self, table: int, scheme: Scheme) -> str:
+        """``Allowed.explain_refusal`` of the table with this index."""
         dim = int(self.tables.dim[table])
         return self.allowed[table].explain_refusal(scheme, dim, self.gpus, self.domain)
 
@@ -237,9 +238,9 @@ class Constraints:
 
 
 def _read_name(name: str, rule: TableRule) -> str:
-    """The key of a sharding or exchange, in any case; one that sends nothing is data-parallel.
+    """The name of a sharding, or key of an exchange, that a user wrote; of replication "data-parallel".
 
-    rule  what the user wrote, for errors
+    rule  where it was written, for errors
     Limits: unknown, or table-column-wise -> BadInputError
     """
     plain = name.strip().lower()

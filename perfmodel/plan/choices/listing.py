@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 
 MOST_FINE = 256
 """Kinds of table, up to which all schemes are listed; of more, those that good plans use."""
-_ANY_ROWS = 1 << 62
+_ANY_ROWS = 1 << 62  # more than any table has
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Listing:
     further: Mask
 
     def add(self, more: Sequence[set[Scheme]]) -> Listing:
-        """With these schemes for each kind, the last of it; those that are listed already are marked, too."""
+        """The listing with further schemes of each kind of table, at its end; all of ``more`` are marked."""
         if not any(more):
             return self
         kind = np.repeat(np.arange(len(more)), [len(schemes) for schemes in more])
@@ -44,10 +44,10 @@ class Listing:
         new = [_to_numbers(scheme) for schemes in more for scheme in sorted(schemes)]
         columns = np.column_stack([[self.exchange, self.r, self.c, self.hot], np.array(new).T])
         keys = np.vstack([group, columns])
-        _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+        _, begin, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)  # each once
         further = np.zeros(begin.size, dtype=bool)
         further[number.ravel()[self.group.size :]] = True
-        order = np.lexsort((begin, group[begin]))
+        order = np.lexsort((begin, group[begin]))  # by kind, then in the order in which they came
         exchange, r, c, hot = columns[:, begin[order]]
         return Listing(group[begin[order]], exchange, r, c, hot, further[order])
 
@@ -60,6 +60,7 @@ def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[
     Limits: more than ``MOST_FINE`` kinds -> column parts are powers of two, beside rows that are whole or in
             parts over one domain
     """
+    # Kinds of equal width and as many numbers of hot rows share a list, in which hot rows are 1, 2, 3 ...
     shape = np.stack([dim, [len(numbers) for numbers in hot]]).astype(np.int64)
     parts = []
     for width, slots in np.unique(shape, axis=1).T.tolist():
@@ -70,7 +71,7 @@ def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[
             schemes = [s for s in powers if s.col_parts == 1 or s.row_parts in (1, domain)]
         exchange, r, c, slot = np.array([_to_numbers(scheme) for scheme in schemes], dtype=np.int64).T
         few = np.array([[0, *hot[q]] for q in kinds.tolist()], dtype=np.int64)[:, slot]
-        kind, place = np.nonzero(r <= rows[kinds, np.newaxis] - few)
+        kind, place = np.nonzero(r <= rows[kinds, np.newaxis] - few)  # tables with enough rows
         parts.append((kinds[kind], np.stack([exchange[place], r[place], c[place], few[kind, place]])))
     group = np.concatenate([kinds for kinds, _ in parts])
     order = np.argsort(group, kind="stable")
@@ -79,6 +80,7 @@ def list_columns(rows: Array, dim: Array, gpus: int, domain: int, hot: Sequence[
 
 
 def _to_numbers(scheme: Scheme) -> tuple[int, int, int, int]:
+    """(code of the exchange, row parts, column parts, hot rows)."""
     return int(scheme.kind), scheme.row_parts, scheme.col_parts, scheme.hot_rows
 
 

@@ -129,11 +129,11 @@ class Options:
         return np.bincount(self.group[mask], minlength=self.count.size)
 
     def select_least(self, value: Array, mask: Mask) -> Ints:
-        """Options in the mask with the few least values of each kind of table and exchange."""
+        """Indices of the options in the mask with the ``_FEW`` least values of each kind and exchange."""
         allowed = np.flatnonzero(mask)
         segment = self.group[allowed] * len(Exchange) + self.exchange[allowed]
         order = np.lexsort((value[allowed], segment))
-        start = np.searchsorted(segment[order], segment[order])
+        start = np.searchsorted(segment[order], segment[order])  # where the segment of each begins
         return allowed[order[np.arange(order.size) - start < _FEW]]
 
 
@@ -203,7 +203,7 @@ def _count_loads(
 ) -> tuple[Array, Array, Array]:
     """Loads [O, K] of a shard, of every rank, and of the mean rank, in chunks that fit a processor's cache.
 
-    table   of each option;  spread  shards over ranks
+    table   index of a table that has each option;  spread  number of its shards over number of ranks
     Columns lie one after the other, and columns of zeros take no memory.
     """
     loads: list[Array] = []
@@ -229,7 +229,7 @@ def _find_worth_copying(o: Options, evaluator: Evaluator) -> Mask:
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
     keys = np.stack([o.group, replace_sparse(o.exchange, o.r), o.r, o.c])
-    _, scheme = np.unique(keys, axis=1, return_inverse=True)
+    _, scheme = np.unique(keys, axis=1, return_inverse=True)  # options that differ in hot rows alone
     scheme = scheme.ravel()
     worth = np.asarray(o.hot == 0)
     for tables in (1, evaluator.tables.rows.size):
@@ -250,12 +250,13 @@ def count_hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
         return ()
     p, count = list_bins(ids, rows)
     share = np.append(0, np.cumsum(p * count))
-    below = np.append(0, np.cumsum(count))
-    numbers = np.ceil(np.interp(HOT_SHARES, share, below) - 1e-6)
+    ranks = np.append(0, np.cumsum(count))
+    numbers = np.ceil(np.interp(HOT_SHARES, share, ranks) - 1e-6)
     return tuple(int(h) for h in np.unique(numbers) if 1 <= h <= rows / 2)
 
 
 def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
+    """The options whose shards fit a rank. sample  [Q] a table of each kind. Limits: none -> error"""
     fits = options.memory <= limit_bytes
     for q in np.flatnonzero(options.count_left(fits) == 0):
         needed = float(options.memory[options.group == q].min())
@@ -273,9 +274,9 @@ def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_byte
 
 
 def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
-    """Check that all tables fit in the memory of all ranks, each with its smallest option.
+    """Raise BadInputError if all tables, each with its smallest option, need more than the ranks together.
 
-    rules  that the message names. Limits: they need more than ``limit_bytes`` per rank -> BadInputError
+    limit_bytes  memory of a rank;  rules  advice about rules, with which the message begins
     """
     leanest = np.minimum.reduceat(options.average_memory, options.begin[:-1])
     total = float(np.sum(leanest * options.count))
@@ -295,7 +296,7 @@ def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
 def price_loads(estimate: Callable[[Array], Array], loads: Array, share: float = 0.05) -> Array:
     """Time per byte of each resource at these loads [K]: difference quotients [s/byte].
 
-    estimate  times of passes from their loads [..., K];  share  of a load: the step
+    estimate  times of passes from their loads [..., K];  share  step of a quotient, over its load [-]
     """
     step = np.maximum(loads, loads.max() * 1e-6) * share
     time = estimate(np.vstack([loads + np.diag(step), loads]))

@@ -42,6 +42,7 @@ class Annealing:
     domains  True: only tables whose row parts fill domains move, by whole domains; False: shards of all
              other tables move, each to another rank. A *place* here is a rank, or a domain of ``width`` ranks
     cool     whether there are many tables: more moves are evaluated together, most of them of busy ranks
+    base, held, memory  as of ``Packing``;  holds  [T, G] whether a rank holds a part of a table that may move
     Loads are those of the J pairs of a step and a resource that these options use, as ``StepCurves``.
     """
 
@@ -86,7 +87,7 @@ class Annealing:
         return np.unique(self.ranks[table] // self.width) if movable else np.zeros(0, dtype=np.int64)
 
     def _list_movable(self, table: Ints, place: Ints) -> None:
-        """Set the table, the place, the loads and the memory of each shard that may move."""
+        """Set the table, the place, the loads (size) and the memory (weight) of each shard that may move."""
         self.table, self.place = table, place
         self.size = self.shard[self.option[table]]
         self.weight = self.options.shard_memory[self.option[table]]
@@ -168,11 +169,7 @@ class Annealing:
         possible &= ~(swapped & self.holds[self.table[comes], source * self.width])
         if not possible.any():
             return now
-        goes = goes[possible]
-        comes = comes[possible]
-        swapped = swapped[possible]
-        source = source[possible]
-        target = target[possible]
+        goes, comes, swapped, source, target = np.stack((goes, comes, swapped, source, target))[:, possible]
         change = self.size[goes] - self.size[comes] * swapped[:, np.newaxis]
         weight = self.weight[goes] - self.weight[comes] * swapped
         held = self.held.reshape(places, self.width, self.base.size).max(axis=1)
@@ -252,7 +249,7 @@ class Annealing:
         return float(time[best])
 
     def _cut(self, table: int, option: int, taken: Mask) -> None:
-        """Cut a table by another option. taken  [G] ranks of its shards; unused if every rank has one"""
+        """Give a table another option. taken  [G] mask of its shards' ranks; unused if every rank has one"""
         o = self.options
         self.option[table] = option
         self.holds[table] = taken
@@ -304,7 +301,7 @@ class Annealing:
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
     def _apply(self, option: Ints, ranks: list[Ints]) -> bool:
-        """Give all tables these options and ranks if the plan fits and is faster; returns whether it is."""
+        """Give the state's tables these options and ranks, if it fits then and is faster; returns whether."""
         state = self.state
         before = state.time_s
         changed = [

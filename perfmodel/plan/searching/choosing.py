@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Mix:
-    """Some of the allowed options by their places among them, and the number of tables that have each."""
+    """Options, by their places among the allowed ones, and how many tables of its kind have each."""
 
     places: Ints
     tables: Array
@@ -71,6 +71,7 @@ class Choosing:
         self.average = self._take(options.average)
         self.memory = options.average_memory[allowed]
         self.shard_memory = options.shard_memory[allowed]
+        # Shards over ranks; 0 if every rank holds as much.
         self.spread = np.where(options.everywhere_held[allowed], 0, options.parts[allowed] / options.gpus)
         self.count = options.count.astype(np.float64)
         self.memory_s = 0.0  # the last price of a byte
@@ -110,6 +111,7 @@ class Choosing:
                 return best
             now = self._sum_loads(mix)
             choice = self._build_choice(mix, now)
+            # In the first turn no load of a rank is known that could limit shards.
             if (best is None or choice.time_s < best.time_s) and (turn or not np.isfinite(shard)):
                 best = choice
             balance = float((shard_s * self.spread)[mix.places] @ mix.tables)
@@ -131,7 +133,7 @@ class Choosing:
         return wide
 
     def _price_loads(self, loads: Array) -> Array:
-        """Seconds per byte of each resource in use, at these loads [2, J]."""
+        """Time per byte of each resource in use [J], at loads [2, J] as of ``_sum_loads`` [s/byte]."""
         busiest = loads[0] + _UNEVEN * loads[1]
         busiest = np.maximum(busiest, _LEAST * busiest.max())
         estimate = self.evaluator.estimate_times
@@ -152,7 +154,8 @@ class Choosing:
     def _fit_memory(self, price: Array, memory: Array, room: float) -> _Mix | None:
         """The cheapest options that fit together in ``room``: the price of memory is raised until they fit.
 
-        price, memory  of each allowed option. Limits: nothing fits -> None
+        price, memory  of each allowed option; infinite: it may not be chosen. Limits: nothing fits -> None
+        free, dear     options if memory costs less, or more, than the price at which all just fit
         """
         _, free = find_least(price, self.begin)
         if float(memory[free] @ self.count) <= room:
@@ -185,8 +188,8 @@ class Choosing:
     def _fill_memory(self, price: Array, free: Ints, dear: Ints, left: float) -> _Mix:
         """Uses the memory that is left: as many tables as fit get faster options.
 
-        dear, free  option of each kind of table at a price of memory that is too high, and too low
-        left  memory [bytes]. At prices so near each other hardly more than one kind of table differs
+        free, dear  option of each kind of table, as in ``_fit_memory``;  left  memory beside ``dear`` [bytes]
+        Their prices of memory are so near that hardly more than one kind of table differs.
         """
         differ = np.flatnonzero(free != dear)
         growth = self.memory[free[differ]] - self.memory[dear[differ]]

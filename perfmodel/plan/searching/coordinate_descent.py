@@ -72,10 +72,10 @@ class Descent:
     def _find_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
         """(tables whose best change helps, largest gain first; the option that each changes to).
 
-        A change concerns one table or all equal tables.
+        A change is of one table, or of all equal tables with one option, so that an exchange may fall away.
         """
         o = self.options
-        _, sample, number, count = np.unique(  # equal tables with equal schemes
+        _, sample, number, count = np.unique(  # of equal tables with equal options one is the sample
             option, return_index=True, return_inverse=True, return_counts=True
         )
         average = self.average[option].sum(axis=0)
@@ -87,7 +87,7 @@ class Descent:
         gain, freed, over = self._compute_gains(option, sample, count, place, to, tables)
         gain /= tables
         if over > 0:  # changes that free memory at the least cost
-            good = freed > 0
+            good = freed > 0  # below 0 a gain becomes a cost per byte
             gain = np.maximum(gain, 0) + np.minimum(gain, 0) / np.maximum(freed / tables, 1e-12)
         else:
             good = (gain > 0) & (freed >= 0)
@@ -104,8 +104,9 @@ class Descent:
     def _compute_gains(
         self, option: Ints, sample: Ints, count: Ints, place: Ints, to: Ints, tables: Array
     ) -> tuple[Array, Array, float]:
-        """(gain of each change [s], excess memory that it frees, present excess), both of ``room_bytes`` [-].
+        """(time that each change saves [s], excess memory that it frees, present excess), as ``estimate``.
 
+        option  of every table, before the change
         sample, count  tables that stand for equal tables with equal options, and how many there are
         place, to, tables  for each change: index in ``sample``, new option, number of tables that change
         """
@@ -114,7 +115,7 @@ class Descent:
         average = self.average[option].sum(axis=0)
         everywhere = self.everywhere[option].sum(axis=0)
         now, over = self.estimate(average, everywhere, shard.max(axis=0))
-        second, largest = np.partition(np.pad(shard, ((0, 2), (0, 0))), -2, axis=0)[-2:]
+        second, largest = np.partition(np.pad(shard, ((0, 2), (0, 0))), -2, axis=0)[-2:]  # of all shards
         all_change = (tables == count[place])[:, np.newaxis]  # none of its kind keeps the old scheme
         left = np.where(all_change & (self.shard[away] >= largest), second, largest)
         number = tables[:, np.newaxis]
@@ -129,7 +130,7 @@ class Descent:
     def _list_candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
         """Changes to try, (index of the sample, new option): the cheapest options of every exchange.
 
-        kind  kind of table of each sample;  average  loads of a rank, and memory
+        option, kind  of each sample: option, and kind of table;  average  [K + 1] loads of a rank, and memory
         """
         o = self.options
         memory = float(average[-1])
@@ -141,7 +142,7 @@ class Descent:
         cheap = np.sort(cheap)
         begin = np.searchsorted(o.group[cheap], kind)
         count = np.searchsorted(o.group[cheap], kind, "right") - begin
-        place = np.repeat(np.arange(kind.size), count)
+        place = np.repeat(np.arange(kind.size), count)  # a sample is beside each cheap option of its kind
         index = np.arange(place.size) - np.repeat(np.cumsum(count) - count, count)
         to = cheap[begin[place] + index]
         changes = to != option[place]
@@ -159,6 +160,7 @@ class Descent:
         average = self.average[option].sum(axis=0) + np.cumsum(average, axis=0)
         everywhere = self.everywhere[better] - self.everywhere[now]
         everywhere = self.everywhere[option].sum(axis=0) + np.cumsum(everywhere, axis=0)
+        # The largest shard after each change: of tables that never change, that have, and that have yet to.
         unchanged = np.delete(option, tables)
         fixed = np.pad(self.shard[unchanged], ((0, 1), (0, 0))).max(axis=0)
         new = np.maximum.accumulate(self.shard[better], axis=0)

@@ -16,7 +16,7 @@ from perfmodel.plan.searching.packing import Packing, Until, is_faster
 
 _WHOLE, _QUICK = ((3, 4, 5), 40, 192), ((5,), 12, 96)
 """(squarings: the 8th, 16th and 32nd power; rounds of each; shards that leave, and candidates for a swap)."""
-_EMPTY = 64  # places that they go to
+_EMPTY = 64  # emptiest places, to which shards may go
 _OF_PLACE = 16  # shards of one place
 _CHANGES = 400  # best changes of a round that are examined
 _LOWER, _HIGHER = 0.1, 0.2  # of a load: steps of the difference quotients to either side
@@ -27,6 +27,7 @@ class Evening:
     """Moves the shards of a plan under search (``Packing``) to other ranks; schemes stay as they are.
 
     quick  fewer rounds of fewer changes: most of the gain, in a tenth of the time
+    used, movable  resources of which ranks differ;  tables whose shards may move, with the ranks of a place
     """
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
@@ -65,13 +66,13 @@ class Evening:
         return best < before
 
     def _run_round(self, squarings: int, tables: Ints, ranks: int) -> bool:
-        """Make many changes at once; returns whether there were some. As for ``_Round``"""
+        """Move shards, or swap two, many at once; returns whether any. Arguments as of ``_Round``"""
         this = _Round(self, squarings, tables, ranks)
         order = np.lexsort((-round_off(this.size @ this.price), this.place, -this.full[this.place]))
         begins = np.sort(np.unique(this.place[order], return_index=True)[1])
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
-        leave = order[of_place < _OF_PLACE][: self.full]
-        back = order[order.size // 4 :]
+        leave = order[of_place < _OF_PLACE][: self.full]  # the largest shards of the fullest places
+        back = order[order.size // 4 :]  # some others, drawn at random, to swap with
         back = np.sort(self.random.choice(back, min(back.size, self.full), replace=False))
         empty = np.argsort(this.full, kind="stable")[:_EMPTY]
         moves = this.find_gains(leave, empty, None)
@@ -111,6 +112,7 @@ class _Round:
         self.weight = state.options.shard_memory[option]
 
     def _price_loads(self, used: Ints, held: Array) -> Array:
+        """``price``, as quotients on both sides of the present loads. held  [J] largest of a rank"""
         step = np.diag(held)
         changed = np.repeat(self.state.busiest[np.newaxis], 2 * used.size + 1, axis=0)
         changed[: used.size, used] -= _LOWER * step
@@ -120,15 +122,16 @@ class _Round:
         return np.asarray(np.maximum(price, price.max() * 1e-4))
 
     def _raise_power(self, load: Array) -> Array:
+        """Loads squared ``squarings`` times: in sums of them the largest count."""
         for _ in range(self.squarings):
             load = load * load
         return load
 
     def find_gains(self, leave: Ints, to: Ints, back: Ints | None) -> Array:
-        """Changes that help, [4, n]: gain, thing that moves, its new place, thing that comes back or -1.
+        """Changes that lower the objective, [4, n]: gain, thing that moves, its new place, thing back or -1.
 
-        leave  things that may move;  to  places to move to;  back  the thing on each of these to swap with;
-               None: moves
+        leave  things that may move;  to  places to move to
+        back   for each of these, the thing there that comes back in a swap;  None: none does, as in a move
         """
         source = self.place[leave]
         change = self.size[leave][:, np.newaxis]
@@ -163,6 +166,7 @@ class _Round:
                 moves.append((int(self.table[back]), to, source))
                 if moves[1][0] == table:
                     continue
+            # A place holds one part of a table at most.
             if any((self.state.ranks[t] // self.ranks == target).any() for t, _, target in moves):  # type: ignore[operator]
                 continue
             for t, start, target in moves:

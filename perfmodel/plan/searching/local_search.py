@@ -10,18 +10,18 @@ from perfmodel.engine.placement import Placement
 from perfmodel.engine.tables import Ints
 from perfmodel.plan.searching.packing import Packing, Scale, Until, compute_balance, is_faster, place
 
-_TRIED = 3  # schemes of one table that are really placed
-_COMPARED = 6  # schemes of one table of which the next best is chosen
+_TRIED = 3  # options of one table that are really placed
+_COMPARED = 6  # options of one table of which the next best is chosen
 
 
 def improve(state: Packing, until: Until) -> None:
-    """Improve a plan until no table has a better option. until  returns whether to stop"""
+    """Improve a plan, in place, until no table has a faster option. until  returns whether to stop"""
     while not until() and recut(state, until):
         pass
 
 
 def recut(state: Packing, until: Until) -> bool:
-    """Give each table in turn, the largest first, its fastest option; returns whether any changed."""
+    """Give each table in turn, most loads first, its fastest option; returns whether any changed."""
     o = state.options
     changed = False
     scale = Scale.build(state.evaluator, compute_balance(o, state.option))
@@ -67,6 +67,7 @@ def _try_options(state: Packing, table: int, below_s: float, count: int) -> Iter
     option = int(state.option[table])
     span = o.find_range(table)
     state.clear(table)
+    # No rank has less than the mean, and some rank has at least the largest load up to now, or the shard.
     mean = state.held.mean(axis=0)
     spread = (o.parts[span] / o.gpus)[:, np.newaxis] * o.shard[span]
     least = np.maximum(np.maximum(state.held.max(axis=0), o.shard[span]), mean + spread)

@@ -17,12 +17,12 @@ from perfmodel.plan.choices.scheme_options import Options
 Until = Callable[[], bool]  # whether to stop
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
-_DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
+_DUST_BYTES = 1e-3  # at most what rounding leaves of loads that were added and taken away: it counts as 0
 _LESS = 1e-9  # of a time: another plan must be faster by this
 
 
 def is_faster(time_s: float, than_s: float) -> bool:
-    """Whether a time is less by more than sums of floats are off."""
+    """Whether a time is less than another by more than rounding errors of sums."""
     return time_s < than_s * (1 - _LESS)
 
 
@@ -47,7 +47,7 @@ class Packing:
         self.memory = np.zeros(options.gpus)
 
     def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
-        """Set the options of tables that have none; a table that every rank holds is placed at once."""
+        """Give tables that are on no ranks an option each; if every rank holds the table, it is placed."""
         o = self.options
         self.option[tables] = option
         self.base = self.base + o.everywhere[option].sum(axis=0)
@@ -72,7 +72,7 @@ class Packing:
             self.put(table, ranks)
 
     def clear(self, table: int) -> None:
-        """Take a table off all ranks."""
+        """Take a table, with its loads and its memory, off all ranks; ``choose`` may follow."""
         o = self.options
         option = int(self.option[table])
         ranks = self.ranks[table]
@@ -155,13 +155,13 @@ class Scale:
 
     @staticmethod
     def build(evaluator: Evaluator, target: Array) -> Scale:
-        """The scale whose full loads are ``target``, for each resource."""
+        """The scale on which a rank with the loads ``target`` [K] is full."""
         doubled = np.vstack([target + np.diag(target), target])
         time = evaluator.estimate_times(doubled)
         return Scale(np.where(target > 0, target, 1), time[:-1] - time[-1])
 
     def score(self, loads: Array) -> Array:
-        """How full ranks are with these loads; the last axis of ``loads`` is the resource."""
+        """How full ranks are [...] with loads [..., K]: a time to compare ranks by, no time of a pass."""
         share: Array = loads / self.target
         for _ in range(_SHARPNESS):
             share = share * share
@@ -169,10 +169,7 @@ class Scale:
 
 
 def compute_balance(options: Options, option: Ints) -> Array:
-    """For each resource, the load of a rank with shards spread evenly, or if more, of the largest shard.
-
-    option  of every table
-    """
+    """Loads [K] of a rank with shards spread evenly, or if more, the largest shard. option  of each table"""
     everywhere = options.everywhere[option].sum(axis=0)
     largest = everywhere + options.shard[option].max(axis=0)
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
@@ -188,7 +185,8 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
     scale = Scale.build(evaluator, compute_balance(options, option))
-    size = scale.score(options.shard[option] + state.base) + 1e-9 * options.shard_memory[option] / limit_bytes
+    size = scale.score(options.shard[option] + state.base)
+    size += 1e-9 * options.shard_memory[option] / limit_bytes  # among equal loads, most memory first
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]
     for alike in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
@@ -223,8 +221,8 @@ def pack_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: flo
 def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
     """Place the first of some equal tables, or several of them at once; returns how many; 0: none fits.
 
-    scale  weighs the loads by which ranks are sorted. Several at once, on an eighth of the ranks, save
-    sorting anew for each, while at least two such rounds are left.
+    scale  says how full ranks are. Ranks are sorted anew for each table, or, while many tables are left, for
+    as many as an eighth of the ranks takes.
     """
     o, option = state.options, int(state.option[tables[0]])
     order = _sort_emptiest(state, option, scale)

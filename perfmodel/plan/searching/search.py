@@ -136,7 +136,7 @@ class Search:
 
     @property
     def _is_open(self) -> bool:
-        """Whether there may be a plan that is better than the best by more than the tolerance."""
+        """Whether the bound allows a plan that is faster than the best by more than ``_TOLERANCE``."""
         return self.bound_s < self.best_s * (1 - _TOLERANCE)
 
     def _build_result(self, stopped: str) -> SearchResult:
@@ -229,6 +229,7 @@ class Search:
             self._keep(state)
 
     def _keep(self, state: Packing) -> None:
+        """Copy a plan as the best, and tell of its time, if it is faster than the best so far."""
         time_s = state.time_s
         if is_faster(time_s, self.best_s):
             self.best, self.best_s = state.copy(), time_s

@@ -53,7 +53,8 @@ class Start(NamedTuple):
 class Starts:
     """Makes all starting plans of a search.
 
-    keep  is called with every plan;  until, until_even, is_over  whether to stop here, rebalancing, at all
+    keep    is called with every plan, to remember the best;  until  returns whether to stop making plans
+    until_even, is_over  the same of rebalancing, and of the whole search
     """
 
     evaluator: Evaluator
@@ -75,7 +76,7 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def add_uniform(self, states: Sequence[Packing]) -> None:
-        """Begin with plans in which all tables have one sharding."""
+        """Begin with plans in which all tables have one sharding; each is of the family that it uses."""
         o = self.options
         for state in states:
             kinds = np.unique(o.exchange[state.option[~o.copied[state.option]]])
@@ -131,6 +132,7 @@ class Starts:
         return list(best.values())
 
     def _try_families(self, families: Sequence[Family], shards: Sequence[float]) -> None:
+        """``_try`` each family with each limit on shards once, until ``until``, but one plan at least."""
         for shard, family in product(shards, families):
             if self.starts and self.until():
                 return
@@ -191,11 +193,13 @@ class Starts:
         return self.packed[key]
 
     def _add(self, family: Family, state: Packing) -> None:
+        """Remember a starting plan of a family, and tell the search of it."""
         self.starts.append(Start(state.time_s, family, state))
         self.keep(state)
 
     @property
     def _best_s(self) -> float:
+        """Time of the fastest starting plan; infinite before there is one [s]."""
         return min((start.time_s for start in self.starts), default=np.inf)
 
     def _even(self, count: int, until: Until) -> None:
@@ -212,4 +216,5 @@ class Starts:
 
 
 def _never() -> bool:
+    """The ``Until`` of what is done whatever the effort."""
     return False
