@@ -65,7 +65,6 @@ class WaitingLine:
             self._drawn = True
 
     def _hide(self) -> None:
-        """Erase the line, if it is drawn."""
         if self._drawn:
             self._drawn = False
             with contextlib.suppress(OSError, ValueError):

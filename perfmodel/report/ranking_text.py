@@ -323,6 +323,7 @@ def source_words(answer: Answer) -> str:
 
 
 def too_large(base: Answer) -> str:
+    """Why row-wise shards of these tables do not fit the GPUs."""
     return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
 
 
@@ -332,10 +333,7 @@ def setting_words(base: Answer) -> str:
 
 
 def name_enough(ranking: Ranking | None) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the GPUs of ``rank_enough``, or a note that none fit.
-
-    Limits: no ranking -> ""
-    """
+    """``--gpus 152 fits, sharded table-wise``, of ``rank_enough``, or that none fit; "" of no ranking."""
     if ranking is None:
         return ""
     base = ranking.base

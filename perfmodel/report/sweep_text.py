@@ -105,10 +105,7 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         Column("95 % band", lambda row: band(row["low_s"], row["high_s"])),
         Column("evidence", lambda row: str(row["main_evidence"]), left=True, goes=4),
         Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s"), goes=3),
-        Column(
-            f"{currency}/10⁹",
-            lambda row: format_number(row[cost]).replace("unknown", "no price"),
-        ),
+        Column(f"{currency}/10⁹", lambda row: format_number(row[cost]).replace("unknown", "no price")),
         Column(f"{'cost' if by == 'cost' else 'time'} ratio", lambda row: str(row["ratio_text"])),
     ]
     decisions = [True, *frame["decided"].iloc[1:]]
