@@ -94,7 +94,10 @@ class TablePlan:
 
     @property
     def gpus(self) -> pd.DataFrame:
-        """One row a GPU: rank; rows_bytes, optimizer_bytes, buffer_bytes, memory_bytes (of all) [bytes]."""
+        """One row a GPU.
+
+        rank, rows_bytes, optimizer_bytes, buffer_bytes (of exchanges), memory_bytes (all of them) [bytes]
+        """
         import pandas as pd
 
         memory = self.answer.costed.memory

@@ -171,10 +171,7 @@ def _count_node(evaluator: Evaluator) -> int:
 
 
 def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
-    """TorchRec's sharding type of the table with this index. node  GPUs of a node
-
-    Limits: TorchRec has none for its scheme -> BadInputError
-    """
+    """TorchRec's sharding type of the table with this index; none -> BadInputError. node  GPUs of a node"""
     placement = plan.placements[table]
     scheme = placement.scheme
     tables = plan.tables

@@ -178,8 +178,7 @@ def compute_balance(options: Options, option: Ints) -> Array:
 def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> Packing | None:
     """Places tables with these options on ranks: largest shards first, each on the least full ranks.
 
-    option  of every table
-    Limits: no rank has memory for a shard -> None
+    option  of every table;  Limits: no rank has memory for a shard -> None
     """
     evaluator.work.add(effort.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
