@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def pinned(self) -> Answer:
-        """The same answer, whose question names its sharding."""
+        """The same answer, with its sharding named in the question, so that asking again keeps it."""
         return replace(self, question=replace(self.question, sharding=self.sharding))
 
     @property
@@ -165,7 +165,10 @@ _COMPARED = (*_COUNTS, "time_s", "baseline_time_s", "low_s", "high_s")
 
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
-    """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
+    """The row-wise answer of one of many configurations, by its place among them.
+
+    question  with the values of this configuration;  basis, costs  of ``many`` (``cost_grid``)
+    """
     work = many.select(slice(place, place + 1)) if many.gpus.size > 1 else many
     count = count_gpus(basis, work, question.reserve, costs.memory, place)
     steps = costs.cost.build_rows(place)
@@ -187,7 +190,7 @@ def answer_at(question: Question, basis: PassBasis, many: Configs, costs: Costed
 
 
 def answer_plan(base: Answer, plan: UniformPlan) -> Answer:
-    """The answer of a plan.
+    """The answer of a plan of the tables of ``base``.
 
     base  the row-wise answer of the same question, with the local look-up that both are compared with
     """
@@ -311,7 +314,7 @@ def project_one(workload: object = None, machine: str | Machine = DEFAULT_MACHIN
 def note_idle(answer: Answer, ask: Callable[[Question], Answer]) -> Answer:
     """The answer, with a note for each machine value that was given and has no effect on it.
 
-    ask  answers a question as ``answer`` was;  so nobody relies on a value that changes nothing
+    ask  answers a question as ``answer`` was: each is asked again without one of these values
     """
     machine = answer.question.machine
     notes = list(answer.notes)

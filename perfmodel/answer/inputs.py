@@ -24,14 +24,8 @@ from perfmodel.units import counted, format_bytes, format_count
 Array = NDArray[np.float64]
 _write = partial(format_bytes, binary=False)
 
-DEFAULTS: dict[str, Any] = {
-    "batch": 1024,
-    "table_count": 1,
-    "pooling": 32,
-    "dim": 32,
-    "dtype": "fp32",
-    "id_bytes": 8,
-}
+DEFAULTS: dict[str, Any]
+DEFAULTS = {"batch": 1024, "table_count": 1, "pooling": 32, "dim": 32, "dtype": "fp32", "id_bytes": 8}
 """The default configuration: one table, 1024 samples per GPU, 128-byte rows."""
 
 DEFAULT_RESERVE = 0.15
@@ -61,6 +55,7 @@ def read_columns(values: Mapping[str, object]) -> dict[str, Array]:
 
 
 def _read_numbers(name: str, value: object) -> Array:
+    """The values of a column of this name as an array of any shape. Limits: as ``read_columns``"""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -86,7 +81,7 @@ def _read_numbers(name: str, value: object) -> Array:
 
 
 def _read_dtypes(value: object) -> Array:
-    """Places in ``DTYPES`` of a dtype name, an array of names, or a pandas column."""
+    """A dtype name, an array of names, or a pandas column, as places in ``DTYPES``."""
     if isinstance(value, str):
         names, codes = [value], np.zeros((), dtype=np.intp)
     else:
@@ -99,7 +94,7 @@ def _read_dtypes(value: object) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """Memory for rows.
+    """Memory for rows, from which the number of GPUs follows.
 
     hbm_bytes  of one GPU, or what stands for it;  reserve  share of it that tables may not use [-]
     node  GPUs of a node, in which GPUs are handed out;  training  whether rows are those of a training pass
@@ -130,7 +125,10 @@ class Room:
 
 
 def group_equal(values: Mapping[str, object], room: Room, ids: Distribution) -> Configs:
-    """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
+    """Configurations with equal tables; a missing table size or number of GPUs follows from the other.
+
+    values  numbers or arrays by the names of ``question.COLUMNS``;  ids  distribution of the ids
+    """
     a, needed, gpus, row = find_sizes(values, room)
     _check_fit(a["table_bytes"], gpus, needed, room)
     rows = a["table_bytes"] / (a["table_count"] * row)
@@ -138,6 +136,7 @@ def group_equal(values: Mapping[str, object], room: Room, ids: Distribution) -> 
     columns = {"count": a["table_count"], "rows": np.maximum(rows, 1), "dim": a["dim"]}
     columns |= {"dtype": a["dtype"], "pooling": a["pooling"], "features": np.ones(1)}
     columns |= {"weight_bytes": np.zeros(1), "buckets": np.zeros(1)}
+    # A column with one value for all configurations, whose stride is 0, is [1, 1]; others are [1, C].
     kinds: dict[str, Any]
     kinds = {name: x[np.newaxis] if x.strides[0] else x[np.newaxis, :1] for name, x in columns.items()}
     laws, law = collect_laws([ids])
@@ -147,7 +146,10 @@ def group_equal(values: Mapping[str, object], room: Room, ids: Distribution) -> 
 
 
 def find_sizes(values: Mapping[str, object], room: Room) -> tuple[dict[str, Array], Array, Array, Array]:
-    """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
+    """(values as arrays [C] by name, with the table size; GPUs needed; GPUs used; bytes of a row).
+
+    values  numbers or arrays by the names of ``question.COLUMNS``; those that are missing have defaults
+    """
     a = read_columns({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
     if "table_bytes" not in a:
         if "gpus" not in a:
@@ -180,6 +182,7 @@ def group_set(tables: TableSet, values: Mapping[str, object], room: Room, ids: D
 
 @lru_cache(maxsize=8)
 def _sum_bytes(tables: TableSet, training: bool) -> float:
+    """Bytes of all rows of a set. training  as in ``Room``"""
     return float(PlanTables.of(tables).count_bytes(training=training).sum())
 
 
@@ -226,6 +229,7 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
 
 
 def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
+    """Refuse tables of less than a row, or of fewer rows than GPUs. rows  of each table, not rounded"""
     if (rows < 1).any():
         place = int(np.argmax(rows < 1))
         raise BadInputError(
@@ -366,9 +370,10 @@ def count_gpus(
 
 
 def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterator[str]:
-    """Lines that say what does not fit, and what would."""
+    """A line that says what does not fit one GPU, and what would; none if all fits."""
     if count.fits:
         return
+    # Buffers grow with the batch: a batch that is smaller by this ratio would leave them room.
     room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
     buffers = count.buffer_bytes * basis.buffer_weight
     batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0

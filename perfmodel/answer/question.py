@@ -50,9 +50,9 @@ _MEANT = {"table_size": "table_bytes", "model": "tables", "id_dtype": "id_bytes"
 
 
 def check_ids(rows: float, id_bytes: float | None) -> None:
-    """Check that ids reach every row. rows  of the largest table;  id_bytes  of an id; None: the default
+    """Raise BadInputError if ids of int32 do not reach every row. rows  of the largest table
 
-    Limits: ids of int32, more than 2^31 rows -> BadInputError
+    id_bytes  of an id; None: the default, int64
     """
     if id_bytes == INT32_BYTES and rows > INT32_ROWS:
         words = f"ids of int32 reach {format_count(INT32_ROWS)} rows, and a table has {rows:.3g}."
@@ -169,6 +169,7 @@ class Question:
         """
         if self.total is None:
             return self
+        # From one GPU up: more GPUs have fewer samples each, hence smaller buffers, until enough are taken.
         gpus, needed = 1, self.gpus or self._count_needed(1)
         while needed > gpus:
             gpus = needed
@@ -231,7 +232,7 @@ def read_keywords(
 ) -> tuple[Question, dict[str, NDArray[Any]]]:
     """(the question without the values of ``COLUMNS``, these as arrays of one length), checked.
 
-    workload, options  as of ``perfmodel.project``
+    workload, options  as of ``perfmodel.project``, in its units
     Limits: tables alone -> no columns: one configuration;  an unknown keyword -> BadInputError
     """
     values = {name: value for name, value in options.items() if value is not None}
@@ -276,10 +277,7 @@ def _read_workload(workload: Any) -> dict[str, Any]:
 
 
 def read_sharding(text: str | None) -> str | None:
-    """The sharding in a text, a name of ``WAYS`` or ``all``; None: not given.
-
-    Limits: unknown name -> BadInputError
-    """
+    """The name of ``WAYS``, or ``all``, that a text means; None: none given. Limits: unknown -> error"""
     if text is None:
         return None
     return ALL if text.strip().lower() == ALL else find_way(text)

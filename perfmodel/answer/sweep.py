@@ -66,11 +66,10 @@ def project_row_wise(
 
     workload, machine, values  as of ``perfmodel.project``
     options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
-             gpus_per_node, rows (hbm, host, host-cached:10%), unpooled (True: no bags),
-             overrides of machine values, calibration, payload
-             (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm,
-             torch, perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer
-             (whose state is kept)
+             gpus_per_node, rows (hbm, host, host-cached:10%), unpooled (True: no bags), overrides of machine
+             values, calibration, payload (precision of bags on the wire), distribution (of ids: uniform,
+             zipf:1.05 ...), kernels (fbgemm, torch, perfmodel), objective (latency: the forward pass,
+             throughput: a training step), optimizer (whose state is kept)
 
     Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
     Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
@@ -80,14 +79,11 @@ def project_row_wise(
 
 
 def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
-    """The frame of ``project_row_wise``."""
+    """The frame of ``project_row_wise``, a row for each of these configurations."""
     import pandas as pd
 
-    columns: dict[str, Any] = {
-        "table_bytes": work.table_bytes,
-        "batch": work.batch,
-        "id_bytes": work.id_bytes,
-    }
+    columns: dict[str, Any]
+    columns = {"table_bytes": work.table_bytes, "batch": work.batch, "id_bytes": work.id_bytes}
     if len(work.tables) == 1:
         only = work.tables
         for name, values in (("table_count", only.count), ("pooling", only.pooling), ("dim", only.dim)):
@@ -104,8 +100,7 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
 def sweep_columns(question: Question, columns: Columns, done: Done = lambda count: None) -> pd.DataFrame:
     """The frame of ``project_row_wise``, with a further column ``sharding``.
 
-    It has a row for each configuration and each sharding of the question; the index is the position of the
-    configuration.
+    It has a row for each configuration and sharding of the question; the index is the configuration's place.
     columns  arrays of equal length, an entry per configuration, beside what the question has
     done     is called with a number of configurations when they are done
     Limits: a sharding that a configuration does not allow -> no row;  none fits -> row-wise, with ``fits``
@@ -176,10 +171,8 @@ CRITERIA = {"time": "time_s", "throughput": "sample_time_s", "cost": "cost_of_1e
 """Column of each criterion; less is better."""
 _MOST_TIMES = 16
 SPREADS = (1.0, 1.05, 1.25, 1.5, 2.0)
-"""Multiples of the fewest GPUs that are tried by cost: more GPUs may share the tables more evenly.
-
-Tried too is ``list_even_gpus``, where that is no more than the largest of them.
-"""
+"""Multiples of the fewest GPUs that are tried by cost, for more GPUs may share the tables more evenly; so are
+numbers of ``list_even_gpus`` up to the largest of them."""
 
 
 def sweep_samples(
@@ -196,6 +189,7 @@ def sweep_samples(
     """
 
     def answer(counts: Sequence[float]) -> pd.DataFrame:
+        """The rows that fit, on these numbers of GPUs."""
         gpus = np.array(counts, dtype=np.float64)
         point = {name: np.resize(column, gpus.size) for name, column in columns.items()} | {"gpus": gpus}
         point = point if samples is None else point | {"batch": np.ceil(samples / gpus)}
@@ -205,6 +199,7 @@ def sweep_samples(
     done(len(next(iter(columns.values()))))
     if "gpus" in columns:
         return answer(columns["gpus"].tolist())
+    # The fewest GPUs are at least those that a batch of one sample needs.
     small = columns if samples is None else {**columns, "batch": np.ones(1)}
     frame = sweep_columns(question, small)
     if frame.empty or not frame["fits"].all():
@@ -231,9 +226,10 @@ def rank_machines(
     *,
     every: bool = False,
 ) -> pd.DataFrame:
-    """The best row of each machine, the best machine first. every  of each number of its GPUs
+    """The best row of each machine, the best machine first.
 
     by     a name of ``CRITERIA``;  samples  of all GPUs; None: each GPU has its batch
+    every  True: the best row of each machine and number of GPUs
     nodes  GPUs of a node (of an NVL72: a tray), by machine;  prices  of a GPU for an hour, by machine
 
     Columns beside those of ``rows``: samples; gpus_paid, of whole nodes; samples_per_s; sample_time_s;
@@ -256,11 +252,10 @@ def rank_machines(
 
 
 def sweep_within(question: Question, columns: Columns, done: Done, limit_s: float) -> pd.DataFrame:
-    """The rows of ``sweep_columns`` with the largest batches that fit and end within a latency [s].
+    """The rows of ``sweep_columns`` with the largest batches that fit and take ``limit_s`` at most [s].
 
-    The end is that of the 95 % band.
-
-    Without gpus: on those that the default batch needs
+    A batch takes the upper end of its 95 % band. Without gpus in ``columns`` it has those that the default
+    batch needs.
     Source: the upper end of the band and the buffers grow with the batch, so intervals are halved. A planner
     starts from the batch of one sharding for all tables; its times grow less than the batch, so the batch
     that is as much larger as the latency is longer meets it too.
@@ -286,11 +281,12 @@ def _answer_batch(question: Question, values: Columns, batch: int) -> pd.DataFra
 
 
 def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataFrame:
-    """The rows of one configuration with its largest batch."""
+    """The rows of one configuration with its largest batch whose band ends within ``limit_s``: 1 or none."""
     uniform = replace(question, planner=None)
 
     @cache
     def end_s(batch: int) -> float:
+        """Upper end of the band with this batch, which grows with it; infinite if it does not fit."""
         row = _answer_batch(uniform, values, batch)
         return float(row["high_s"].iloc[0]) if len(row) else np.inf
 
@@ -304,12 +300,12 @@ def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataF
 
 
 def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float) -> pd.DataFrame:
-    """The rows of a planner with its largest batch. batch  that it surely can have, or the smallest"""
+    """The rows of a planner with its largest batch (``sweep_within``). batch  the first that is tried"""
     import pandas as pd
 
     best = pd.DataFrame()
     meets, fails = 0, MOST_BATCH + 1
-    while _LARGER * meets < batch < fails:
+    while _LARGER * meets < batch < fails:  # the largest that meets the limit, the smallest that does not
         row = _answer_batch(question, values, batch)
         if len(row) and row["high_s"].iloc[0] <= limit_s:
             best, meets = row, batch

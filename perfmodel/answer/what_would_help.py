@@ -106,6 +106,7 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
 
 
 def _helps(effect: Sensitivity) -> bool:
+    """Whether a change saves at least 2 % of the time of a batch."""
     return effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s
 
 
@@ -119,6 +120,7 @@ def _ask_uniform(answer: Answer, ask: Ask) -> Answer | None:
 
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:
+    """The effect of a change on an answer, as one item; none if the new question has no answer that fits."""
     try:
         after = ask(change.question.share_total())
     except PerfmodelError:
@@ -194,11 +196,12 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
     more = "the whole node" if answer.gpus % node else "a node more"
     spread = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
     for_tables = [] if is_given else list_even_gpus(next_node + 1, spread[-1], answer.table_count, node)
-    alike = len(for_tables) if counts is None else len(counts)
+    certain = len(for_tables) if counts is None else len(counts)  # tried whatever GPU-time does
     if counts is None:
         counts = [next_node, *for_tables, *(gpus for gpus in dict.fromkeys(spread) if gpus > next_node)]
 
     def cost(gpus: int, time_s: float) -> float:
+        """GPU-time of a sample, up to a factor that all numbers of GPUs share."""
         return time_s if question.total is None else gpus * time_s
 
     effects = list[Sensitivity]()
@@ -206,7 +209,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
         change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
         effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
-        if place > alike and min(costs) < costs[-1]:
+        if place > certain and min(costs) < costs[-1]:
             break
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
@@ -257,7 +260,7 @@ def find_next_experiment(answer: Answer) -> NextExperiment | None:
     The ends of the band are sums over the steps, so each step has its part of the width.
     Limits: all evidence is interpolated or measured, or all other numbers hardly widen the band -> None
     """
-    width = sum(s.high_s - s.low_s for s in answer.steps) or 1.0
+    width = sum(s.high_s - s.low_s for s in answer.steps) or 1.0  # of the band [s]
     weak = [s for s in answer.steps if s.evidence.rank > WELL_KNOWN.rank]
     shares: dict[str, float] = {}
     for step in weak:
@@ -310,7 +313,7 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
 
 
 def _name_place(answer: Answer) -> str:
-    """The smallest hardware that shows the behaviour of this answer's links."""
+    """The smallest hardware whose links are used as in this answer, in words."""
     node, domain = answer.gpu_count.gpus_per_node, answer.domain
     link = answer.setting.machine.links.scale_up
     if answer.gpus <= node:
