@@ -152,7 +152,7 @@ class ExchangeMemory:
         self.patience_s = patience_s
         tile = launches.tile
         tiles = -(-sizes.bags // tile)
-        staged = stage_all or sizes.method == "three" or not world.all_mapped
+        staged = stage_all or sizes.method == "three" or not world.all_mapped  # bags go through a buffer
         lengths = _list_lengths(sizes, ranks, launches.pieces, staged)
         lag = -(-2 * launches.blocks // (ranks + 1))  # parts between the push of one and its sum, if fused
         if (sizes.parts + lag + 1) * (ranks + 1) + launches.blocks >= 2**31:

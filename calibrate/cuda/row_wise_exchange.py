@@ -232,7 +232,7 @@ class RowWiseExchange:
         )
         number = ctypes.c_int32(batch)
         sorting = [memory.exchange, ids, ctypes.c_int64(ids.numel()), memory.offsets, number]
-        self._launch("count_ids", grid, sorting, 4 * ranks * tile)
+        self._launch("count_ids", grid, sorting, 4 * ranks * tile)  # counts, 4 bytes each
         scanning = [memory.exchange, number, ctypes.c_int32(tile)]
         launch(self._kernels["scan_counts"], self._world.device, ranks, self._launches.scan_threads, scanning)
         self._launch("place_ids", grid, sorting, (8 + 4 * tile) * ranks)

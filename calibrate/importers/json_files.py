@@ -55,7 +55,7 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
             gpus=gpus or (ranks * per_rank if cells.get("nodes") == "1" else 0),
             gpus_per_node=gpus,
             flag=logs.SINGLE_PROCESS if per_rank > 1 else logs.OK,
-            number=ranks,
+            number=ranks,  # a record names no run: those with equal facts are one
         )
         return logs.parse_row(run, {name: cells[name] for name in _OF_ROW}, line)
     except (ValueError, AttributeError, KeyError):

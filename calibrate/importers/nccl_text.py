@@ -144,7 +144,7 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
             if "redop" in columns and len(words) == len(columns) - 1:  # blank from 2020 to 2022
                 words.insert(columns.index("redop"), "")
             first = columns.index("time")
-            half = columns[::-1].index("time") + 1
+            half = columns[::-1].index("time") + 1  # cells of a half: the last "time" and those behind it
             blank = len(words) == len(columns) - half and line.text.find(words[first], second - 4) > 0
             shape = columns[:first] + columns[-half:] if blank else columns  # without its first half
             if len(words) - ("timestamp" in columns) == len(shape):  # a date and a time
@@ -165,7 +165,7 @@ def _halves(
 ) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The halves of a line, as rows or with the reason why they are none. places  whether each is in place"""
     times = [place for place, name in enumerate(columns) if name == "time"]
-    common = dict(zip(columns[: times[0]], cells, strict=False))
+    common = dict(zip(columns[: times[0]], cells, strict=False))  # size, type …, before both halves
     for in_place, start in zip(places, times, strict=False):
         half = dict(zip(("time", "algbw", "busbw"), [*cells[start:], "", ""], strict=False))
         checks = dict(zip(columns[start + 3 : start + 4], cells[start + 3 :], strict=False))

@@ -129,7 +129,7 @@ class PassOperation(Operation):
         return (job.owners - 1) * to_each + elsewhere * SMALL_BYTES
 
     def prepare(self, salt: int) -> None:
-        """Choose the set of ids to begin with, by ``salt``; discard the bags of earlier calls."""
+        """Choose the set of ids to begin with, by ``salt`` (the visit's number); discard earlier bags."""
         self._index = salt * 7919 % len(self._sets)  # a prime: successive visits begin far apart
         self._bags = None
 

@@ -56,10 +56,10 @@ def bucketize(ids: torch.Tensor, lengths: torch.Tensor, tables: int, block: int,
     bag = torch.repeat_interleave(lengths, output_size=ids.numel())
     owner = _divide(ids, block)
     sent = torch.zeros(owners * bags, dtype=torch.int64, device=ids.device)
-    sent.scatter_add_(0, owner * bags + bag, torch.ones_like(bag))
+    sent.scatter_add_(0, owner * bags + bag, torch.ones_like(bag))  # ids of each bag for each owner
     order = _sort_stably(owner.to(torch.uint8 if owners <= 2**8 else torch.int16))
     row = ids - owner * block
-    if tables > 1:
+    if tables > 1:  # behind the rows of the tables before
         row += _divide(bag, bags // tables) * block
     by_owner = sent.view(owners, bags)
     return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1))

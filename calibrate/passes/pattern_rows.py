@@ -32,11 +32,11 @@ def compute_column_term(columns: torch.Tensor) -> torch.Tensor:
 
 
 def fill_rows(out: torch.Tensor, first_row: int) -> None:
-    """Write rows ``first_row`` … into ``out`` [rows, D], a torch tensor of any float type on any device."""
+    """Write rows ``first_row`` … of the pattern u + m v (above) into ``out`` [rows, D], of any float type."""
     import torch
 
     v = compute_column_term(torch.arange(out.shape[1], device=out.device))
-    step = max(1, 2**24 // out.shape[1])
+    step = max(1, 2**24 // out.shape[1])  # rows at a time, so that intermediate tensors stay small
     for start in range(0, out.shape[0], step):
         piece = out[start : start + step]
         rows = torch.arange(first_row + start, first_row + start + piece.shape[0], device=out.device)

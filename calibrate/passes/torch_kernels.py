@@ -61,10 +61,10 @@ class KernelOperation(Operation):
         self._output: torch.Tensor | None = None
 
     def prepare(self, salt: int) -> None:
-        """Choose the set to begin with, by ``salt``; discard the output."""
+        """Choose the first set, by ``salt`` (the visit's number); take the table, discard the output."""
         if self._table is not None:
             self._table.take()
-        self._index = salt * 7919 % len(self._sets)
+        self._index = salt * 7919 % len(self._sets)  # a prime: successive visits begin far apart
         self._output = None
 
     def before(self) -> None:
@@ -180,7 +180,7 @@ class TorchKernels(Provider):
     def _make_copy(self, size_bytes: int) -> KernelOperation:
         """A copy of ``size_bytes`` bytes."""
         torch = self._torch
-        tile = torch.arange(251, dtype=torch.uint8, device=self._device)
+        tile = torch.arange(251, dtype=torch.uint8, device=self._device)  # a prime: shifted data differ
         source = tile.repeat(-(-size_bytes // 251))[:size_bytes].clone()
         target = torch.empty_like(source)
         return KernelOperation(

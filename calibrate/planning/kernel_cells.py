@@ -156,10 +156,10 @@ def _draw_work(
     """
     low, high = grid.lookups
     n = low * (high / low) ** (share + rng.random() / DRAWS)
-    pooling = rng.choice([count for count in POOLINGS if count <= n / 8])
+    pooling = rng.choice([count for count in POOLINGS if count <= n / 8])  # 8 bags at least
     tables = rng.choice([count for count in (1, 2, 4, 8) if count * pooling <= n / 8])
     row_bytes = dim * ELEMENT_BYTES[dtype]
     sample_bytes = tables * (pooling * (row_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
-    batch = min(round(n / tables / pooling), int(grid.most_bytes / sample_bytes))
+    batch = min(round(n / tables / pooling), int(grid.most_bytes / sample_bytes))  # samples
     rows = max(1, size // (tables * row_bytes))
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)

@@ -312,7 +312,7 @@ class _Choice:
         Limits: below one of them -> BadInputError with the smallest size; above the memory -> BadInputError
         """
         aligned = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
-        unit = aligned * ranks if operation in PER_PEER else aligned
+        unit = aligned * ranks if operation in PER_PEER else aligned  # payloads are multiples of it
         limit = int(self.world.memory_bytes / _BUFFERS)
         if self.request.sizes is None:
             limit = min(limit, self.preset.most_bytes[self.world.device])

@@ -53,7 +53,7 @@ def list_model_passes(world: World, preset: str) -> list[Point]:
     works = _draw_works(world, preset)
     points = []
     for backend, implementation in _list_ways(world):
-        few = implementation == "torchrec" and preset == "quick"
+        few = implementation == "torchrec" and preset == "quick"  # a look at it, in seconds
         for ranks in counts:
             for index, (work, dtype) in enumerate(works[:4] if few else works):
                 point = _make_point(world, PointKind.COMPOSED, implementation, backend, work, ranks)
@@ -146,8 +146,8 @@ def _draw_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
     """Pairs (work, element type) of random passes whose look-ups and partial bags fit the device's limits."""
     rng = random.Random(f"row_wise {world.device} {preset}")
     most_lookups = LOOKUPS[world.device][1]
-    most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)
-    table_bytes = min(world.memory_bytes / 8, (64 if world.device == "cpu" else 4096) * MIB)
+    most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)  # partial bags
+    table_bytes = min(world.memory_bytes / 8, (64 if world.device == "cpu" else 4096) * MIB)  # of a rank
     works: list[tuple[LookupWork, str]] = []
     while len(works) < PASSES[preset]:
         batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))

@@ -95,7 +95,7 @@ def list_shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -
             per_node |= {count for count in _PER_NODE if count < world.ranks_per_node}
         nodes = [world.nodes] if preset == "quick" else _list_steps(world.nodes, preset)
         across = [(n, g) for n in nodes if n > 1 for g in sorted(per_node)]
-    shapes = [(1, count) for count in inside] + across
+    shapes = [(1, count) for count in inside] + across  # in one node, then across nodes
     return [(n, g) for n, g in shapes if not ranks or n * g in ranks]
 
 

@@ -143,7 +143,7 @@ class RankTeam:
         answers = self.leader.ask("welcome", JOIN_S, places=places, providers=list(providers))
         uuids = [answer["uuid"] for answer in answers]
         self._gpus = min(count_gpus(self.places, uuids))
-        versions: dict[str, dict[str, None]] = {}
+        versions: dict[str, dict[str, None]] = {}  # by library: different ones, in order
         for answer in answers:
             for name, version in answer["versions"].items():
                 versions.setdefault(name, {})[version] = None

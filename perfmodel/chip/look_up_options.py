@@ -80,7 +80,7 @@ class LookUpOptions:
         _, index = np.unique(values, axis=0, return_index=True)
         finite = self.take(np.sort(index[np.isfinite(self.piece_ps[index])]))
         values = np.column_stack([finite.pieces, finite.piece_ps, finite.held_bytes])
-        no_worse = np.all(values[:, np.newaxis] <= values, axis=2)
+        no_worse = np.all(values[:, np.newaxis] <= values, axis=2)  # [i, j]: i is no worse than j
         better = no_worse & ~no_worse.T
         better &= np.all(finite.shared_ps[:, np.newaxis] <= finite.shared_ps * _ALIKE, axis=2)
         return finite.take(np.flatnonzero(~better.any(axis=0)))
@@ -136,7 +136,7 @@ class TableOnChip:
         slices, parts, share = np.array(cuts).T
         kept_rows = np.maximum(np.minimum(np.ceil(self.rows / parts), room // share), 1)
         undivided = share == 1
-        used = [undivided & (parts == 1), share > 0, undivided, share > 0]  # by way
+        used = [undivided & (parts == 1), share > 0, undivided, share > 0]  # cuts of each of WAYS
         way, cut = np.nonzero(used)
         return way, slices[cut], parts[cut], np.where((way == L1) | (way == L1_UB), kept_rows[cut], 0.0)
 
@@ -271,9 +271,8 @@ class _Pieces:
         """Time of the cache slice with the hottest row that is gathered from global memory [s]."""
         p, _, before = self.table.bins
         gathered = self.every * (1 - self.inside)
-        # the hottest row that is gathered follows those that buffers keep
         bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
-        after = np.minimum(self.every * p[bin_after], gathered)
+        after = np.minimum(self.every * p[bin_after], gathered)  # of the first row that no buffer keeps
         hottest = np.where(self.way == GM, self.past_hottest * self.slices, after)
         requests = np.where(self.way == GM, self.past * self.every, gathered)
         rate = self.v("cache_bytes_per_s")

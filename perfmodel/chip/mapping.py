@@ -190,6 +190,7 @@ class Mapper:
         held, group = np.unique(o.held_bytes, return_inverse=True)
         free = mapping.held_bytes + held[:, np.newaxis] <= self.room_bytes * _ROOM
         top = max(float(mapping.load_ps.max()), float(o.piece_ps.min()))
+        # for each option the loads of cores with room, least first; its pieces go to the first of them
         loads = (np.sort(np.where(free, mapping.load_ps[:-2], np.inf), axis=1) / top)[group]
         with np.errstate(invalid="ignore", over="ignore"):
             rise = np.cumsum(_power(loads + o.piece_ps[:, np.newaxis] / top) - _power(loads), axis=1)

@@ -81,7 +81,7 @@ def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]
     values: set[N] = set()
     for text in split_values(texts, option):
         ends = [end.strip() for end in text.split("..")]
-        units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in ends}
+        units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in ends}  # whether both or neither lack one
         if len(ends) > 2 or not all(ends) or len(units) > 1 or "..." in text:
             step = "the first and the last value have their units, and two dots between"
             example = "1MiB..1GiB" if "size" in option else "8..128"

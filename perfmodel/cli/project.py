@@ -93,8 +93,8 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     limit_s = parse_time(text, "--max-latency")
     columns = {name: np.array([value]) for name, value in question.given.items() if name != "batch"}
     free = replace(question, **dict.fromkeys([*columns, "batch"], None))  # type: ignore[arg-type]
-    rows = sweep_within(free, columns, lambda number: None, limit_s)
-    if rows.empty:
+    rows = sweep_within(free, columns, lambda number: None, limit_s)  # with the largest batch
+    if rows.empty:  # does one sample on each GPU fit the memory, and how long does it take?
         rows = sweep_columns(free, {**columns, "batch": np.ones(1)})
         if rows.empty or not rows["fits"].all():
             return question, ""
@@ -116,7 +116,7 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     full = ": the memory holds no more" if row["high_s"] < limit_s / _NEAR and batch < MOST_BATCH else ""
     line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}{full}."
     alone = sweep_columns(free, {**columns, "batch": np.array([batch])})
-    count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus
+    count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus  # named only where it must be
     return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line
 
 

@@ -89,7 +89,7 @@ class TimeTable:
         evidence = np.maximum(self.evidence[left], self.evidence[left + (weight > 0)])  # the weaker of both
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
-            exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
+            exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3  # logs round sizes
             evidence = np.where(exact, np.int8(self.anchor_evidence), evidence).astype(np.int8)
         time = np.exp(interpolate(self.log_time))
         low = np.exp(interpolate(self.log_low))
@@ -211,13 +211,13 @@ def build_band(
     table = priors.bands
     links = name_links(machine, across=across)
     is_own = calibration.this_cluster
-    classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")
+    classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")  # of each size of the grid
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
     alike = [c for c in cells if c.collective == collective]
     row = table.find(links, this_cluster=is_own and bool(cells), law=True)
     reason = f"a law, on clusters of {len(row.operators)} operators"
     reason = "a law, on more GPUs of a measured cluster" if row.this_cluster else reason
-    ends = np.array([row.below, row.above])[:, classes]
+    ends = np.array([row.below, row.above])[:, classes]  # of ln t, [2, sizes]
     if measured.any():
         near = table.find(links, this_cluster=False, law=False)
         measured_ends = np.array([near.below, near.above])[:, classes]
@@ -236,7 +236,7 @@ def build_band(
     learned = priors.learned_of(law.law, machine.network_priors) if law and across and not is_own else None
     counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in alike]
     farthest = np.maximum(learned.domains if learned else np.ones(len(table.classes)), max([*counts, 2]))
-    beyond = (group.domains if across else group.gpus) / farthest
+    beyond = (group.domains if across else group.gpus) / farthest  # by class of sizes
     doublings = np.log2(np.maximum(beyond, 1))[classes] * ~measured
     parts = [BandPart(reason, *ends)]
     if doublings.any():

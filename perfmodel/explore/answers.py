@@ -71,7 +71,7 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
                 for number, word in enumerate(control.words)
                 if word
             ]
-            knobs[name] = min(stops)[1]
+            knobs[name] = min(stops)[1]  # nearest in its logarithm
     return knobs
 
 

@@ -51,11 +51,11 @@ class CurveFit:
 def fit_curve(
     payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike, sharpness: float | None = None
 ) -> CurveFit:
-    """Fit the generalised Hockney curve to one cell.
+    """Fit the generalised Hockney curve t = (alpha^p + (S / beta)^p)^(1/p) of payload S to one cell.
 
     payload_bytes, time_s   arrays of equal length, above 0; repeats of a size become their median
     sharpness               fixes p (1 is the alpha-beta model); None fits it if there are >= 4 sizes
-    Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %.
+    Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %. Anchors are the medians, made non-decreasing.
     """
     sizes, medians = _take_medians(payload_bytes, time_s)
     if sharpness is None and sizes.size <= _FEWEST_POINTS:
@@ -69,6 +69,7 @@ def fit_curve(
         return np.asarray(np.log(hockney_time(sizes, alpha, beta, p)) - logs)
 
     rates = np.log(sizes) - logs  # ln of bytes/s
+    # a floor like the smallest sizes, the rate of the largest, a usual knee
     start = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
     bounds = [(values.min() - _FARTHEST_LOG, values.max() + _FARTHEST_LOG) for values in (logs, rates)]
     free = 3 - len(fixed)
@@ -76,8 +77,7 @@ def fit_curve(
     solution = solve(residual, start[:free], bounds[:free])
     wide = [*half_widths(solution.fun, solution.jac), *[0.0 for _ in fixed]]
     fitted = zip([*solution.x, *fixed], wide, strict=True)
-    spans = [(float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e))) for v, e in fitted]
-    alpha, beta, knee = spans
+    alpha, beta, knee = [(float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e))) for v, e in fitted]
     anchors = isotonic_regression(logs).x
     # ln of each sample over the median of its size; 1.4826 times its median size is a standard deviation
     off = np.log(np.ravel(time_s)) - logs[np.searchsorted(sizes, np.ravel(payload_bytes))]

@@ -255,10 +255,10 @@ def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
     solution = min((_solve(kernel, start, {}) for start in starts), key=lambda s: float(f"{s.cost:.6g}"))
     wide = half_widths(solution.fun, solution.jac)
     free = kernel.time_s.size - len(kernel.start)
-    worse = (1 + stdtrit(free, 0.975) ** 2 / free) * solution.cost
+    worse = (1 + stdtrit(free, 0.975) ** 2 / free) * solution.cost  # the F test: a fit as good costs less
     fitted = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
     unseen = {key for key, half in zip(kernel.start, wide, strict=True) if np.sinh(half) >= 1.0}
-    endless = {_CACHE: kernel.bounds[_CACHE][1]} if _CACHE in kernel.start else {}
+    endless = {_CACHE: kernel.bounds[_CACHE][1]} if _CACHE in kernel.start else {}  # a cache of any rate
     if endless and _solve(kernel, fitted, endless).cost <= worse:
         unseen.add(_CACHE)
     fixed = {key: machine.value(key) for key in kernel.start if key in unseen}

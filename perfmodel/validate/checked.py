@@ -118,8 +118,9 @@ class Series:
 
     @cached_property
     def impossible(self) -> bool:
-        """Whether sizes below the band are faster than the datasheet's rates of the links allow."""
+        """Whether a size outside the band is faster than the datasheet's rates of the links allow."""
         light_s = compute_least_times(self.model.machine, self.collective, self.group)
+        # rates, unlike times, are smooth between the sizes of the grid
         least_s = self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / light_s)
         return bool(np.any((self.time_s < least_s)[self.find_outside(1, -1)]))
 

@@ -139,7 +139,7 @@ def compute_share(gpus: int, batches: Sequence[int]) -> Finding:
     """
     run = load_embark()
     shares = []
-    models = sorted(run.models, key=lambda model: model != run.figure_model)
+    models = sorted(run.models, key=lambda model: model != run.figure_model)  # the figure's is first
     for batch in batches:
         for model in models:
             for parts in _collect_ends(_plan_table_row_wise(model, gpus, batch)):
@@ -154,7 +154,7 @@ def compare_speedup(answer: str, batches: Sequence[int]) -> Finding:
     """
     run = load_embark()
     ratios = []
-    for batch in batches:
+    for batch in batches:  # parts of steps: of each model, then at each end of the errors
         before = [_collect_ends(_plan_table_row_wise(model, run.gpus, batch)) for model in run.models]
         after = [_collect_ends(load_planned(model, run.gpus, batch)) for model in run.models]
         for serial, overlapped in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):

@@ -94,6 +94,7 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
     expected_s = series.normal.time_s
     used = series.judged & ~series.find_outside(-1)
     wide = load_priors().uncertainty.unseen_log_sd
+    # a reason must bring a slow size into the band, and at least half of the way
     allowed = np.where(slow, np.minimum(Z95, np.abs(series.deviations(expected_s, wide)) / 2), Z95)
     ranks = series.gpus, series.gpus_per_node
     likely = []
