@@ -53,6 +53,7 @@ class Work:
     """The sum of the work that was done, in whole nanoseconds, so that the order of adding has no effect."""
 
     def __init__(self) -> None:
+        """No work is done yet."""
         self.ns = 0
 
     @property

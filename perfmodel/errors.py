@@ -27,6 +27,7 @@ class PerfmodelError(Exception):
     def __init__(
         self, message: str, next_step: str = "", *, where: str = "", allowed: str | Sequence[str] = ""
     ) -> None:
+        """Arguments: as the attributes of the class."""
         super().__init__(message)
         self.message = message
         self.next_step = next_step

@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 
+_SIZES = ("row_count", "row_bytes", "out_at", "out_stride")
 DESCRIPTOR = np.dtype(
-    [
-        ("rows", np.uint64),
-        ("row_count", np.int64),
-        ("row_bytes", np.int64),
-        ("out_at", np.int64),
-        ("out_stride", np.int64),
-        ("dim", np.int32),
-        ("padding", np.int32),
-    ]
+    [("rows", np.uint64), *((name, np.int64) for name in _SIZES), ("dim", np.int32), ("padding", np.int32)]
 )
 """``pm::Table`` of kernels/tables.cuh."""
 
@@ -58,7 +51,7 @@ class DeviceTables:
         return tuple(rows.stride(0) * rows.element_size() for rows in self.rows)
 
     def descriptors(self) -> Records:
-        """``pm::Table`` of each table, an array of DESCRIPTOR. Bags lie sample by sample: [B, sum D]."""
+        """``pm::Table`` of each table, as DESCRIPTOR; ``out_at``  its first column in bags [B, sum D]"""
         described = np.zeros(len(self.rows), DESCRIPTOR)
         described["rows"] = [rows.data_ptr() for rows in self.rows]
         described["row_count"] = [rows.shape[0] for rows in self.rows]

@@ -146,6 +146,7 @@ class ExchangeMemory:
         patience_s: float,
         stage_all: bool,
     ) -> None:
+        """Allocate all memory, and fill the structure of its addresses and sizes that kernels get."""
         import torch
 
         device, ranks = world.device, world.ranks
@@ -159,6 +160,7 @@ class ExchangeMemory:
             raise BadInputError(
                 f"{sizes.parts} puts to each of {ranks} ranks are too many.", "give part_bags more."
             )
+        # the parts of the symmetric region, one after the other, each aligned
         begins = np.concatenate(
             [[0], np.cumsum([-(-n // ALIGN_BYTES) * ALIGN_BYTES for n in lengths.values()])]
         )

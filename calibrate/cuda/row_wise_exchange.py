@@ -94,6 +94,7 @@ class RowWiseExchange:
         stage_all: bool = False,
         blocks: int | None = None,
     ) -> None:
+        """Choose how rows are read, build the kernels, allocate; then agree with all ranks."""
         sizes.check()
         if not 0 < patience_s < CPU_PATIENCE_S and world.device.type == "cpu":
             raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)

@@ -139,8 +139,8 @@ def collect(items: Iterable[LoggedRow | LogLine], *, cut: bool = False) -> Readi
 def split_labels(text: str, file: str) -> list[tuple[str, LogLine]]:
     """(label, line without it) of each line of a log.
 
-    A label is what launchers print before each line, such as a rank, a host or a time. What stands before the
-    head of a table is one; all lines share its shape, where runs of letters and digits differ.
+    A label is what a launcher prints before each line: a rank, a host, a time. It is what stands before the
+    head of a table, there; labels of other lines have its form, with other words and numbers.
     Limits: nothing stands before a head, or there is none -> no labels
     """
     head = _HEAD.search(text)

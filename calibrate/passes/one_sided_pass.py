@@ -38,11 +38,11 @@ class OneSidedOperation(PassOperation):
     def __init__(
         self, job: Job, sets: Sequence[IdSet], method: str, world: SymmetricWorld, table: Borrowed
     ) -> None:
+        """Arguments as above; sets  the ids of calls. ``prepare`` makes the exchange, for each visit."""
         super().__init__(job, sets, world.device)
         work = job.work
-        self._sizes = Sizes(
-            (work.rows,) * work.tables, work.dim, work.batch, count_lookups(work), method=method
-        )
+        ids = count_lookups(work)
+        self._sizes = Sizes((work.rows,) * work.tables, work.dim, work.batch, ids, method)
         self._world = world
         self._table = table
         self._patience_s = PATIENCE_S if world.device.type == "cuda" else CPU_PATIENCE_S - 1

@@ -57,13 +57,15 @@ class OwnKernels(TorchKernels):
     by_table = True
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
-        """As in the base class, with this project's kernel."""
+        """As in the base class: the look-up holds the rows, and is the function too.
+
+        Ids of copy k are k tables further on, so each table is told to reach to the end of its last copy.
+        """
         joined = work.tables * work.rows
         starts = [table * work.rows for table in range(work.tables)]
         count = (copies - 1) * joined + work.rows
 
         def tables(rows: Tensor) -> DeviceTables:
-            """T tables one after the other; each has the rows of all tables and copies behind it."""
             return make_tables([rows[start : start + count] for start in starts])
 
         looked_up = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)

@@ -362,7 +362,7 @@ class _Choice:
                     yield point
 
     def _is_carried(self, point: Point) -> bool:
-        """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""
+        """Whether this pass is timed: over a library of the plan, or any, if the user named the pass."""
         named = not self.request.backends and ("composed", point.implementation) in self.pairs
         carried = point.backend in self.backends or (named and self._explain(point.backend) is None)
         return carried and (not self.request.ranks or point.gpus in self.request.ranks)

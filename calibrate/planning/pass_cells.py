@@ -73,7 +73,7 @@ def _make_point(
         backend=backend,
         implementation=implementation,
         clock=Clock.EAGER,
-        payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,
+        payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,  # partial bags of a rank
         work=work,
         gpus=ranks,
         nodes=-(-ranks // per_node),

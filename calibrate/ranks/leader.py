@@ -48,6 +48,7 @@ class Leader:
     """
 
     def __init__(self, launcher: Launcher | None, program: Sequence[str], ranks: int, device: str) -> None:
+        """Listen for ranks, start those that are started here, and serve the store that all of them join."""
         self.run = secrets.token_hex(4)
         if launcher:
             process.end_with_launcher(launcher.name, signal.SIGTERM)

@@ -92,6 +92,7 @@ class RankTeam:
     """Ranks that have come to a leader; it times operations on them."""
 
     def __init__(self, leader: Leader, request: TeamRequest) -> None:
+        """Wait for the ranks, tell each its place, and open the libraries that ``request`` names."""
         self.leader = leader
         self._collectives = request.collectives
         self._open: set[str] = set()

@@ -222,7 +222,7 @@ class Mapper:
         placed = np.zeros((len(pairs) + 1, self.cores), dtype=bool)
         for table, cores in enumerate(mapping.cores):
             placed[table, cores] = True
-        placed[-1] = True
+        placed[-1] = True  # no partner: possible on every core
         best = float(mapping.load_ps[source])
         exchange = None
         if best <= mapping.load_ps[-2:].max():
@@ -232,8 +232,8 @@ class Mapper:
             grown = held[table] - held[:, np.newaxis]
             # [partner, target]: the longer of both cores' times after the exchange
             worst = np.maximum(mapping.load_ps[source] - gain, mapping.load_ps[:-2] + gain)
-            worst[~placed | placed[table]] = np.inf
-            worst[:-1][placed[:-1, source]] = np.inf
+            worst[~placed | placed[table]] = np.inf  # the partner is elsewhere, or the table is there too
+            worst[:-1][placed[:-1, source]] = np.inf  # the partner is on the busiest core already
             worst[(mapping.held_bytes + grown > room) | (mapping.held_bytes[source] - grown > room)] = np.inf
             partner, target = divmod(int(np.argmin(worst)), self.cores)
             if worst[partner, target] < best:

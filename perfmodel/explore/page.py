@@ -62,6 +62,7 @@ class Site:
     """
 
     def __init__(self, model: str | None, machine: str | None, token: str) -> None:
+        """Arguments: as above; None: the page's first question has 10 TB, or the default machine."""
         self.controls = list_controls(model, machine)
         texts = {"model": model} if model else {"table_size": "10TB"}
         texts |= {"machine": machine} if machine else {}

@@ -115,7 +115,7 @@ def _record_constants(
     bucketize: _Fitted | None,
     slower: InPass | None,
 ) -> KernelConstants:
-    """The constants of an implementation. slower  how a whole pass slows its gather"""
+    """The constants of an implementation, from both fits (None: not fitted). slower  its gather in a pass"""
     values: dict[str, Interval] = {}
     at_bound: list[str] = []
     untold: list[str] = []
@@ -195,13 +195,13 @@ def _build_gather(columns: Mapping[str, Floats], row: Floats, machine: Machine) 
     constants = load_kernel_constants()
     times = columns["time_s"]
     ids = columns["id_bytes"]
-    draws = columns["batch"] * columns["pooling"]
+    draws = columns["batch"] * columns["pooling"]  # look-ups in a table
     tables = columns["tables"]
     shards = columns["shards"]
-    cache = machine.value("l2_bytes") * constants["l2_usable_fraction"].value / tables
+    cache = machine.value("l2_bytes") * constants["l2_usable_fraction"].value / tables  # of a table
     bag = columns["dim"] * constants["pooled_element_bytes"].value + constants["offset_bytes"].value
     miss = kernels.compute_uniform_misses(columns["rows"] / shards, draws, row, cache)
-    bags = columns["batch"] * tables * shards
+    bags = columns["batch"] * tables * shards  # of all ranks: each shard has a partial bag of each
     sector = machine.value("sector_bytes")
 
     def move(least: float, factor: float) -> kernels.GatherTraffic:

@@ -71,6 +71,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         is_inference: bool = False,
         **costs: Any,
     ) -> None:
+        """Arguments: as above; row-wise Adagrad unless ``costs`` name another optimizer."""
         self.topology = topology
         self.machine = machine
         self._usual: int | None = None  # kind of exchange; determined by the first options
@@ -190,7 +191,8 @@ def _sum_parts(times: Mapping[str, Array]) -> dict[str, Array]:
     for name, time in times.items():
         step = STEPS.get(name)
         launches = name.startswith(LAUNCHES)
-        collective = not launches if step is None else bool(step.collective)  # else the fabric's
+        # times of no step are those of launches, and of a network that all exchanges share
+        collective = not launches if step is None else bool(step.collective)
         direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
         place = f"{direction}_{'comms' if collective else 'compute'}"
         totals[place] = totals[place] + time

@@ -31,7 +31,11 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         self._known: tuple[tuple[str, ...], int, Evaluator] | None = None
 
     def rate(self, plan: list[ShardingOption]) -> float:
-        """Time of the plan [ms]. Limits: as ``PerfmodelEstimator.estimate``"""
+        """Time of the plan [ms]. Limits: as ``PerfmodelEstimator.estimate``
+
+        plan  TorchRec's choice for each table, with the rank of each of its shards. Each resource of a step
+              (``loads``) has the bytes of its own busiest rank, plus what every rank has.
+        """
         if any(not np.isfinite(shard.perf.total) for option in plan for shard in option.shards):
             return float("inf")
         evaluator = self._build_evaluator(plan)
@@ -39,13 +43,13 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         plan = sorted(plan, key=lambda option: index[option.fqn])
         sets = ExchangeSets(tuple(option.sharding_type for option in plan))
         schemes = [find_scheme(option, evaluator) for option in plan]
-        kind, r, c = np.array([(s.kind, s.row_parts, s.col_parts) for s in schemes]).T
-        loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
-        busiest = loads.everywhere.sum(axis=0)
+        kind, rows, columns = np.array([(s.kind, s.row_parts, s.col_parts) for s in schemes]).T
+        loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, rows, columns)
+        busiest = loads.everywhere.sum(axis=0)  # [resources]
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         # tables that are cut, each with the rank of a shard; copies are on every rank, in ``everywhere``
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
-        by_rank = np.zeros((evaluator.gpus, loads.on_holder.shape[1]))
+        by_rank = np.zeros((evaluator.gpus, loads.on_holder.shape[1]))  # [ranks, resources]
         if not copied(kind).all():
             np.add.at(by_rank, ranks, loads.on_holder[tables])
         busiest += by_rank.max(axis=0)

@@ -45,7 +45,7 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def _list_stages(explanation: Explanation) -> list[str]:
-    """``730 µs of the equation × 1.005 (between sizes …) × 1.028 (at least …) = 753 µs``; [] if it is t."""
+    """``730 µs of the equation × 1.005 (between sizes …) × 1.028 (at least …) = 753 µs``; [] if alone."""
     time_s = to_float(explanation.time[0].value)
     factors = [f"{format_time(time_s)} of the equation"]
     of_equation = "the library's choice near a tie, and times between the sizes of a grid"

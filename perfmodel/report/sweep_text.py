@@ -90,7 +90,7 @@ def _format_cell(name: str, row: Mapping[str, float | str]) -> str:
 
 
 def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
-    """The rows of ``rank_machines`` as a table. currency  of its costs;  how  the sharding in words"""
+    """The rows of ``rank_machines`` as a table. by, currency  criterion, of costs;  how  sharding in words"""
     best = frame.iloc[0]
     cost = "cost_of_1e9_samples"
     batch = f"{format_count(best['samples'])} samples on all GPUs together"

@@ -94,7 +94,7 @@ class TorchRecPlan(Exact):
 
 
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
-    """Write the file as JSON, one table per line. Limits: a path that cannot be written -> BadInputError"""
+    """Write a plan for TorchRec as JSON, one table per line. Limits: it cannot be written -> BadInputError"""
     record = plan.model_dump(exclude={"tables"}, exclude_none=True)
     tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_defaults=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
@@ -102,7 +102,7 @@ def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
 
 
 def read_torchrec_plan(path: Path) -> TorchRecPlan:
-    """Read such a file. Limits: not JSON, unknown fields, shards that miss the table -> BadInputError"""
+    """Read a plan for TorchRec. Limits: not JSON, unknown fields, unfitting shards -> BadInputError"""
     return torchrec_plan_from(read_json(path, WHAT), str(path))
 
 

@@ -51,7 +51,7 @@ def compare_run(folder: Path) -> pd.DataFrame:
 def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
     """The passes with their projections by the run's calibration, at their clock if possible.
 
-    passes  of one kind and one library. Kernels are the passes' own: torch's in this program's pass
+    passes  of one kind and library, in the run ``folder``. Kernels: the passes' own, as torch's in ours
     """
     backend = str(passes["backend"].iloc[0])
     fits = {path: fit for path, fit in calibrations_of(folder).items() if str(fit.backend) == backend}

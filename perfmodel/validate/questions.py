@@ -178,7 +178,10 @@ def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequen
 
 
 def compare_chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
-    """Time of plain gathers over the time of a mapping for the ids: median over tables and ids."""
+    """Time of plain gathers over the time of a mapping for the ids: median over sets of tables and ids.
+
+    chip, models  names of a shipped chip and sets of tables;  ids  distributions, as ``zipf:1.05``
+    """
     speedups = [_plan_chip(chip, model, batch, name).speedup for model in models for name in ids]
     return Finding.within(float(np.median(speedups)), speedups, format_ratio)
 

@@ -92,7 +92,7 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
     """
     slow = series.find_outside(1)
     expected_s = series.normal.time_s
-    used = series.judged & ~series.find_outside(-1)
+    used = series.judged & ~series.find_outside(-1)  # what is too fast tells nothing of slowness
     wide = load_priors().uncertainty.unseen_log_sd
     # a reason must bring a slow size into the band, and at least half of the way
     allowed = np.where(slow, np.minimum(Z95, np.abs(series.deviations(expected_s, wide)) / 2), Z95)

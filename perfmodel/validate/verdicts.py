@@ -105,9 +105,10 @@ class Claim(Strict):
         return f"at most {self.high:g}" if self.low == 0 else f"{self.low:g} to {self.high:g}"
 
     def judge(self, finding: Finding) -> Outcome:
-        """Holds if the whole range of the value is in [low, high]; cannot say if it has what is published.
+        """Holds if the whole range of the value is in [low, high], which the claim allows.
 
-        Limits: no number -> cannot say;  no [low, high] -> compared;  all else -> fails
+        Else it fails, unless the published number (if there is none, some of [low, high]) is in the range:
+        then nobody can say. Limits: no value -> cannot say;  no [low, high] -> compared
         """
         if self.low is None or self.high is None:
             return Outcome.COMPARED

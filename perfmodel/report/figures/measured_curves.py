@@ -160,7 +160,7 @@ def describe_curve(line: MeasuredCurve) -> str:
 
 
 def draw_curves(name: str, title: str, how: str, series: Series, ys: Sequence[Axis]) -> Block:
-    """A figure with a column of panes for each collective. ys  the axis of each row of panes"""
+    """A figure: a column of panes for each collective of ``series``. ys  the axis of each row of panes"""
     lines = [line for curves in series.values() for line in curves]
     labels = list(dict.fromkeys(line.label for line in lines))
     xs = [Axis("payload_bytes", f"{name_collective(key)}: payload of one GPU", "KiB") for key in series]
