@@ -75,6 +75,7 @@ class Answer:
     setting: Setting = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Compute the fields that follow from the others."""
         totals = self.totals
         facts = {
             "gpus": self.gpu_count.gpus,

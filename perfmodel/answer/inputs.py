@@ -262,10 +262,8 @@ def share_equally(total: int, gpus: int) -> int:
     return total // gpus
 
 
-GIVEN = "given"
-"""The rule of a number of GPUs that the user gave."""
-_MANY = 1000
-"""Numbers from here on are printed with grouped digits: 1 250, not 1.25e+03."""
+GIVEN = "given"  # the rule of a number of GPUs that the user gave
+_MANY = 1000  # numbers from here on are printed with grouped digits: 1 250, not 1.25e+03
 
 
 @dataclass(frozen=True)
@@ -314,6 +312,7 @@ class GpuCount:
         return form.format(f"{_write(self.memory_bytes)} of a GPU's {_write(self.usable_bytes)}", parts)
 
     def __str__(self) -> str:
+        """How the number follows: ``10 TB ÷ 68 GB = 147.1  →  152 (whole nodes of 8)``"""
         room = self.usable_bytes
         size, usable = _write(self.table_bytes), _write(self.usable_bytes)
         if self.state_bytes:

@@ -185,7 +185,8 @@ def sweep_samples(
     """The rows of ``sweep_columns`` that fit, with so many samples on all GPUs together.
 
     samples   of which the fullest GPU has ceil(samples / gpus); None: each GPU has ``columns["batch"]``
-    spreads   without gpus in the columns, of one point: multiples of the fewest GPUs that fit
+    spreads   multiples of the fewest GPUs that fit, which are tried if ``columns`` have no gpus; then they
+              have one configuration
     """
 
     def answer(counts: Sequence[float]) -> pd.DataFrame:

@@ -20,16 +20,14 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import counted, format_ratio
 
-WELL_KNOWN = Evidence.INTERPOLATED
-"""Evidence from which on a number needs no new measurement."""
+WELL_KNOWN = Evidence.INTERPOLATED  # evidence from which on a number needs no new measurement
 
 _WORTH_MEASURING = 0.01
 _WORTH_SAYING = 0.02
 _MORE_SAMPLES = 4
 _MORE_GPUS = 1.25, 1.5, 2.0, 3.0
 
-Ask = Callable[[Question], Answer]
-"""Answers a question; raises PerfmodelError where it has no answer."""
+Ask = Callable[[Question], Answer]  # answers a question; raises PerfmodelError where it has no answer
 
 
 SETTINGS, MORE_GPUS, MACHINES = GROUPS = "settings", "more GPUs", "a machine"

@@ -21,8 +21,7 @@ from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import element_bytes
 from perfmodel.units import parse_ratio
 
-Of = Any
-"""A number for all tables or passes, or an array with one number for each."""
+Of = Any  # a number for all tables or passes, or an array with one number for each
 
 _LIMITS = {
     "gather_pool": ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s"),
@@ -31,8 +30,7 @@ _LIMITS = {
 }
 """Constants of the kernels: launch floor, rate, and of a gather the rate of the L2."""
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
-_UNIQUE = ("hash", "torch_unique")
-"""Ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``."""
+_UNIQUE = ("hash", "torch_unique")  # ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``
 
 
 OPTIMIZERS: dict[str, tuple[int, int]] = {
@@ -115,6 +113,7 @@ class PassBasis:
     state: tuple[float, float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Compute the fields that follow from the others."""
         if self.optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
         machine, constants = self.setting.machine, self.setting.constants
@@ -184,7 +183,7 @@ class PassBasis:
         # Whether the L2 takes longer than DRAM.
         cached = np.zeros(time.shape, bool) if l2 is None else moved / rate < l2 / constants[2]
         k: Array | float = self.get_kernel_factor(kernel)
-        keys = names if l2 is None else (*names, "row_access_bytes")
+        keys = names if l2 is None else (*names, "row_access_bytes")  # on which the bytes of a gather depend
         ranks = [quantity[key].evidence.rank for key in keys]
         rank: Codes = constant(max(ranks), time.shape)
         if fit is None:
@@ -201,7 +200,7 @@ class PassBasis:
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
         limit_s = moved / find_memory_limit(self.setting.machine)
-        low = np.maximum(time / k, np.minimum(time, limit_s))  # a what-if may be faster
+        low = np.maximum(time / k, np.minimum(time, limit_s))  # a time by what-ifs may be below the limit
         library = constant(0, time.shape)
         return Timing(time, low, time * k, floors, rank, limit, names, library, (KERNEL_LIBRARY,))
 
@@ -265,7 +264,8 @@ class PassBasis:
     def time_sort(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
         """Time to deduplicate ids, with the ends of ``list_sorts`` as its band.
 
-        moved  bytes, as ``exchanges.sort_bytes`` counts;  digits, alone  as there;  launches  number of sorts
+        moved  bytes, as ``exchanges.sort_bytes`` counts;  digits, alone  as in ``list_sorts``
+        launches  number of sorts, each with its own launch floor
         """
         sorts = self.list_sorts(digits, alone=alone)
         times = [kernels.stream_kernel_time(moved, floor, rate, launches) for floor, rate in sorts]

@@ -18,8 +18,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.popularity import Gather, LookUps
 from perfmodel.schema.workload import Distribution
 
-UNIFORM = -1.0
-"""In place of a share of cache misses: the ids are uniform, so a formula gives it."""
+UNIFORM = -1.0  # in place of a share of cache misses: the ids are uniform, so a formula gives it
 
 
 class AllLookUps:
@@ -289,7 +288,7 @@ class TableCut:
         in_flight  rows on their way at any moment: a second read of such a row waits for the first, so they
                    act as a small cache where there is no other
         """
-        if not host.cached:
+        if not host.cached:  # each look-up reads its row over the link, unless it is on its way already
             lookups = np.where(self.ub, self.requested, self.lookups)
             gather = np.where(self.ub, Gather.REQUESTS, Gather.SHARD)
             return lookups * self._count_misses(self.E / self.even, lookups, in_flight, gather), 0 * lookups
@@ -339,13 +338,14 @@ class TableCut:
 
         E          rows that it reads from;  n  look-ups;  row  bytes of a row
         bags, bag  number of bags that it writes, and bytes of each;  shards  number that share the L2
-        gather     which rows a gather reads (``Gather``); None: another kernel, which reads each row as often
+        gather     which rows a gather reads (``Gather``); None: another kernel, which reads all E rows,
+                   each as often as others
         """
         value = self.n
         cache = value["l2_bytes"] * value["l2_usable_fraction"] / shards
-        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
+        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)  # without weights
         miss = self._count_misses(E, n, cache / row, gather)
-        bag = bag if gather is None else bag * value["bag_factor"]
+        bag = bag if gather is None else bag * value["bag_factor"]  # a gather's writes cost more than reads
         least = value["row_access_bytes"]
         return kernels.count_traffic(miss, n, row, least, value["sector_bytes"], ids, bags, bag)
 
@@ -372,5 +372,4 @@ def _pick(value: ArrayLike, t: NDArray[np.int64]) -> Array:
     return array[t] if array.ndim else array
 
 
-_LEAST = 1e-9
-"""Look-ups of a table at least, so that no share is of none."""
+_LEAST = 1e-9  # look-ups of a table at least, so that no share is of none

@@ -290,8 +290,7 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     return needed
 
 
-Columns = dict[str, NDArray[Any]]
-"""Results of many configurations by name, arrays with one element each."""
+Columns = dict[str, NDArray[Any]]  # results of many configurations by name, arrays with one element each
 
 
 def project_grid(basis: PassBasis, work: Configs) -> Columns:

@@ -24,8 +24,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.popularity import Gather
 
-Bytes = defaultdict[Resource, Array]
-"""Bytes of tables by resource; a resource that is absent has none."""
+Bytes = defaultdict[Resource, Array]  # bytes of tables by resource; a resource that is absent has none
 
 
 @dataclass(frozen=True, eq=False)

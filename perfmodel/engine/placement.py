@@ -91,10 +91,8 @@ class Scheme:
         )
 
 
-COPY = Scheme(Exchange.DP)
-"""Scheme of a replicated table."""
-WHOLE = Scheme(Exchange.RB)
-"""Scheme of a table that is whole on one rank."""
+COPY = Scheme(Exchange.DP)  # scheme of a replicated table
+WHOLE = Scheme(Exchange.RB)  # scheme of a table that is whole on one rank
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +133,7 @@ class Plan:
     domain: int
 
     def __post_init__(self) -> None:
+        """Raise BadInputError if there cannot be such a plan."""
         if self.gpus < 1 or self.domain < 1:
             raise BadInputError(
                 f"a plan for {self.gpus} GPUs in domains of {self.domain} cannot be.",

@@ -17,8 +17,7 @@ from perfmodel.schema.files import unknown_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray  # ``--help`` reads this file, and waits for no numpy
 
-Kinds: TypeAlias = "int | NDArray[Any]"
-"""The code of an exchange, or an array of codes."""
+Kinds: TypeAlias = "int | NDArray[Any]"  # the code of an exchange, or an array of codes
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,9 @@ PARTIAL = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
 """Exchanges of bags or partial bags, for which lengths and ids go to the holders."""
 HOT = tuple(kind for kind in Exchange if kind.facts.hot)
 """Exchanges of tables whose hot rows may be replicated."""
-ALL = "all"
-"""The name of all sharding options together."""
-PLANNED = "planned"
-"""The sharding of an answer in which each table has its own."""
-FLAT = Exchange.RS
-"""Usual exchange for rows over all GPUs."""
+ALL = "all"  # the name of all sharding options together
+PLANNED = "planned"  # the sharding of an answer in which each table has its own
+FLAT = Exchange.RS  # usual exchange for rows over all GPUs
 
 
 def list_exchanges(library: str) -> tuple[Exchange, ...]:
@@ -290,8 +286,7 @@ SHARDINGS = {name: sharding for name, sharding in WAYS.items() if not name.start
 SHORT = {option.exchange: option.also[0] for name, option in WAYS.items() if name not in SHARDINGS}
 """Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
 BY_DOMAIN = SHORT[Exchange.TWO_LEVEL]
-ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
-"""The sharding option in which unique rows are sent."""
+ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"  # the sharding option in which unique rows are sent
 SEQUENCES = (DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, ROWS_ONCE)
 """Shardings of TorchRec's EmbeddingCollection, of unpooled rows; ``ROWS_ONCE`` with use_index_dedup."""
 _WAY_BY_NAME = {_normalize(name): option for option in WAYS.values() for name in (option.name, *option.also)}

@@ -244,6 +244,7 @@ def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
         return machine, ()
     ratio = machine.value("hbm_bytes_per_s") / machine.original("hbm_bytes_per_s")
     rates = {key: machine.original(key) * ratio for key in keys}
+    # An override has no spread of sources, and a scaled rate keeps that of the rate.
     changed = machine.with_overrides(rates, source="follows hbm_bytes_per_s")
     spreads = {key: machine.quantity(key).log_sd for key in keys}
     wide = {key: changed.quantity(key).model_copy(update={"log_sd": sd}) for key, sd in spreads.items()}

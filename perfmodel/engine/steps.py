@@ -60,8 +60,7 @@ class Resource(IntEnum):
     PLACED_ROWS = 40  # unpooled rows that arrived, put in the order of the ids
 
 
-TOGETHER = len(Resource)
-"""Number of resources of a pass that exchanges all tables together."""
+TOGETHER = len(Resource)  # number of resources of a pass that exchanges all tables together
 
 _OF_INPUT = (
     Resource.LENGTHS_SENT,
@@ -90,8 +89,7 @@ WHOLE: dict[int, Resource] = {
     number: resource for numbers in BY_TYPE.values() for resource, number in numbers.items()
 }
 """For each resource of a sharding type, the resource of all tables."""
-WIDTH = next(_NUMBERS)
-"""Number of resources, those of sharding types counted."""
+WIDTH = next(_NUMBERS)  # number of resources, those of sharding types counted
 
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
@@ -100,11 +98,9 @@ SPLITS = "all_to_all_splits"
 CONVERT_OUT = "convert_out"
 CONVERT_IN = "convert_in"
 PLACE_ROWS = "place_rows"
-SORT_ALONE = "sort_lookups"
-"""The sort of the backward pass, which FBGEMM runs."""
+SORT_ALONE = "sort_lookups"  # the sort of the backward pass, which FBGEMM runs
 _SORTS = frozenset({"deduplicate", "deduplicate_requests", SORT_ALONE})
-HANDOVER = "handover"
-"""Time that a pass adds to its collectives, where a calibration measured it."""
+HANDOVER = "handover"  # time that a pass adds to its collectives, where a calibration measured it
 
 
 def label_step(name: str) -> str:
@@ -161,6 +157,7 @@ class Step:
     label: str = field(init=False)
 
     def __post_init__(self) -> None:
+        """Compute the fields that follow from the others, and are read in inner loops."""
         kind = self.sharding.replace("_", "-")
         kernel = not self.collective and self.name != HANDOVER
         sorts = self.name in _SORTS
@@ -274,8 +271,7 @@ def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
     return {e: share for e, share in shares.items() if share > 0}
 
 
-Times = tuple[Any, Any, Any]
-"""(low, centre, high) [s]: numbers, or arrays of one shape."""
+Times = tuple[Any, Any, Any]  # (low, centre, high) [s]: numbers, or arrays of one shape
 
 
 def sum_causes(times: Iterable[tuple[str, Any, Any, Any]]) -> dict[str, Times]:

@@ -192,8 +192,7 @@ def collect_laws(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...],
     return tuple(place), np.array([of[id(law)] for law in ids], dtype=np.int64)
 
 
-WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])
-"""Bytes of an element of each of ``DTYPES``."""
+WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])  # bytes of an element of each of ``DTYPES``
 _SCALED = np.isin(DTYPES, ["int8"])
 """Which of them have a scale and a bias in each row: FBGEMM's 8-bit floats have none."""
 _PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])  # rows of FBGEMM's inference kernels are aligned

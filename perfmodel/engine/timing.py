@@ -122,12 +122,12 @@ class PassTimes:
 TimeOf = Callable[[Array], Array]
 LAUNCHES = "launches_of_group_"
 """Prefix of the launches of each group of tables among the names in ``FastTimes.parts``."""
-# Powers of two, so that floor and slopes come out without rounding; beside the large load the others are so
-# small that the largest of all is surely this one, and not 0, which would switch the kernel off.
+# Loads at which a kernel is timed to derive its floor and its slopes [bytes]. Powers of two, so that these
+# come out without rounding; beside the large load the others are so small that the largest of all is surely
+# this one, and not 0, which would switch the kernel off.
 _LEAST = 2.0**-60
 _BIG = 2.0**50
 _BESIDE = 2.0**20
-"""Loads at which a kernel is evaluated to derive its floor and its slopes [bytes]."""
 
 
 class FastTimes(PassTimes):
@@ -246,6 +246,7 @@ class FastCurve:
     """
 
     def __init__(self, time: Callable[[Array], Array]) -> None:
+        """Tabulate the pieces, each as slope S + base. time  of sizes [bytes] in seconds"""
         octaves = _LARGEST_LOG2 - _SMALLEST_LOG2
         cells = 1 << _CELL_BITS
         steps = np.tile(1 + np.arange(cells) / cells, octaves)
@@ -253,6 +254,7 @@ class FastCurve:
         edges = np.append(np.ldexp(steps, exponents), 2.0**_LARGEST_LOG2)
         values = np.asarray(time(np.maximum(edges, 1)), dtype=np.float64)
         slope = np.diff(values) / np.diff(edges)
+        # Before the first piece stands one of 0 s, for no bytes.
         self._slope = np.concatenate([[0.0], slope])
         self._base = np.concatenate([[0.0], values[:-1] - slope * edges[:-1]])
         self._first = ((_SMALLEST_LOG2 + _BIAS) << _CELL_BITS) - 1
@@ -261,6 +263,7 @@ class FastCurve:
     def __call__(self, size: ArrayLike) -> Array:
         """Times [s] of sizes [bytes]."""
         S = np.asarray(size, dtype=np.float64)
+        # The bits of a float are its exponent, then its fraction: shifted, they number pieces from 0 on.
         piece = (S.view(np.int64) >> self._shift) - self._first
         piece = np.minimum(np.maximum(piece, 0), self._slope.size - 1)
         return np.asarray(self._base[piece] + self._slope[piece] * S)

@@ -129,7 +129,7 @@ def _find_scale(evaluator: Evaluator, step: Step, place: int) -> float:
 def compute_lower_bound(
     options: Options, curves: StepCurves, limit_bytes: float, loads: Array, limit_s: float
 ) -> float:
-    """A time [s] that every plan faster than ``limit_s`` takes at least, by the formula above.
+    """A time [s] that every plan faster than ``limit_s`` takes at least, by the formula of this module.
 
     options      the schemes that each kind of table may have, with their loads and memory
     curves       the time of each step as a function of its load
@@ -161,6 +161,7 @@ class _Prices:
         within = [np.searchsorted(line, room, "right") for line, room in zip(curves.times, left, strict=True)]
         largest = np.maximum.reduceat(self.average, options.begin[:-1]) * options.count[:, np.newaxis]
         uneven = options.shard[:, curves.resource].any(axis=0)
+        # The most that a step may wait for: all tables on each rank, or anything where ranks differ.
         most = np.zeros(len(curves.times))
         np.maximum.at(most, curves.step, np.where(uneven, np.inf, largest.sum(axis=0)))
         reach = np.minimum(within, np.searchsorted(curves.sizes, most * (1 + _ROUNDING)))
@@ -168,7 +169,10 @@ class _Prices:
         self.slope, self.cut = self._draw_lines()
 
     def _draw_lines(self) -> tuple[Array, Array]:
-        """(slopes [P, I], cuts [P, I]) of lines below the steps' curves, up to ``reach``."""
+        """(slopes [P, I], cuts [P, I]) of I lines for each step, that are nowhere above its curve.
+
+        They touch the curve, up to ``reach``; slopes are those of chords of the curve, cuts times at u = 0.
+        """
         curves = self.curves
         curves.work.add(effort.LINES, len(curves.times))
         size = 2.0**_SLOPES_LOG2

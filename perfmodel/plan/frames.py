@@ -202,8 +202,7 @@ def plan_tables(
     one of their own), optimizer, payload, id_bytes, kernels, backend, clock, gpus_per_node, overrides (of
     machine values), calibration.
 
-    The answer has frames: ``tables`` (a row a table), ``steps`` (a row a step) and ``gpus`` (a row a GPU);
-    ``help`` of the answer lists their columns with units.
+    The answer has frames ``tables``, ``steps`` and ``gpus``; ``help`` of it lists their columns with units.
 
     Ctrl-C     a search stopped by Ctrl-C gives the best plan so far, with a UserWarning: ``stopped`` is True,
                so that a loop can end; before there is a plan, KeyboardInterrupt

@@ -26,8 +26,7 @@ from perfmodel.plan.searching.search import GIVEN, Search, SearchResult, collect
 from perfmodel.plan.torchrec import restrict_to_torchrec
 from perfmodel.units import format_bytes
 
-NEAR = 0.3
-"""Share of a plan's time: a bound further below says little, and is not printed."""
+NEAR = 0.3  # share of a plan's time: a bound further below says little, and is not printed
 _MOST_COMPARED = 400  # groups of tables, the heaviest, whose next best schemes are looked for
 _LEAST_COMPARED = 40  # of them, unless they take as much work as the search
 _COMPARING = 0.1  # of the work of the search, in addition: for the other groups
@@ -283,7 +282,7 @@ def _group_tables(
 ) -> tuple[tuple[AlikeTables, ...], bool]:
     """(groups of equal tables with next best schemes, whether all that need one were looked for).
 
-    has_enough  returns whether to stop after so many groups. A searched plan is no slower than others nearby.
+    has_enough  returns whether to stop after so many groups
     Limits: Ctrl-C -> those up to then, False
     """
     o = state.options
@@ -298,7 +297,7 @@ def _group_tables(
     heaviest = sorted(members, key=lambda key: -weight[members[key]].sum())
     next_best: dict[tuple[str, int], NextBest] = {}
     now_s = state.time_s
-    least_s = -np.inf if result.stopped == GIVEN else 0.0
+    least_s = -np.inf if result.stopped == GIVEN else 0.0  # a searched plan is no slower than its like
     complete = False
     with suppress(KeyboardInterrupt):  # the plan is worth more than what else its tables could be
         for done, key in enumerate(heaviest[:_MOST_COMPARED]):

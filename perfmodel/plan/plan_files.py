@@ -42,7 +42,7 @@ Ranks = Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailF
 
 
 def _check_options(made_for: MadeFor) -> MadeFor:
-    """The options of a plan's question. Limits: one that is none, or not as it is typed -> ValueError"""
+    """``made_for`` of a file as it is. Limits: unknown option, or a value of the wrong type -> ValueError"""
     for name, value in made_for.items():
         if name not in OF_QUESTION:
             raise ValueError(f"has {shown(name)}, which is none of {', '.join(OF_QUESTION)}")

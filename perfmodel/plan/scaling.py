@@ -14,8 +14,7 @@ from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.units import counted
 
-HALF = 0.5
-"""A further GPU that adds less than this share of the average GPU is beyond the knee."""
+HALF = 0.5  # a further GPU that adds less than this share of the average GPU is beyond the knee
 STOPPED = "stopped before there was a plan"
 _OF_PLAN = (
     *("time_s", "low_s", "high_s", "sync_s", "samples_per_s", "gpu_samples_per_s", "memory_bytes"),

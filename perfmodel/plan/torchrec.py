@@ -34,10 +34,8 @@ from perfmodel.schema.torchrec_plan import (
     write_torchrec_plan,
 )
 
-_COLUMNS = 4
-"""FBGEMM reads rows in vectors of four elements: the columns of a shard are a multiple of this."""
-_LARGEST_ELEMENT = 4
-"""Bytes of the largest element of TorchRec's DataType (1.8): it has no fp64."""
+_COLUMNS = 4  # FBGEMM reads rows in vectors of four elements: the columns of a shard are a multiple of this
+_LARGEST_ELEMENT = 4  # bytes of the largest element of TorchRec's DataType (1.8): it has no fp64
 _WIDER = {
     cast("ShardingType", SHARDINGS[name].torchrec): cast("ShardingType", SHARDINGS[wider].torchrec)
     for name, wider in ((TABLE_WISE, COLUMN_WISE), (TABLE_COLUMN_WISE, COLUMN_WISE), (TABLE_ROW_WISE, GRID))
@@ -218,7 +216,7 @@ def _list_shards(plan: Plan, table: int, *, ordered: bool) -> list[tuple[int, li
 
     Row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then nothing.
     Buckets of rows stay whole; the first parts have one more, as in TorchRec.
-    ordered  whether parts are on the ranks in order even if there is one
+    ordered  whether a single row part's shards, too, are on their ranks in order, as row parts are
     """
     placement = plan.placements[table]
     r = placement.scheme.row_parts

@@ -15,8 +15,7 @@ from perfmodel.engine.tables import Array, Ints
 
 Mask = NDArray[np.bool_]
 
-MOST_FINE = 256
-"""Kinds of table, up to which all schemes are listed; of more, those that good plans use."""
+MOST_FINE = 256  # kinds of table, up to which all schemes are listed; of more, those that good plans use
 _ANY_ROWS = 1 << 62  # more than any table has
 
 

@@ -19,10 +19,8 @@ from perfmodel.plan.choices.listing import Listing, Mask, list_columns
 from perfmodel.schema.workload import Distribution
 from perfmodel.units import counted, format_bytes, format_count
 
-HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
-"""Shares of a table's look-ups for which its hot rows may be replicated."""
-MOST_KINDS = 10_000
-"""Most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB."""
+HOT_SHARES = (0.5, 0.75, 0.9, 0.97)  # shares of a table's look-ups for which its hot rows may be replicated
+MOST_KINDS = 10_000  # most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB
 _AT_ONCE = 1 << 14  # options whose loads are computed together
 _FEW = 6  # options of a table and an exchange that are tried at their prices
 

@@ -93,18 +93,19 @@ class Annealing:
         self.weight = self.options.shard_memory[self.option[table]]
 
     def run(self, rounds: int, until: Until, heat: float) -> bool:
-        """Anneal in so many rounds; returns whether the plan became faster. If not, it is restored.
+        """Anneal in so many rounds; returns whether the plan became faster. If not, it is unchanged.
 
         heat  slowdown that is allowed at first, as a share of the time; it falls to 0
         """
         before = best = now = self.time_s
+        # The fastest state up to now, as ``place_shards`` takes it.
         snapshot: tuple[Ints, list[Ints], Ints, Ints] | None = None
         for turn in range(rounds):
             if turn % _PRICED == 0:
                 if until():
                     break
                 self._price_schemes()
-            warm = heat * before * (1 - turn / rounds) ** 2
+            warm = heat * before * (1 - turn / rounds) ** 2  # slowdown that is allowed [s]
             now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
             if is_faster(now, best):
                 best = now
@@ -134,7 +135,11 @@ class Annealing:
         return round_off(self.curves.interpolate(self.steps, u).sum(axis=-1))
 
     def _price_schemes(self) -> None:
-        """Update the present prices of loads, and so the list of cheap schemes of each kind of table."""
+        """Update the present prices of loads, and so the cheap options of each kind of table.
+
+        full, price  [J] loads of the busiest rank, and the time that they cost;  cheap, begin  cheap options,
+        and where those of each kind begin among them
+        """
         o = self.options
         busiest = self.base + self.held.max(axis=0)
         slope = price_loads(self.time_loads, busiest)
@@ -226,6 +231,7 @@ class Annealing:
         if not table.size:
             return now
         option = self.cheap[self.begin[o.kind_of[table]] + self.random.integers(count[count > 0])]
+        # Each of the tables with another option, in a trial of its own.
         base, held, memory = self._take_off(table)
         base = base + self.everywhere[option]
         memory += o.everywhere_memory[option][:, np.newaxis]

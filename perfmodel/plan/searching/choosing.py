@@ -143,6 +143,7 @@ class Choosing:
         """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.
 
         shard_s  time of a shard of each option [s];  limit_s, limit_bytes  limits of its time and memory
+        Options that every rank holds alike are always small enough.
         """
         if not np.isfinite(limit_s) or limit_s <= 0:
             return np.ones(shard_s.size, dtype=bool)
@@ -210,6 +211,7 @@ class Choosing:
         busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
         time = float(self.evaluator.estimate_times(self._widen(busiest)))
         order = np.argsort(self.group[places], kind="stable")
+        # By kind of table: the options of its tables in a row, then each at its table.
         chosen = np.repeat(self.option[places[order]], tables[order].astype(np.int64))
         option = np.empty(self.options.kind_of.size, dtype=np.int64)
         option[np.argsort(self.options.kind_of, kind="stable")] = chosen

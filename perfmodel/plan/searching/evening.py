@@ -58,7 +58,7 @@ class Evening:
                 if is_faster(now, best) and state.fits:
                     best = now
                     ranks = list(state.ranks)
-        for table, places in enumerate(ranks):
+        for table, places in enumerate(ranks):  # back to the fastest state
             if places is not state.ranks[table] and places is not None:
                 option = int(state.option[table])
                 state.clear(table)
@@ -141,8 +141,8 @@ class _Round:
             heavier = heavier - self.weight[back]
         change = change[:, :, np.newaxis]
         self.state.evaluator.work.add(effort.EVENED, change.size * self.price.size)
-        left = np.maximum(self.load[source][:, np.newaxis] - change, 0)
-        right = np.maximum(self.load[to][np.newaxis] + change, 0)
+        left = np.maximum(self.load[source][:, np.newaxis] - change, 0)  # what the old place has then
+        right = np.maximum(self.load[to][np.newaxis] + change, 0)  # what the new place has
         powers = self._raise_power(left) + self._raise_power(right)
         after = round_off((powers @ self.price).sum(axis=-1))
         gain = self.full[source][:, np.newaxis] + self.full[to] - after

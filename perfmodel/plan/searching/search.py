@@ -23,8 +23,7 @@ from perfmodel.plan.searching.local_search import improve
 from perfmodel.plan.searching.packing import Packing, is_faster, pack_as
 from perfmodel.plan.searching.starts import Starts
 
-GIVEN = "given"
-"""Why no search ended: the plan was given."""
+GIVEN = "given"  # why no search ended: the plan was given
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
@@ -40,11 +39,9 @@ _ROUNDS = 300  # of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Initial heats of annealing, by turn, as shares of the step's time: little heat moves shards to better
 ranks, much heat leaves a local optimum."""
-_HOT_FEW = 12
-"""Most tables of which each is a large share of the time: every other turn has these heats."""
+_HOT_FEW = 12  # most tables of which each is a large share of the time: every other turn has these heats
 _HOT_LOG10 = (-1.2, -0.5)
-_COOL_LOG10 = (-4.5, -4.0)
-"""Range of heats for many tables, each a small share of the step's time."""
+_COOL_LOG10 = (-4.5, -4.0)  # range of heats for many tables, each a small share of the step's time
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
 
 Watch = Callable[[float], None]
@@ -165,6 +162,7 @@ class Search:
         starts = self.starts
         over = self.budget.over
         starts.add_uniform(self.uniform)
+        # Of more effort starting plans take a smaller share, down to a least one.
         long = _STARTING_S / max(_STARTING * self.budget.effort_s, _STARTING_S)
         share = _STARTING * max(long, _STARTING_LEAST)
         starts.until = partial(over, share)
@@ -202,7 +200,7 @@ class Search:
         """
         o = state.options
         by_domain = o.by_domain[state.option[~o.everywhere_held[state.option]]]
-        ways = np.unique(by_domain).tolist() or [False]
+        ways = np.unique(by_domain).tolist() or [False]  # of moving: by domain or not, or both
         again = turn // len(ways)
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
         heats = _HEATS_LOG10 if self.small else (_COOL_LOG10,)

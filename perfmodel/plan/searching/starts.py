@@ -24,8 +24,7 @@ from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, Until, pack
 
-Family = tuple[int, ...]
-"""Codes of kinds of exchange, ascending."""
+Family = tuple[int, ...]  # codes of kinds of exchange, ascending
 
 _FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
 _SOON = (0.35, 0.25, 0.12, 1.0, 2.0)  # limits that are tried whatever the effort
@@ -68,10 +67,10 @@ class Starts:
         self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]
         self.many_kinds = self.options.count.size > _IMPROVED
         self.choosing: dict[Family, Choosing | None] = {}
-        self.choice: dict[Family, Choice] = {}
+        self.choice: dict[Family, Choice] = {}  # the last, from whose loads the next begins
         self.starts: list[Start] = []
-        self.evened: set[int] = set()
-        self.done: set[tuple[Family, float]] = set()
+        self.evened: set[int] = set()  # ids of plans that were rebalanced
+        self.done: set[tuple[Family, float]] = set()  # with which limit on shards it was tried
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
 
@@ -178,11 +177,11 @@ class Starts:
                 return
 
     def _pack(self, option: Ints, time_s: float, family: Family) -> bool:
-        """Place tables with these options on ranks; False if they do not fit and might have been worth it.
+        """Place tables with these options on ranks; returns False if it is worth to try with less memory.
 
         time_s  of a pass if shards are spread evenly
         """
-        if time_s > _WORTH * self._best_s:
+        if time_s > _WORTH * self._best_s:  # it is too slow, with less memory as well
             return True
         key = option.tobytes()
         if key not in self.packed:
