@@ -207,7 +207,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
         change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
         effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
-        if place > certain and min(costs) < costs[-1]:
+        if place > certain and min(costs) < costs[-1]:  # more GPUs have begun to cost more
             break
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:

@@ -273,9 +273,11 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         over = memory.total_bytes[unfit] - work.usable_bytes
         taken_before, over_before, cut_before = before[:, places]
         with np.errstate(all="ignore"):
+            # ceil(S / (U - b)), without rounding up a whole number; at least one GPU more.
             step = np.ceil(taken * memory.kept_bytes[unfit] / room * (1 - 2 * np.finfo(np.float64).eps))
             step = np.maximum(step, taken + 1)
-            lost = (room <= 0) | (step > MOST_GPUS)
+            lost = (room <= 0) | (step > MOST_GPUS)  # no number of GPUs fits
+            # The line through this round and the one before, if the same tables are cut in both.
             as_cut = cut == cut_before
             slope = (over - over_before) / (taken - taken_before)
             zero = np.ceil((taken - over / slope) * (1 - _NOISE))
@@ -286,7 +288,7 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         places = places[~lost]
         if not places.size:
             break
-    needed[places] = work.needed[places]
+    needed[places] = work.needed[places]  # not settled after all rounds
     return needed
 
 

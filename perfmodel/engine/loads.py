@@ -120,7 +120,7 @@ def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges
     cut    tables [C] or [T, C] of C configurations, each with as many parts as there are ranks
     count  number of equal tables that each stands for;  works, exchanges  as in ``count_loads``
     """
-    groups = cut.model.groups.resources
+    groups = cut.model.groups.resources  # launches count as further resources, the last of all K
     loads = np.zeros((groups.stop, cut.t.shape[-1]))
     launched = dict(zip(groups, _count_groups(cut), strict=True))
     for side in (*count_loads(cut, works=works, exchanges=exchanges), launched):

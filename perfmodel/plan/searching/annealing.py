@@ -159,7 +159,7 @@ class Annealing:
         places = len(self.held) // self.width
         if not shards:
             return now
-        goes = random.integers(shards, size=self.moves)
+        goes = random.integers(shards, size=self.moves)  # the shard that each move takes away
         full = np.zeros(places, dtype=bool)
         full[self.held.argmax(axis=0) // self.width] = True
         busy = np.flatnonzero(full[self.place])  # on a place with the largest load of some resource
@@ -167,11 +167,11 @@ class Annealing:
             often = busy[random.integers(busy.size, size=self.moves)]
             goes = np.where(random.random(self.moves) < self.busy, often, goes)
         swapped = random.random(self.moves) < _SWAPS
-        comes = random.integers(shards, size=self.moves)
+        comes = random.integers(shards, size=self.moves)  # the shard that comes in its stead, if swapped
         source = self.place[goes]
         target = np.where(swapped, self.place[comes], random.integers(places, size=self.moves))
         possible = (source != target) & ~self.holds[self.table[goes], target * self.width]
-        possible &= ~(swapped & self.holds[self.table[comes], source * self.width])
+        possible &= ~(swapped & self.holds[self.table[comes], source * self.width])  # one part a place
         if not possible.any():
             return now
         goes, comes, swapped, source, target = np.stack((goes, comes, swapped, source, target))[:, possible]
@@ -179,9 +179,9 @@ class Annealing:
         weight = self.weight[goes] - self.weight[comes] * swapped
         held = self.held.reshape(places, self.width, self.base.size).max(axis=1)
         memory = self.memory.reshape(places, self.width).max(axis=1)
-        fits = (memory[target] + weight <= self.room) | (weight <= 0)
+        fits = (memory[target] + weight <= self.room) | (weight <= 0)  # or it gets no more than before
         fits &= (memory[source] - weight <= self.room) | (weight >= 0)
-        changed = np.maximum(held[source] - change, held[target] + change)
+        changed = np.maximum(held[source] - change, held[target] + change)  # the larger of both places
         busiest = self.base + np.maximum(find_most_beside(held, source, target), changed)
         time = np.where(fits, self.time_loads(busiest), np.inf)
         chosen = self._choose_moves(time, now, warm, source, target)

@@ -64,8 +64,8 @@ class Starts:
 
     def __post_init__(self) -> None:
         self.until_even = self.is_over = self.until
-        self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]
-        self.many_kinds = self.options.count.size > _IMPROVED
+        self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]  # (): copies alone
+        self.many_kinds = self.options.count.size > _IMPROVED  # of table: options are not improved singly
         self.choosing: dict[Family, Choosing | None] = {}
         self.choice: dict[Family, Choice] = {}  # the last, from whose loads the next begins
         self.starts: list[Start] = []
