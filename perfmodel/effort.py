@@ -67,13 +67,12 @@ class Work:
 
 
 class Budget:
-    """The limit of a search, and how much of it is used.
-
-    work      the sum to which the search adds its units of work
-    effort_s  counted work after which the search ends [s]
-    """
+    """The limit of a search, and how much of it is used."""
 
     def __init__(self, work: Work, effort_s: float) -> None:
+        """work      the sum to which the search adds its units of work
+        effort_s  counted work after which the search ends [s]
+        """
         self.work = work
         self.effort_s = effort_s
         self.began_s = work.seconds

@@ -76,14 +76,12 @@ class OutsideBandError(PerfmodelError):
 
 
 class RankLostError(PerfmodelError):
-    """A rank died or stopped answering while it measured: exit code 4.
-
-    rank    its name for people: "rank 3 (node 0, GPU 3)"
-    """
+    """A rank died or stopped answering while it measured: exit code 4."""
 
     exit_code = 4
 
     def __init__(self, rank: str, what: str = "died", next_step: str = "") -> None:
+        """rank  its name for people: "rank 3 (node 0, GPU 3)";  what  befell it"""
         super().__init__(f"{rank} {what}.", next_step or "run the same command again: it resumes.")
         self.rank = rank
 

@@ -34,6 +34,7 @@ class CpuLibrary:
     """Kernels built for this CPU."""
 
     def __init__(self, path: Path, kernels: Sequence[Kernel]) -> None:
+        """path  of the built library;  kernels  in it, in the order of its entries."""
         self._library = ctypes.CDLL(str(path))
         self._entries = {
             kernel: getattr(self._library, f"{SYMBOL_ENTRY}{index}") for index, kernel in enumerate(kernels)

@@ -131,11 +131,7 @@ class Launches:
 
 
 class ExchangeMemory:
-    """Device memory of the kernels of one exchange: one symmetric region, and memory of this rank only.
-
-    patience_s  how long a kernel waits for another rank [s]
-    stage_all   whether partial bags always go through a buffer and a put
-    """
+    """Device memory of the kernels of one exchange: one symmetric region, and memory of this rank only."""
 
     def __init__(
         self,
@@ -146,7 +142,11 @@ class ExchangeMemory:
         patience_s: float,
         stage_all: bool,
     ) -> None:
-        """Allocate all memory, and fill the structure of its addresses and sizes that kernels get."""
+        """Allocate all memory, and fill the structure of its addresses and sizes that kernels get.
+
+        patience_s  how long a kernel waits for another rank [s]
+        stage_all   whether partial bags always go through a buffer and a put
+        """
         import torch
 
         device, ranks = world.device, world.ranks

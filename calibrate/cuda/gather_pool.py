@@ -66,10 +66,8 @@ class TableClass:
 
 
 class GatherPool:
-    """Looks up rows for ``batch`` samples, as often as it is called; everything else is prepared here once.
+    """Looks up rows for ``batch`` samples, as often as it is called; everything else is prepared once.
 
-    batch    B, samples of a call;  pooling  expected ids per bag: determines the layout on the GPU
-    plan     layout to use for all tables; None: by ``choose``
     Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
             and bags
     """
@@ -77,6 +75,11 @@ class GatherPool:
     def __init__(
         self, tables: DeviceTables, batch: int, pooling: float = 1.0, plan: GatherLayout | None = None
     ) -> None:
+        """Sort the tables into classes, and choose a launch for each.
+
+        batch  B, samples of a call;  pooling  expected ids per bag: determines the layout on the GPU
+        plan   layout to use for all tables; None: by ``choose``
+        """
         if batch < 0 or batch * len(tables.rows) > _MOST or max(tables.row_bytes) >= 2**32:
             raise BadInputError(
                 f"{len(tables.rows)} tables of rows {max(tables.row_bytes)} bytes apart, {batch} samples: "

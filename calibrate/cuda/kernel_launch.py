@@ -126,7 +126,7 @@ def forget(kernels: Sequence[Kernel], device: Any) -> None:
 
 
 def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> int:
-    """Load machine code on a GPU; returns the driver's handle (a CUmodule)."""
+    """Load the machine code of these kernels on a GPU; returns the driver's handle (a CUmodule)."""
     with _on(device):
         module = _cupy().RawModule(path=str(cubin.path))
         for kernel in kernels:
@@ -150,6 +150,7 @@ def compute_carveout(kernel: Kernel, device: Any) -> int:
 
 
 def _load(kernels: Sequence[Kernel], device: Any) -> None:
+    """Compile kernels of one source for this GPU, from the cache if possible, and load them."""
     import torch
 
     major, minor = torch.cuda.get_device_capability(device)

@@ -73,6 +73,7 @@ class NvshmemWorld(SymmetricWorld):
     nvshmem = True
 
     def __init__(self, store: Any, rank: int, ranks: int, device: Any) -> None:
+        """Start NVSHMEM unless it runs, and find out whether all ranks can address each other's memory."""
         import torch
 
         super().__init__(store, rank, ranks)

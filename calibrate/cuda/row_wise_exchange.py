@@ -223,7 +223,7 @@ class RowWiseExchange:
         raise RankLostError(f"rank {rank}", f"does not answer: no {awaited} of it for {late_s}")
 
     def _push(self, ids: Any, batch: int) -> None:
-        """Queue the kernels that send ids to the ranks that hold their rows."""
+        """Queue the kernels that send ids to the ranks that hold their rows: count, place, push. batch  B"""
         memory = self._memory
         ranks = self._world.ranks
         tile = self._launches.tile
@@ -247,7 +247,7 @@ class RowWiseExchange:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
     def _check_batch(self, ids: Any, lengths: Any) -> int:
-        """Check the inputs of a call; returns its number of samples."""
+        """Check types, places and sizes of a call's inputs; returns its number of samples B."""
         sizes = self._sizes
         device = self._world.device
         tables = len(sizes.rows)
@@ -271,7 +271,7 @@ class RowWiseExchange:
 
 
 def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
-    """Build the kernels that are not built yet, all at once."""
+    """Build the kernels that are not built yet, all at once; with NVSHMEM if the world's kernels use it."""
     if world.nvshmem:
         from calibrate.cuda.nvshmem_build import load
 

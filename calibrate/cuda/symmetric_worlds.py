@@ -148,6 +148,7 @@ class SharedWorld(SymmetricWorld):
     """
 
     def __init__(self, store: Any, rank: int, ranks: int) -> None:
+        """Make this rank's memory, tell the others where it is, and map theirs, once all are there."""
         import torch
 
         super().__init__(store, rank, ranks)

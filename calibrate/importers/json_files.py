@@ -43,7 +43,7 @@ def read_json(text: str, file: str) -> logs.Reading | None:
 
 
 def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
-    """The row in a record of rccl-tests."""
+    """The row in a line of rccl-tests (a JSON record), or the line with the reason why it is none."""
     try:
         cells = {str(key).lower(): str(value) for key, value in decode_json(line.text).items()}
         gpus = _count(cells.get("gpus"))
@@ -63,7 +63,7 @@ def _parse_record(line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
 
 
 def _rows(document: Mapping[str, object], file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
-    """The rows of a document of nccl-tests."""
+    """The rows of a document of nccl-tests: two for each size, out of place and in place."""
     results = document.get("results")
     run = _describe_run(document)
     for index, result in enumerate(map(_object, results if isinstance(results, list) else [])):

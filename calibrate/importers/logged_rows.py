@@ -243,7 +243,7 @@ def parse_row(run: LoggedRun, cells: Mapping[str, str], line: LogLine) -> Logged
 
 
 def why_unusable(row: LoggedRow) -> str:
-    """The reason why a row cannot be a sample, or ""."""
+    """The reason why a row cannot be a sample, or "": impossible numbers, or columns that disagree."""
     time_s = row.time_us.value / US_PER_S
     if not math.isfinite(time_s):
         return "the time is not a finite number"

@@ -122,7 +122,7 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
 
 
 def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs.LoggedRow | logs.LogLine]:
-    """The rows of a run, and the lines that look like a row and are none."""
+    """The rows of a run's table, two a line, and the lines that look like a row and are none."""
     columns: list[str] = []
     second = 0  # where the second half begins in a line
     places = [False, True]  # which halves are in place

@@ -45,7 +45,7 @@ def read_nvshmem_text(text: str, file: str) -> logs.Reading | None:
 
 
 def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.LogLine]:
-    """The rows of a section, and the lines that look like a row and are none."""
+    """The rows of a section (a run's headers and tables), and lines that look like a row and are none."""
     on_stream = _describe_run(section)
     run = in_kernel = replace(on_stream, clock="device", variant="")
     columns: list[str] = []

@@ -48,7 +48,7 @@ def _rows(text: str, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
 
 
 def _parse_sample(cells: Mapping[str, str], line: logs.LogLine) -> logs.LoggedRow | logs.LogLine:
-    """The row with these texts, by our columns."""
+    """The row with these texts by our columns, or the line with the reason why it is none."""
     gpus = logs.parse_bytes(cells["gpus"])
     if gpus is None or gpus < 2:
         return line.refuse(f"gpus '{cells['gpus'][:40]}': a whole number of at least 2")

@@ -108,6 +108,7 @@ class PassOperation(Operation):
     """A pass that looks up several sets of ids in turn, copied into fixed buffers as a new batch would be."""
 
     def __init__(self, job: Job, sets: Sequence[IdSet], device: torch.device) -> None:
+        """job  the look-up, and its ranks;  sets  of ids, looked up in turn;  device  of this rank."""
         import torch
 
         self._job = job
@@ -156,15 +157,14 @@ class PassOperation(Operation):
 
 
 class ExchangeOperation(PassOperation):
-    """This project's own pass.
-
-    group  torch's process group of the ranks
-    table  this rank's rows of all tables, joined [T block, D], fp32 or fp16
-    """
+    """This project's own pass."""
 
     def __init__(
         self, job: Job, group: ProcessGroup, table: Borrowed, sets: Sequence[IdSet], device: torch.device
     ) -> None:
+        """group  torch's process group of the ranks;  sets  of ids, looked up in turn
+        table  this rank's rows of all tables, joined [T block, D], fp32 or fp16
+        """
         super().__init__(job, sets, device)
         self._group = group
         self._table = table

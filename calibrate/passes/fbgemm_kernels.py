@@ -20,7 +20,7 @@ class FbgemmKernels(TorchKernels):
     copied = False
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Load the operators."""
+        """Load FBGEMM's operators into torch, then as in the base class."""
         import fbgemm_gpu  # noqa: F401  (registers torch.ops.fbgemm)
 
         super().open(place, address)

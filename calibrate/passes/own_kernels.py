@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 
 class Lookup(Borrowed):
-    """A look-up whose tables are made anew for each visit, as their memory may move between visits.
-
-    rows    function that provides the rows;  tables  function that makes tables from the rows
-    """
+    """A look-up whose tables are made anew for each visit, as their memory may move between visits."""
 
     def __init__(
         self, rows: Callable[[], Tensor], work: LookupWork, tables: Callable[[Tensor], DeviceTables]
     ) -> None:
+        """rows    function that provides the rows;  tables  function that makes tables from the rows"""
         super().__init__(rows)
         self._work = work
         self._tables = tables

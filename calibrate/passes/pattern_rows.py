@@ -79,20 +79,19 @@ def require_exact(dtype: str, longest: int) -> None:
 
 
 def count_wrong(got: torch.Tensor, want: torch.Tensor) -> int:
-    """Number of elements that differ; all of them if the shapes do."""
+    """Number of elements of bags that differ from those that are right; all, if the shapes differ."""
     if got.shape != want.shape:
         return int(max(got.numel(), want.numel()))
     return int((got != want).count_nonzero())
 
 
 class PatternTables:
-    """Pattern rows on one device, written when they are first needed.
-
-    alone  whether only the rows that were needed last are kept: on a GPU, where the tables of a plan would
-           not fit together, and 8 GiB of rows are written in about 20 ms; a CPU takes seconds
-    """
+    """Pattern rows on one device, written when they are first needed."""
 
     def __init__(self, device: torch.device, *, alone: bool) -> None:
+        """alone  whether only the rows that were needed last are kept: on a GPU, where the tables of a plan
+        would not fit together, and 8 GiB of rows are written in about 20 ms; a CPU takes seconds
+        """
         self._device = device
         self._alone = alone
         self._kept: dict[tuple[int, int, str], torch.Tensor] = {}  # the largest, by first row, width, type
@@ -128,6 +127,7 @@ class Borrowed:
     """Rows of ``PatternTables`` held for one visit. Until ``give_back`` their memory cannot be freed."""
 
     def __init__(self, take: Callable[[], torch.Tensor]) -> None:
+        """take  function that gets the rows from ``PatternTables``, when a visit begins."""
         self._take = take
         self.rows: Any = None
 

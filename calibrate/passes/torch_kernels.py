@@ -31,14 +31,7 @@ Function = Callable[[Inputs], "torch.Tensor"]
 
 
 class KernelOperation(Operation):
-    """One kernel to time: ``call`` is applied to several sets of inputs in turn.
-
-    gpu        whether inputs are read in place, not copied into one buffer
-    sets       inputs of every set, tensors of equal shapes; a single set is not copied
-    call       the kernel: its output for inputs
-    reference  the expected output for inputs, computed without the kernel
-    table      rows that the kernel reads, or None
-    """
+    """One kernel to time: ``call`` is applied to several sets of inputs in turn."""
 
     bytes_sent = 0
 
@@ -50,6 +43,12 @@ class KernelOperation(Operation):
         reference: Function,
         table: Borrowed | None = None,
     ) -> None:
+        """gpu        whether inputs are read in place, not copied into one buffer
+        sets       inputs of every set, tensors of equal shapes; a single set is not copied
+        call       the kernel: its output for inputs
+        reference  the expected output for inputs, computed without the kernel
+        table      rows that the kernel reads, or None
+        """
         self._sets = sets
         self._call = call
         self._reference = reference

@@ -65,7 +65,7 @@ def list_model_passes(world: World, preset: str) -> list[Point]:
 def _make_point(
     world: World, kind: PointKind, implementation: str, backend: str, work: LookupWork, ranks: int
 ) -> Point:
-    """A whole pass on so many ranks, each call timed alone."""
+    """The point of a whole pass on so many ranks, each call timed alone. backend  of its collectives"""
     per_node = min(ranks, world.ranks_per_node)
     return Point(
         kind=kind,

@@ -100,7 +100,7 @@ def list_shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -
 
 
 def _list_steps(most: int, preset: str) -> list[int]:
-    """The counts from 2 to ``most`` that a preset measures."""
+    """The counts of nodes, or of ranks of a node, from 2 to ``most`` that a preset measures."""
     if most < 2:
         return []
     powers = [2**k for k in range(1, most.bit_length())]

@@ -74,13 +74,12 @@ class Pool:
 
 
 class Arena:
-    """One send and one receive buffer that all operations share; buffers for each would not fit a GPU.
-
-    empty  function that allocates: number of bytes -> 1-D uint8 tensor. Every rank must call it together if
-           other ranks reach into that memory
-    """
+    """One send and one receive buffer that all operations share; buffers for each would not fit a GPU."""
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
+        """empty  function that allocates: number of bytes -> 1-D uint8 tensor. Every rank must call it
+        together if other ranks reach into that memory
+        """
         self.bytes_each = bytes_each
         self.send = empty(bytes_each)
         self.recv = empty(bytes_each)

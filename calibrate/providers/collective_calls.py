@@ -23,16 +23,16 @@ Call = Callable[[Any, Any], None]
 
 
 class CollectiveOperation(Operation):
-    """A collective whose send buffers are used in turn.
-
-    take      function that gives (send buffers, receive buffer), valid until the next ``prepare``: rows of a
-              numpy matrix, or a list of one GPU tensor
-    in_place  whether the call replaces the receive buffer, which first holds this rank's summand, by the sum
-    """
+    """A collective whose send buffers are used in turn."""
 
     def __init__(
         self, layout: BufferLayout, call: Call, take: Callable[[], tuple[Any, Any]], *, in_place: bool = False
     ) -> None:
+        """call      the library's function of (send, receive)
+        take      function that gives (send buffers, receive buffer), valid until the next ``prepare``:
+                  rows of a numpy matrix, or a list of one GPU tensor
+        in_place  whether the call writes the sum into the receive buffer, where this rank's summand is first
+        """
         self.layout = layout
         self._call = call
         self._take = take
@@ -137,7 +137,7 @@ class CollectiveProvider(Provider):
 
     @abstractmethod
     def _make(self, layout: BufferLayout, group: Any, point: Point) -> CollectiveOperation:
-        """The operation for a layout: the library's call, with its buffers."""
+        """The operation for a layout: the library's call in ``group``, its communicator, with buffers."""
 
 
 def count_gpus_of_node(address: Mapping[str, str]) -> int:

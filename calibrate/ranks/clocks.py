@@ -85,14 +85,12 @@ class Cpu:
 
 
 class Cuda(Cpu):
-    """An NVIDIA GPU through torch; the calls run on torch's current stream.
-
-    watch    reads the state of the GPU (``watch_gpu``)
-    """
+    """An NVIDIA GPU through torch; the calls run on torch's current stream."""
 
     def __init__(
         self, torch: Any, watch: Callable[[], list[str]] = list, now: Callable[[], float] = time.perf_counter
     ) -> None:
+        """watch  says why the GPU is slow (``watch_gpu``);  now  the host's clock [s]"""
         super().__init__(now)
         self._cuda = torch.cuda
         self._watch = watch
@@ -172,15 +170,15 @@ def watch_gpu(uuid: str) -> Callable[[], list[str]]:
 
 
 class Timer:
-    """Times one operation in several visits, by one clock.
-
-    barrier        function that returns when all ranks of the group have called it
-    payload_bytes  large payloads get fewer warm-up calls
-    """
+    """Times one operation in several visits, by one clock."""
 
     def __init__(
         self, operation: Operation, clock: Clock, device: Cpu, barrier: Action, payload_bytes: int = 0
     ) -> None:
+        """clock          eager or stream, another -> BadInputError;  device  that runs the operation
+        barrier        function that returns when all ranks of the group have called it
+        payload_bytes  large payloads get fewer warm-up calls
+        """
         if clock not in (Clock.EAGER, Clock.STREAM):
             raise BadInputError(f"nothing here can be timed by the {clock} clock.", "eager or stream.")
         self.operation = operation

@@ -70,7 +70,7 @@ def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
     Raises BadInputError if a variable is not a number, or if nothing says where the ranks of mpirun meet.
     """
     for name, rank, ranks, of_job in _STARTED_BY:
-        needed = {rank, ranks, *(of_job[1:] if name == "torchrun" else ())}
+        needed = {rank, ranks, *(of_job[1:] if name == "torchrun" else ())}  # RANK may be of others
         if needed <= environ.keys():
             count = _read_number(environ, ranks)
             if count == 1:
@@ -85,7 +85,7 @@ def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _find_host(launcher: str, environ: Mapping[str, str]) -> str:
-    """The host of rank 0."""
+    """The host of rank 0, as the launcher says it. Limits: mpirun over nodes says none -> BadInputError"""
     if environ.get("MASTER_ADDR"):
         return environ["MASTER_ADDR"]
     if launcher == "srun":

@@ -62,13 +62,7 @@ Describer = Callable[[str], Availability]
 
 
 class RankServer:
-    """Does on one rank what the store says.
-
-    store     connection to the store of rank 0;  rank  number of this rank
-    load      function that returns a provider by its name (calibrate.providers)
-    describe  function that returns whether a provider can run here, by its name
-    meeting   host and port of the store, for the libraries that meet there too
-    """
+    """Does on one rank what the store says."""
 
     def __init__(
         self,
@@ -78,6 +72,11 @@ class RankServer:
         describe: Describer,
         meeting: tuple[str, int] = (LOCALHOST, 0),
     ) -> None:
+        """store     connection to the store of rank 0;  rank  number of this rank
+        load      function that returns a provider by its name (calibrate.providers)
+        describe  function that returns whether a provider can run here, by its name
+        meeting   host and port of the store, for the libraries that meet there too
+        """
         self._store = store
         self._meeting = {"host": meeting[0], "port": str(meeting[1])}
         self._rank = rank
@@ -93,7 +92,7 @@ class RankServer:
         self.leaving = False
 
     def serve(self) -> None:
-        """Serve until rank 0 says ``close``."""
+        """Do what rank 0 says, message by message, and answer each, until it says ``close``."""
         tasks: dict[str, Callable[[Message], object]] = {
             "welcome": self._take_place,
             "open": self._open_provider,

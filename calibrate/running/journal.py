@@ -76,7 +76,7 @@ class PointState:
         return not self.problem and self.finish is not None and self.finish.rank_lost
 
     def add(self, visit: Visit) -> None:
-        """Add one visit."""
+        """Count one visit: its median, calls, checked and wrong elements, slowdowns."""
         if self.lost_a_rank:
             self.finish = None  # the point is resumed
         median_s = compute_median_s(visit)
@@ -146,7 +146,7 @@ class Journal:
         return journal
 
     def _start(self) -> None:
-        """Read the file, and repair its end, or begin it with the header."""
+        """Open the file of the run: replay it and repair its end, or begin it with the header."""
         self._file = _open_file(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         raw = _read_all(self._file, self.path)
         if b"\n" in raw:
@@ -327,7 +327,7 @@ def _sync(file: int) -> None:
 
 
 def _refuse(path: Path, error: OSError | ValueError) -> BadInputError:
-    """The error for a file that cannot be written, in words."""
+    """The error for a file of a run that the system could not write or open, in words."""
     number = getattr(error, "errno", None)
     if number == errno.ELOOP:
         return BadInputError(

@@ -77,7 +77,7 @@ class LookUpOptions:
     def drop_beaten(self) -> LookUpOptions:
         """The options that no other one beats in pieces, time and buffer, with loads about as small."""
         values = np.column_stack([self.pieces, self.piece_ps, self.held_bytes, self.shared_ps])
-        _, index = np.unique(values, axis=0, return_index=True)
+        _, index = np.unique(values, axis=0, return_index=True)  # of equal options one
         finite = self.take(np.sort(index[np.isfinite(self.piece_ps[index])]))
         values = np.column_stack([finite.pieces, finite.piece_ps, finite.held_bytes])
         no_worse = np.all(values[:, np.newaxis] <= values, axis=2)  # [i, j]: i is no worse than j
@@ -174,14 +174,13 @@ class TableOnChip:
 
 
 class _Pieces:
-    """Costs of the pieces of a table, an array entry for each of its options.
-
-    v  value of the chip by key;  every  look-ups of a batch;  bags, look_ups  of the busiest piece, with
-    share  of the look-ups;  head  hottest rows that all buffers keep;  inside  share of look-ups in buffers
-    past, past_hottest  as of ``count_past_core``;  copied  bytes that a batch first copies to a buffer
-    """
+    """Costs of the pieces of a table, an array entry for each of its options."""
 
     def __init__(self, table: TableOnChip, way: Ints, slices: Ints, parts: Ints, kept_rows: Array) -> None:
+        """v  value of the chip by key;  every  look-ups of a batch;  bags, look_ups  of the busiest piece
+        share  of look-ups in it;  head  hottest rows that all buffers keep;  inside  share of look-ups there
+        past, past_hottest  as of ``count_past_core``;  copied  bytes that a batch first copies to a buffer
+        """
         self.table, self.way = table, way
         self.slices, self.parts = slices, parts
         self.kept_rows = kept_rows

@@ -42,7 +42,7 @@ class CoreMapping:
 
     @classmethod
     def empty(cls, tables: Sequence[LookUpOptions], cores: int) -> CoreMapping:
-        """No table on any core."""
+        """A mapping with no table on any core yet. tables  options of each;  cores  of the chip"""
         none: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(tables)
         return cls(tables, np.zeros(len(tables), dtype=np.int64), none, np.zeros(cores + 2), np.zeros(cores))
 
@@ -63,7 +63,7 @@ class CoreMapping:
         return CoreMapping(self.tables, *state)
 
     def put(self, table: int, option: int, cores: Ints) -> None:
-        """Give a table without cores this option on these cores."""
+        """Give a table without cores its option of this number, a piece on each of these cores."""
         self.choice[table], self.cores[table] = option, cores
         self._add(table, 1)
 
@@ -73,7 +73,7 @@ class CoreMapping:
         self.cores[table] = self.cores[table][:0]
 
     def move(self, table: int, source: int, target: int) -> None:
-        """Move the table's piece on a core to another core."""
+        """Move the table's piece on core ``source`` to core ``target``."""
         option, cores = int(self.choice[table]), self.cores[table]
         self.remove(table)
         self.put(table, option, np.where(cores == source, target, cores))

@@ -183,7 +183,7 @@ def _options(
 
 
 def build_program() -> TyperGroup:
-    """The program, with the commands of ``COMMANDS`` and their groups."""
+    """The program as typer runs it, with the commands of ``COMMANDS``, not loaded yet, and their groups."""
     wide = {"max_content_width": 100}
     root = typer.Typer(
         cls=CommandGroup, callback=_options, help=HELP, no_args_is_help=True, context_settings=wide, **_PLAIN

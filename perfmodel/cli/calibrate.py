@@ -84,7 +84,7 @@ def let_rank_zero_speak() -> Iterator[None]:
 
 
 def read_request(options: CalibrateOptions) -> Request:
-    """The measurements that the options ask for."""
+    """The measurements that the options of ``perfmodel calibrate`` ask for, with typed texts as values."""
     check_name("--device", options.device, ("auto", "cpu", "cuda"))
     clocks = split_values(options.clock, "--clock") if options.clock else []
     for clock in clocks:

@@ -44,7 +44,7 @@ _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_hi
 
 
 def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
-    """Project the typed question. Limits: as the options say -> BadInputError"""
+    """Project the typed question: the screen of its ranking, or of one step. Limits: as the options say"""
     not_chosen = {"batch": options.batch, "set global_batch": options.global_batch}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     alone: dict[str, object] = {"max_latency": options.max_latency, "explain": options.explain}
@@ -79,7 +79,7 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
 
 
 def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
-    """The error, with the number of GPUs that fits as its next step."""
+    """The error that the GPUs are too few, with the number that is enough for ``question`` as next step."""
     where = f"{error.message} Rows are in host memory." if question.rows else error.message
     return BadInputError(where, name_enough(rank_enough(question)) or error.next_step)
 
@@ -147,7 +147,7 @@ def rank_typed(question: Question, typed: TypedLine | None = None) -> Ranking:
 
 
 def _compare_all(question: Question, typed: TypedLine) -> CommandReply:
-    """Every sharding for the question."""
+    """The answer of ``--sharding all``: every sharding for the question. typed  the line, to print others"""
     base, answers = answer_each(answer_row_wise(question), tuple(WAYS))
     file = calibration_file(question.calibration)
     record = {

@@ -52,7 +52,7 @@ def run(words: list[str]) -> int:
 
 
 def _report(error: Exception | KeyboardInterrupt, arguments: list[str]) -> int:
-    """Print why a command ended, and return its exit code."""
+    """Print why a command ended, and return its exit code. arguments  the words of its line"""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, OSError) and any(frame.name == "echo" for frame in frames):
         error = read_trouble(error)  # of typer, which printed its own help
@@ -71,7 +71,7 @@ def _report(error: Exception | KeyboardInterrupt, arguments: list[str]) -> int:
 
 
 def _report_usage(error: Exception, arguments: list[str]) -> int:
-    """Print what typer refused, and what to type instead."""
+    """Print what typer refused, and what to type instead; returns the exit code. arguments  of the line"""
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", lambda: str(error))().strip()
     if not message or message.startswith("Usage:"):  # a group without a command: the message is its help

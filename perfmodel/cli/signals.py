@@ -34,7 +34,7 @@ def listen(words: Sequence[str]) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """What the system calls for a signal."""
+    """What Python calls for a signal, by its number: remember it, and interrupt the command."""
     seen.append(number)
     raise KeyboardInterrupt
 

@@ -65,7 +65,7 @@ def sweep(context: typer.Context | None, options: SweepOptions) -> CommandReply 
 
 
 def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.DataFrame], str]]:
-    """(the rows of a sweep, what writes their text)."""
+    """(the rows of a sweep, one for each configuration; the function that writes their text)."""
     typed = vars(options)
     check_model(typed)
     apart("--set global_batch", options.global_batch, LEAVE_ONE, batch=options.batch, grid=options.grid)
@@ -144,7 +144,7 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
 
 
 def _read_axes(options: SweepOptions) -> dict[str, list[float]]:
-    """The values of every axis of the grid: as typed, else of the paper's grid."""
+    """The values of every axis of the grid, by column: as typed, else those of the paper's grid."""
     axes = dict[str, list[float]]()
     if options.grid is not None:
         apart("--grid", options.grid, LEAVE_ONE, table_size=options.table_size)

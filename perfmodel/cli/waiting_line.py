@@ -20,10 +20,10 @@ class WaitingLine:
     """After two seconds, shows how far a command is: ``validate   7 s   12 of 40 claims``.
 
     It is drawn when work reports its progress by ``effort.tell``. Output of the command replaces it.
-    plain  whether progress is a line every 15 s where no terminal is, as of a calibration in a batch job
     """
 
     def __init__(self, command: str, *, plain: bool = False, clock: Callable[[], float] = monotonic) -> None:
+        """plain  whether progress is a line every 15 s where no terminal is, as in a batch job"""
         self._command = command
         self._plain = plain
         self._clock = clock

@@ -117,7 +117,7 @@ def derive_time(base: Calibrated, collective: str, group: Group) -> Derivation:
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
-    """Time of a stored curve [s]; see ``interpolate_anchors``."""
+    """Time of a stored curve at each payload [s]: by its measured sizes, beyond them by its formula."""
     shape = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
     anchors = np.array(curve.anchor_bytes), np.array(curve.anchor_times_s)
     return interpolate_anchors(payload_bytes, *shape, *anchors)

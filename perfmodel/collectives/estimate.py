@@ -46,6 +46,7 @@ class CollectiveModel:
     _tables: dict[tuple[str, int, int], TimeTable] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        """Share the time tables with all models of this calibration that have no what-ifs."""
         if not (self.borrowed or self.machine.overrides):  # else they are of this what-if alone
             self._tables = Calibrated.of(self.machine, self.calibration).tables
 
@@ -297,7 +298,7 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
 
 
 def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) -> None:
-    """Refuse collectives, sizes and numbers of GPUs that no call has."""
+    """Raise BadInputError for a collective, sizes [bytes] or numbers of GPUs that no call has."""
     if collective not in COLLECTIVES:
         raise unknown_name("collective", collective, COLLECTIVES)
     for name, values, largest, limit in (

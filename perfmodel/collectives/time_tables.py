@@ -77,7 +77,7 @@ class TimeTable:
         return float(np.interp(np.log2(max(payload_bytes, 1.0)), GRID_LOG2, column))
 
     def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
-        """(time_s, low_s, high_s, floor_s, evidence, limit) of each size."""
+        """(time_s, low_s, high_s, floor_s, evidence, limit) of each size; limit  an index into LIMITS."""
         place = np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE  # the grid ends at ``LARGEST_BYTES``
         left = np.minimum(place.astype(np.int64), GRID_LOG2.size - 2)
         weight = place - left

@@ -62,7 +62,7 @@ def untimed(timing: Timing) -> Timing:
 
 
 def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
-    """``a`` where ``mask`` is true, ``b`` elsewhere."""
+    """The times of ``a`` where ``mask`` is true, else of ``b``; names are those of ``a``, then of ``b``."""
     return Timing(
         time_s=np.where(mask, a.time_s, b.time_s),
         low_s=np.where(mask, a.low_s, b.low_s),

@@ -177,6 +177,7 @@ class Server(ThreadingTCPServer):
     daemon_threads = allow_reuse_address = True
 
     def __init__(self, host: str, port: int, site: Site) -> None:
+        """host, port  to listen on;  site  answers the requests."""
         self.site = site
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
@@ -196,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60.0  # of a browser that does not send what it announced [s]
 
     def _send_reply(self) -> None:
-        """Send a page, a file, an answer or a figure."""
+        """Read a request, and send the answer of ``Site.write_reply``: a page, a file, data, a figure."""
         size = self.headers.get("Content-Length") or "0"
         if size.isascii() and size.isdigit() and len(size) < 10 and int(size) <= _MOST_REQUEST:
             body = self.rfile.read(int(size))

@@ -117,7 +117,7 @@ def select_usable(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_cells(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
-    """The usable samples, grouped into cells. Limits: no usable sample -> none"""
+    """The usable samples, grouped into cells. machine  says its domains. Limits: no usable sample -> none"""
     samples = select_usable(samples)
     if samples.empty:
         return []

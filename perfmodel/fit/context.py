@@ -52,7 +52,7 @@ def select_passes(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFr
 
 
 def read_times(passes: pd.DataFrame, step: str) -> Floats:
-    """Measured times of a step [s]; NaN where the step was not timed."""
+    """Times of a step of a projection, as measured in each pass [s]; NaN where it was not timed."""
     column = f"{TIMED_AS.get(step, step)}_time_s"
     if column not in passes.columns:
         return np.full(len(passes), np.nan)

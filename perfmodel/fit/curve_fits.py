@@ -125,7 +125,7 @@ def local_spread(errors: Floats) -> Floats:
 
 
 def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """(sizes, median time of each)"""
+    """(the different sizes, increasing [bytes]; the median time of each [s])."""
     sizes = np.asarray(payload_bytes, float).ravel()
     times = np.asarray(time_s, float).ravel()
     unique, where = np.unique(sizes, return_inverse=True)

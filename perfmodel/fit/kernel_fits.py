@@ -159,7 +159,7 @@ def _select_timed(step: KernelStep, passes: pd.DataFrame | None) -> pd.DataFrame
 
 
 def build_kernel(step: KernelStep, cells: pd.DataFrame, machine: Machine) -> _Kernel | None:
-    """The model of the kernel of a step. Limits: no cells -> None"""
+    """The model of the times of a step's kernel: gather_pool or bucketize. Limits: no cells -> None"""
     if cells.empty:
         return None
     names = ("batch", "tables", "pooling", "dim", "shards", "id_bytes", "rows", "time_s")

@@ -173,7 +173,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 
 
 def find_scheme(option: ShardingOption, evaluator: Evaluator) -> Scheme:
-    """This program's scheme for a sharding option of TorchRec."""
+    """This program's scheme for a sharding option of TorchRec: its exchange, its row and column parts."""
     shards = len(option.shards)
     gpus = evaluator.gpus
     domain = evaluator.domain

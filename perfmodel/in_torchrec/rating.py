@@ -27,6 +27,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
     """
 
     def __init__(self, estimator: PerfmodelEstimator) -> None:
+        """estimator  that rated the shards: it gives machine, topology and cost options."""
         self.estimator = estimator
         self._known: tuple[tuple[str, ...], int, Evaluator] | None = None
 

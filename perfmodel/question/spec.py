@@ -161,7 +161,7 @@ class CommandOptions:
     @classmethod
     @cache
     def declared(cls) -> tuple[Declared, ...]:
-        """All options, in the order of the help."""
+        """All options of a command, its base classes' too, in the order in which the help lists them."""
         hints = get_type_hints(cls, include_extras=True)
         turns: dict[str, int] = {}
         for base in cls.__mro__:

@@ -68,7 +68,7 @@ _LISTED = (
 
 
 def calibration_text(item: Calibration) -> str:
-    """Summary of a calibration, fitted curves, laws, kernels."""
+    """The screen of ``perfmodel show`` for a calibration: summary, fitted curves, laws, kernels."""
     intervals = [x for curve in item.curves for x in (curve.alpha_s, curve.beta_bytes_per_s)]
     known_count = sum(interval.known for interval in intervals)
     state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")

@@ -194,7 +194,7 @@ def outcome_text(
 
 
 def select_measured(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
-    """Copies of the calibrations without the curves that other runs measured."""
+    """Copies of the calibrations, without curves that were borrowed from other runs than ``run_id``."""
     updates = [{"curves": [curve for curve in x.curves if run_id in curve.sources]} for x in calibrations]
     return [x.model_copy(update=update) for x, update in zip(calibrations, updates, strict=True)]
 

@@ -59,7 +59,7 @@ def scaling_text(scaling: Scaling, command: str) -> str:
 
 
 def _show(name: str, write: Callable[[Any], str]) -> Callable[[Mapping[str, object]], str]:
-    """The value of a point in words; "" without a plan."""
+    """A column's text: the value ``name`` of a point, as ``write`` formats it; "" without a plan."""
     return lambda row: "" if row[name] is None else write(row[name])
 
 

@@ -160,7 +160,7 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
 
 
 def paragraph(text: str, indent: int = 0) -> str:
-    """Text wrapped at the page; its own line breaks are kept."""
+    """Text wrapped at the page, each line behind ``indent`` spaces; its own line breaks are kept."""
     lines = []
     for line in text.splitlines():
         lead = " " * indent + line[: len(line) - len(line.lstrip())]

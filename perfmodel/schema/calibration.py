@@ -222,7 +222,7 @@ class Calibration(Strict):
         return self
 
     def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
-        """The curve that was measured on these ranks; None if there is none."""
+        """The curve that was measured on so many GPUs, with so many in a domain; None if there is none."""
         cell = collective, gpus, min(gpus, domain_gpus)
         return next((curve for curve in self.curves if curve.cell == cell), None)
 

@@ -151,7 +151,7 @@ def _find_nearest(text: str, names: Sequence[str]) -> list[str]:
 
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:
-    """Whether a text looks like a path, not like a shipped name."""
+    """Whether a text looks like a path (a slash, one of ``suffixes``), not like a shipped name."""
     return "/" in text or "\\" in text or text.lower().endswith(tuple(suffixes))
 
 

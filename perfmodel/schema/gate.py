@@ -109,13 +109,13 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
 
 
 def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
-    """The error for a file that a library could not parse, with its reason."""
+    """The error for a file that a library could not parse as ``kind`` (TOML, …), with its reason."""
     text = _TOO_DEEP if isinstance(error, RecursionError) else " ".join(str(error).split())
     return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step, where=where)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """A TOML document as nested dictionaries."""
+    """A TOML document as nested dictionaries. what  it is, for messages. Limits: not TOML -> BadInputError"""
     text = read_text(path, what, MOST_TOML_BYTES)
     try:
         for line in text.splitlines():
@@ -148,7 +148,7 @@ def _refuse_twice(key: object, where: str) -> BadInputError:
 
 
 def read_json(path: Path, what: str, next_step: str = "the file may have been cut short.") -> Any:
-    """The parsed value of a JSON file. Limits: as ``load_json``"""
+    """The parsed value of a JSON file. what  it is, for messages. Limits: as ``load_json``"""
     return load_json(read_text(path, what), f"{what} {path}", next_step)
 
 
@@ -227,7 +227,7 @@ def _read_word(text: str, line: str) -> Any:
 
 
 def read_csv(path: Path, what: str, most: int = MOST_RECORDS) -> CsvRows:
-    """The rows of a CSV file. Limits: as ``split_csv``"""
+    """The rows of a CSV file (``split_csv``). what  it is, for messages;  most  rows. Limits: as there"""
     return split_csv(read_text(path, what), f"{what} {path}", most)
 
 

@@ -223,7 +223,7 @@ def _load_shipped(name: str) -> Machine:
 
 
 def read_machine(path: Path) -> Machine:
-    """A machine from a TOML file, validated."""
+    """A machine from a TOML file. Limits: fields, values, names or rates that cannot be -> BadInputError"""
     where = f"machine file {path}"
     shipped = list_machines()
     machine = read_as(Machine, path, "machine file")

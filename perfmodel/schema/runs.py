@@ -244,7 +244,7 @@ def _find_contradiction(line: PointLine | Visit | Finish, visits: dict[str, list
 
 
 def header_of(first: bytes, file: Path) -> RunHeader:
-    """The header in the first line. Limits: anything else -> BadInputError"""
+    """The header of a run in the first line of its file. Limits: anything else -> BadInputError"""
     why = "not the header of a run"
     try:
         header = _LINE.validate_json(first, strict=True)

@@ -118,7 +118,7 @@ def _read_rows(names: list[str], rows: list[list[str]], numbers: list[int], wher
 
 
 def _refuse_row(where: str, number: int, reason: str) -> BadInputError:
-    """The error for a line of a file."""
+    """The error for line ``number`` of the sample file ``where``, with the reason."""
     return BadInputError(f"{_WHAT} {where}, line {number}: {reason}.", expected(_WHAT))
 
 

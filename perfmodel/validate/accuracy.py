@@ -94,7 +94,7 @@ def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
 
 
 def fit_one_node(entry: Entry, with_clusters: bool = True) -> Calibration:
-    """A calibration fitted to an entry's one-node measurements."""
+    """A calibration fitted to an entry's one-node measurements; as ``predict_two_nodes`` says."""
     priors = (
         learn_priors_without(entry.sources)
         if with_clusters

@@ -43,7 +43,7 @@ def select_measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_domains(rows: pd.DataFrame, machine: Machine) -> npt.NDArray[np.int64]:
-    """Ranks of each sample's scale-up domains."""
+    """For each sample, how many of its ranks one scale-up domain of ``machine`` has."""
     domains = [machine.domain_gpus_of(int(node)) for node in rows["gpus_per_node"]]
     return np.asarray(np.minimum(rows["gpus"].to_numpy(int), np.array(domains, int)))
 

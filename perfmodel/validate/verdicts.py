@@ -121,7 +121,7 @@ class Claim(Strict):
         return Outcome.CANNOT_SAY if lowest <= ends[1] and ends[0] <= highest else Outcome.FAILS
 
     def verdict(self, finding: Finding, *, own: bool = False) -> Verdict:
-        """The verdict for an answer; ``own``: outside the band is a regression."""
+        """The verdict for a computed value. own  a band of the program's: outside it is a regression"""
         outcome = self.judge(finding)
         failed = own and outcome is Outcome.FAILS
         expected = self.expected or self.band

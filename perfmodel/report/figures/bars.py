@@ -84,7 +84,7 @@ def _draw_bar(name: str, colour: str, **bars: Any) -> Trace:
 
 
 def _draw_bands(ends: Sequence[tuple[float, float, float]], places: Iterable[Any]) -> Trace:
-    """Whiskers at the ends of bars. ends  (time, low, high) of each [s]"""
+    """Whiskers at the ends of bars. ends  (time, low, high) of each [s];  places  its place on the y axis"""
     return {
         "type": "scatter", "mode": "markers", "name": "95 % band", "x": [time for time, *_ in ends],
         "y": list(places), "error_x": draw_whiskers(ends), "marker": {"color": RULE, "size": 4},

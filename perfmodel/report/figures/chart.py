@@ -187,7 +187,7 @@ def write_hover(row: Row, *words: str) -> str:
 
 
 def name_axis(letter: str, place: int) -> str:
-    """Plotly's name of an axis: ``x``, ``x2``."""
+    """Plotly's name of the axis of the pane number ``place``, from 0: ``x``, ``x2``."""
     return f"{letter}{place + 1 if place else ''}"
 
 

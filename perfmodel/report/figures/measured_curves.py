@@ -144,7 +144,7 @@ def find_switch(curves: Sequence[MeasuredCurve]) -> tuple[float | None, str]:
     sizes = list_common_sizes([line.curve for line in curves])
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
     pair = sorted(times, key=lambda line: float(times[line][0]))
-    size = Comparison(sizes, *(times[line] for line in pair)).crossover_bytes
+    size = Comparison(sizes, *(times[x] for x in pair)).crossover_bytes  # first: faster at small sizes
     return None if size == inf else size, pair[1].label.partition(" ")[0]
 
 

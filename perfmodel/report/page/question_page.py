@@ -71,7 +71,7 @@ def draw_figure(name: str, subject: Subject) -> Block | Missing:
 
 
 def build_question_page(subject: Subject, command: str) -> Page:
-    """The page of a question. command  makes it again"""
+    """The page of a question, with all figures. command  the line that makes it again"""
     card = build_card(subject)
     blocks = [draw_figure(name, subject) for name in list_figures(subject.base.question)]
     return Page(
@@ -84,7 +84,7 @@ def build_question_page(subject: Subject, command: str) -> Page:
 
 
 def build_paper_page(subject: Subject, command: str) -> Page:
-    """The page of the paper's figures alone. command  makes it again"""
+    """The page of the paper's figures alone. command  the line that makes it again"""
     blocks = [draw_figure(name, subject) for name in list_figures(subject.base.question, paper=True)]
     sentence = "The figures of arXiv 2512.05831"
     titles = [block.title for block in blocks if isinstance(block, Block)]
