@@ -18,6 +18,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import PerfmodelError
+from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 
 _DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")
@@ -36,8 +37,15 @@ _DRAWN = {
     "payload": [None, "fp16", "fp8"],
     "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
     "gpus_per_node": [None, None, 4],
+    "objective": ["latency", "latency", "training"],
+    "optimizer": [None, None, "adam"],
+    "reserve": [0.15, 0.4],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
+
+
+_SIZES = [256, 40_000, 1 << 20, 30_000_000, 1 << 30]
+_GPUS = [2, 8, 12, 64, 100, 1024]
 
 
 def draw_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
@@ -73,9 +81,10 @@ def draw_evaluator(random: np.random.Generator) -> Evaluator:
     )
 
 
-def _write_line(case: int, of: Callable[[int], Any]) -> str:
+def write_case(name: str, case: int) -> str:
+    """What is said of a case, as a line of JSON."""
     try:
-        answer = of(case)
+        answer = CASES[name][1](case)
     except PerfmodelError as error:
         answer = str(error)
     return json.dumps([case, answer], default=_make_plain)
@@ -110,11 +119,24 @@ def _ask_set(case: int) -> Any:
     return frame.to_dict(orient="records")
 
 
+def _ask_collective(case: int) -> Any:
+    """Times of one collective over sizes and numbers of GPUs."""
+    random = np.random.default_rng(case)
+    drawn = {name: str(random.choice(_DRAWN[name])) for name in ("machine", "backend")}
+    frame = perfmodel.collective(op=COLLECTIVES[case % len(COLLECTIVES)], size=_SIZES, gpus=_GPUS, **drawn)
+    return frame.to_dict(orient="records")
+
+
 def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
-    rows = [[row.name, row.time_s, row.low_s, row.high_s, row.evidence] for row in cost.rows]
-    return [cost.time_s, cost.low_s, cost.high_s, rows, costed.loads.max(axis=1), costed.memory.total_bytes]
+    keys = "time_s", "low_s", "high_s", "evidence"
+    return {
+        "pass": [cost.time_s, cost.low_s, cost.high_s],
+        "rows": {row.name: {key: getattr(row, key) for key in keys} for row in cost.rows},
+        "loads": dict(enumerate(costed.loads.max(axis=1).tolist())),
+        "memory": costed.fullest_bytes,
+    }
 
 
 def _ask_plan(case: int) -> Any:
@@ -129,10 +151,10 @@ CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "projections of random questions": (1500, _ask_uniform),
     "random plans": (1000, _ask_plan),
     "all shardings of random sets": (500, _ask_set),
+    "times of collectives": (40, _ask_collective),
 }
 
 
 def write_cases(name: str) -> str:
     """A line of JSON for each case."""
-    number, of = CASES[name]
-    return "\n".join(_write_line(case, of) for case in range(number))
+    return "\n".join(write_case(name, case) for case in range(CASES[name][0]))
