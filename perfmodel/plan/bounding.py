@@ -109,7 +109,7 @@ class StepCurves:
         self.work.add(effort.CURVES)
         self.work.add(effort.CURVE_POINT, u.size)
         half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # u = half 2^exponent, half < 1
-        place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
+        place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES  # of u among the sizes, not whole
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
         fraction = place - low
         index = low + _HEAD + 1

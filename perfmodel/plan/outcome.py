@@ -18,13 +18,12 @@ from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import Constraints
-from perfmodel.plan.choices.scheme_options import list_options
+from perfmodel.plan.choices.scheme_options import format_memory, list_options
 from perfmodel.plan.plan_files import MadeFor, plan_record, record_scheme
 from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing, pack_as
 from perfmodel.plan.searching.search import GIVEN, Search, SearchResult, collect_schemes
 from perfmodel.plan.torchrec import restrict_to_torchrec
-from perfmodel.units import format_bytes
 
 NEAR = 0.3  # share of a plan's time: a bound further below says little, and is not printed
 _MOST_COMPARED = 400  # groups of tables, the heaviest, whose next best schemes are looked for
@@ -252,9 +251,7 @@ def price_plan(
     fullest = result.costed.fullest_bytes
     if fullest > limit_bytes:
         rank = int(np.argmax(result.costed.memory.total_bytes))
-        needs = format_bytes(fullest, binary=False)
-        excess = format_bytes(fullest - limit_bytes, binary=False)
-        room = format_bytes(limit_bytes, binary=False)
+        needs, excess, room = map(format_memory, (fullest, fullest - limit_bytes, limit_bytes))
         raise BadInputError(
             f"the plan needs {needs} on rank {rank}, {excess} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--set max_hbm=…, --set reserve=…).",

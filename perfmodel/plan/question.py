@@ -25,7 +25,7 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.plan.choices.constraints import Constraints, TableRule, parse_rules
-from perfmodel.plan.choices.scheme_options import Options, list_options
+from perfmodel.plan.choices.scheme_options import Options, format_memory, list_options
 from perfmodel.plan.outcome import Planned, build_outcome, price_plan, release_types
 from perfmodel.plan.plan_files import MadeFor, convert_torchrec_plan
 from perfmodel.plan.searching.search import Search, Watch
@@ -34,7 +34,7 @@ from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.schema.workload import ID_DTYPE_BYTES, UNIFORM
-from perfmodel.units import format_bytes, format_count
+from perfmodel.units import format_count
 
 _ID_DTYPES = {size: name for name, size in ID_DTYPE_BYTES.items()}
 
@@ -84,8 +84,7 @@ class PlanQuestion:
             raise unknown_name("--effort", effort, EFFORTS)
         room_bytes = question.machine.value("hbm_bytes")
         if most_bytes is not None and most_bytes > room_bytes:
-            most = format_bytes(most_bytes, binary=False)
-            size = format_bytes(room_bytes, binary=False)
+            most, size = map(format_memory, (most_bytes, room_bytes))
             raise BadInputError(
                 f"--set max_hbm={most} is more than the {size} of {question.machine.name}.",
                 f"give less, or change the machine: --set hbm_bytes={most.replace(' ', '')}",
@@ -224,6 +223,7 @@ class PlanQuestion:
                 raise KeyboardInterrupt
             return question.build_answer(result.costed)
 
+        # What this very plan answers is repeated by pricing it, the others by a search.
         return tuple(
             replace(effect, option=price_with(effect.option))
             if effect.group == SETTINGS or (effect.group == MACHINES and effect.option.split()[-1] in priced)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from perfmodel.units import counted, format_bytes, format_count
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)  # shares of a table's look-ups for which its hot rows may be replicated
 MOST_KINDS = 10_000  # most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB
+format_memory = partial(format_bytes, binary=False)
 _AT_ONCE = 1 << 14  # options whose loads are computed together
 _FEW = 6  # options of a table and an exchange that are tried at their prices
 
@@ -258,12 +259,10 @@ def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_byte
     fits = options.memory <= limit_bytes
     for q in np.flatnonzero(options.count_left(fits) == 0):
         needed = float(options.memory[options.group == q].min())
-        needs = format_bytes(needed, binary=False)
-        excess = format_bytes(needed - limit_bytes, binary=False)
-        room = format_bytes(limit_bytes, binary=False)
+        excess = format_memory(needed - limit_bytes)
         raise BadInputError(
-            f"table {tables.names[sample[q]]!r} fits nowhere: its smallest shard needs {needs}, "
-            f"{excess} more than the {room} of a GPU.",
+            f"table {tables.names[sample[q]]!r} fits nowhere: its smallest shard needs "
+            f"{format_memory(needed)}, {excess} more than the {format_memory(limit_bytes)} of a GPU.",
             "use more GPUs (--gpus) or GPUs with more memory (--set max_hbm=…, --set reserve=…).",
         )
     options = options.keep(fits)
@@ -281,9 +280,7 @@ def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
     if total <= limit_bytes:
         return
     gpus = options.gpus
-    needs = format_bytes(total * gpus, binary=False)
-    excess = format_bytes((total - limit_bytes) * gpus, binary=False)
-    room = format_bytes(limit_bytes * gpus, binary=False)
+    needs, excess, room = map(format_memory, (total * gpus, (total - limit_bytes) * gpus, limit_bytes * gpus))
     raise BadInputError(
         f"the tables need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}.",
         f"{rules}use {int(np.ceil(total * gpus / limit_bytes))} GPUs or more (--gpus), "

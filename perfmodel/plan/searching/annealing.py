@@ -282,7 +282,7 @@ class Annealing:
         for _ in range(_SHARP):
             score = score * score
         score = round_off(score @ self.price) * (1 + _NOISE * self.random.random(held.shape[:2]))
-        score[memory + o.shard_memory[option][:, np.newaxis] > self.room] = np.inf
+        score[memory + o.shard_memory[option][:, np.newaxis] > self.room] = np.inf  # no room: taken last
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
         taken = _find_smallest(score, parts)
         inside = o.by_domain[option]

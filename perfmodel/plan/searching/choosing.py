@@ -115,8 +115,8 @@ class Choosing:
             if (best is None or choice.time_s < best.time_s) and (turn or not np.isfinite(shard)):
                 best = choice
             balance = float((shard_s * self.spread)[mix.places] @ mix.tables)
-            held = balance if np.isinf(held) else (held + balance) / 2
-            loads = loads + (now - loads) * (1.0 if turn == 0 else 2 / (turn + 2))
+            held = balance if np.isinf(held) else (held + balance) / 2  # time of a rank's shards [s]
+            loads = loads + (now - loads) * (1.0 if turn == 0 else 2 / (turn + 2))  # Frank and Wolfe's step
             if best is not None and until():
                 break
         return best

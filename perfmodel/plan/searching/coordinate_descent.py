@@ -80,6 +80,7 @@ class Descent:
         )
         average = self.average[option].sum(axis=0)
         place, to = self._list_candidates(option[sample], o.kind_of[sample], mask, average)
+        # Each change of a sample is tried for that table alone, and again for all of its equals.
         again = np.flatnonzero(count[place] > 1)
         tables = np.concatenate([np.ones(place.size), count[place[again]]])
         place = np.concatenate([place, place[again]])

@@ -69,6 +69,8 @@ class Evening:
         """Move shards, or swap two, many at once; returns whether any. Arguments as of ``_Round``"""
         this = _Round(self, squarings, tables, ranks)
         order = np.lexsort((-round_off(this.size @ this.price), this.place, -this.full[this.place]))
+        # Things in order: of the fullest place the most costly first, then of the next place; ``of_place``
+        # is the number of each among those of its place.
         begins = np.sort(np.unique(this.place[order], return_index=True)[1])
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
         leave = order[of_place < _OF_PLACE][: self.full]  # the largest shards of the fullest places
