@@ -274,10 +274,12 @@ def _compare_plans(
         )
     count = scaling.best.gpus // scaling.best.replicas
     answer = scaling.planned[-1].answer
-    command = typed.text(without=["gpus", "replicas"], more=["--gpus", str(count)])
-    file = {"calibration_file": calibration_file(question.question.calibration)}
+    words = ["--gpus", str(count)]
+    if scaling.total:
+        words += ["--batch", str(scaling.total // scaling.best.gpus)]
+    command = typed.text(without=["gpus", "replicas", "global_batch"], more=words)
     return CommandReply(
-        lambda: scaling.to_dict() | file,
+        lambda: scaling.to_dict() | {"calibration_file": calibration_file(question.question.calibration)},
         lambda: scaling_text(scaling, command),
         answer.evaluator.setting.notes if answer else (),
         KeyboardInterrupt() if scaling.stopped or stopped() else None,

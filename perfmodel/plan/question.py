@@ -107,10 +107,10 @@ class PlanQuestion:
         """Samples of each GPU."""
         return int(self.question.batch or DEFAULTS["batch"])
 
-    def use_gpus(self, gpus: int) -> PlanQuestion:
-        """The same question on another number of GPUs."""
+    def use_gpus(self, gpus: int, copies: int = 1) -> PlanQuestion:
+        """The same question on another number of GPUs. copies  that share a total of samples"""
         total = self.question.total
-        batch = self.question.batch if total is None else share_equally(total, gpus)
+        batch = self.question.batch if total is None else share_equally(total, gpus * copies)
         return replace(self, question=replace(self.question, gpus=gpus, batch=batch))
 
     @property

@@ -172,7 +172,7 @@ def compare_plans(
         answer = None
         why = STOPPED
         if not stopped:
-            group = question.use_gpus(count // copies)
+            group = question.use_gpus(count // copies, copies)
             try:
                 answer = group.plan(partial(tell, group.gpus))
                 why = ""

@@ -85,7 +85,8 @@ def ask_four(objective: str, **more: Any) -> PlanQuestion:
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_a_copy_is_the_plan_of_its_gpus_and_then_tables_are_reduced(objective: str) -> None:
     question = ask_four(objective, most_bytes=400e6)
-    scaling = compare_plans(question, [16], [4, 1, 2])
+    of_all = replace(question.question, total=16 * 512)
+    scaling = compare_plans(replace(question, question=of_all), [16], [4, 1, 2])
     assert [point.replicas for point in scaling.points] == [1, 2, 4]
     for point in scaling.points:
         alone = question.use_gpus(16 // point.replicas).plan()
@@ -93,9 +94,8 @@ def test_a_copy_is_the_plan_of_its_gpus_and_then_tables_are_reduced(objective: s
         memory = alone.costed.memory
         size = float((memory.rows_bytes + memory.optimizer_bytes).max())
         ranks, node = np.array([float(point.replicas)]), {1: 1, 2: 1, 4: 2}[point.replicas]
-        links = alone.evaluator.setting.links
-        reduced = float(links.timing("all_reduce", np.array([size]), ranks, node).time_s[0])
-        assert point.sync_s == (reduced if objective == "throughput" else 0.0)
+        timing = alone.evaluator.setting.links.timing("all_reduce", np.array([size]), ranks, node)
+        assert point.sync_s == (timing.time_s[0] if objective == "throughput" else 0.0)
         assert point.to_dict()["samples_per_s"] == pytest.approx(16 * 512 / point.time_s)
     assert scaling.best.time_s == min(point.time_s for point in scaling.points)
 
