@@ -86,7 +86,7 @@ def _read_dtypes(value: object) -> Array:
         names, codes = [value], np.zeros((), dtype=np.intp)
     else:
         unique, codes = np.unique(np.asarray(value, dtype=str), return_inverse=True)
-        names = list(unique)
+        names = unique.tolist()
     for name in names:
         element_bytes(name)  # raises if unknown
     return np.array([float(DTYPES.index(name)) for name in names])[codes]

@@ -47,6 +47,7 @@ _LOADED = {"setting", "table_set"}
 """Fields of ``Question`` that no argument sets, and those that are set only if they were loaded before."""
 _MEANT = {"table_size": "table_bytes", "model": "tables", "id_dtype": "id_bytes", "settings": "overrides"}
 """Arguments by the names of command-line options that are others."""
+_TEXTS = ("backend", "distribution", "kernels", "objective", "optimizer", "payload", "rows", "sharding")
 
 
 def check_ids(rows: float, id_bytes: float | None) -> None:
@@ -236,6 +237,9 @@ def read_keywords(
     Limits: tables alone -> no columns: one configuration;  an unknown keyword -> BadInputError
     """
     values = {name: value for name, value in options.items() if value is not None}
+    for name in _TEXTS:
+        if not isinstance(values.get(name, ""), (str, Distribution, HostRows)):
+            raise BadInputError(f"{name} is of type {type(values[name]).__name__}.", "give text.")
     setting = values.get("setting")
     box = load_machine(machine) if isinstance(machine, str) else machine
     if not isinstance(box, Machine):

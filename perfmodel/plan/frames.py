@@ -260,8 +260,8 @@ def build_question(
     made_for |= {"settings": settings} if settings else {}
     return PlanQuestion.build(
         question,
-        only=[only] if isinstance(only, str) else only,
-        effort=effort,
+        only=list(map(str, only if isinstance(only, (list, tuple)) else [only])),
+        effort=str(effort),
         most_bytes=max_hbm_bytes,
         for_torchrec=for_torchrec,
         made_for=made_for,
