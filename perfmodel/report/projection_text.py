@@ -57,7 +57,7 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
     if model is not None:
         bags = tables.count * tables.features
         mean = float((bags * tables.pooling).sum() / bags.sum())
-        yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} ids a {of} on average"
+        yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} id{'s' * (mean != 1)} a {of} on average"
         if bags.sum() > count:
             yield _GIVEN, f"looked up by {format_count(int(bags.sum()))} features"
         weighted = float(tables.count[tables.weight_bytes > 0].sum())
@@ -75,7 +75,7 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
         yield "dtype", f"{'' if base.basis.payload is None else 'rows of '}{dtype}{padded}"
         pooling = float(tables.pooling[0, 0])
         repeat = ", more than it has rows" if pooling > rows else ""
-        yield "pooling", f"{pooling:g} ids a {of}{repeat}"
+        yield "pooling", f"{pooling:g} id{'s' * (pooling != 1)} a {of}{repeat}"
     if base.question.id_bytes == _INT32_BYTES:
         yield _GIVEN, "ids of int32"
     words = tables.ids_names

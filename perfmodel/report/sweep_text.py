@@ -28,6 +28,7 @@ _CONFIGURATION = (
     *("machine", "model", "table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype"),
     "sharding",
 )
+_RATE = Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s"), goes=3)
 
 
 def sweep_text(frame: pd.DataFrame, how: str) -> str:
@@ -64,8 +65,7 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
 
 def _list_rows(frame: pd.DataFrame, names: list[str], key: str) -> str:
     left = {names[0], "sharding"}
-    told_apart = not frame.duplicated([name for name in names if name != "sharding"]).any()
-    goes = {"sharding": 2} if told_apart else {}
+    goes = {} if frame.duplicated([x for x in names if x != "sharding"]).any() else {"sharding": 2}
     columns = [
         *(Column(_HEADERS.get(x, x), partial(_format_cell, x), x in left, goes.get(x, 0)) for x in names),
         Column("memory/GPU", lambda row: format_bytes(row["memory_bytes"], binary=False), goes=1),
@@ -74,9 +74,8 @@ def _list_rows(frame: pd.DataFrame, names: list[str], key: str) -> str:
         Column("slowdown", lambda row: format_ratio(row["slowdown"])),
     ]
     if key == "time_s":
-        rates = frame["gpus"] * frame["batch"] / frame["time_s"]
-        frame = frame.assign(samples_per_s=rates)
-        columns[-1] = Column("all GPUs", lambda x: format_per_second(x["samples_per_s"], "samples"), goes=3)
+        frame = frame.assign(samples_per_s=frame["gpus"] * frame["batch"] / frame["time_s"])
+        columns[-1] = _RATE
     return columns_text(columns, frame.to_dict(orient="records"))
 
 
@@ -104,7 +103,7 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         Column("time", lambda row: format_time(row["time_s"])),
         Column("95 % band", lambda row: band(row["low_s"], row["high_s"])),
         Column("evidence", lambda row: str(row["main_evidence"]), left=True, goes=4),
-        Column("samples/s", lambda row: format_per_second(row["samples_per_s"], "").strip(" /s"), goes=3),
+        _RATE,
         Column(f"{currency}/10⁹", lambda row: format_number(row[cost]).replace("unknown", "no price")),
         Column(f"{'cost' if by == 'cost' else 'time'} ratio", lambda row: str(row["ratio_text"])),
     ]
