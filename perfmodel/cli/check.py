@@ -89,9 +89,8 @@ def _judge(path: Path, options: CheckOptions, chosen: ChosenMachine | None) -> t
         model = CollectiveModel(machine, choose_calibration(machine, Backend(backend), Clock(clock), version))
     curves = build_series(result.samples, model, result.said, model.clock == clock)
     if not curves:
-        names = ", ".join(COLLECTIVES)
         lines = [f"nothing in {path} can be compared with a band.", *(f"  {x}" for x in result.warnings)]
-        raise BadInputError("\n".join(lines), f"name logs of {names}.")
+        raise BadInputError("\n".join(lines), f"name logs of {', '.join(COLLECTIVES)}.")
     doubts = [*list_unread(result.unread), *result.warnings, *doubt_gpu(gpu, machine, force=True)]
     if model.clock != clock:
         clocks = f"the log was timed with the clock {clock}, and the band is of {model.clock}"

@@ -58,8 +58,7 @@ def sweep(context: typer.Context | None, options: SweepOptions) -> CommandReply 
         note(f"{counted(len(frame), 'configuration')} written to {options.out}")
         return None
     if options.as_json and len(frame) > _MOST_PRINTED:
-        step = "write them with --out sweep.parquet"
-        raise BadInputError(f"{len(frame)} rows are too many to print.", step)
+        raise BadInputError(f"{len(frame)} rows are too many to print.", "write them with --out x.parquet")
     words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
     return CommandReply(lambda: {"rows": frame.astype(words).to_dict(orient="records")}, lambda: write(frame))
 
@@ -129,11 +128,10 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
     currencies: set[str] = set()
     step = f"one price for each of {', '.join(machines)}, e.g. --price {machines[0]}=2.5USD/GPU/h"
     for text in texts:
-        name, _, price = text.partition("=")
-        name = name.strip()
+        name, _, price = map(str.strip, text.partition("="))
         if name not in machines or name in prices:
             raise BadInputError(f"--price {text} is of no machine here, or its second.", step)
-        prices[name], currency = parse_price(price.strip(), f"--price {name}")
+        prices[name], currency = parse_price(price, f"--price {name}")
         currencies.add(currency)
     if len(currencies) > 1:
         raise BadInputError(f"--price in {' and '.join(sorted(currencies))}.", "give all in one currency.")

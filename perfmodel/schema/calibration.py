@@ -252,7 +252,7 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 def read_calibration(path: Path) -> Calibration:
     """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
     text = read_text(path, "calibration")
-    document: Any = load_json(text, f"calibration {path}", "cut short? write it again with perfmodel import.")
+    document: Any = load_json(text, f"calibration {path}", "cut short? perfmodel import writes one.")
     if not isinstance(document, dict) or "calibration_id" not in document:
         step = "perfmodel import writes one from logs; perfmodel plan --plan FILE reads a plan."
         raise BadInputError(f"{path} is not a calibration: it has no calibration_id.", step)
