@@ -164,7 +164,7 @@ def find_sizes(values: Mapping[str, object], room: Room) -> tuple[dict[str, Arra
 def group_set(tables: TableSet, values: Mapping[str, object], room: Room, ids: Distribution) -> Configs:
     """Configurations of a set of different tables: only batch, ids and GPUs vary.
 
-    ids  distribution of the ids of tables that name none
+    values  numbers or arrays by the names of ``question.COLUMNS``;  ids  of tables that name no distribution
     """
     names = ("table_bytes", "table_count", "dim", "pooling", "dtype")
     if fixed := [name for name in names if values.get(name) is not None]:

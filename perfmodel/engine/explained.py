@@ -102,7 +102,7 @@ class ExplainedPass:
 
     @staticmethod
     def from_plan(costed: CostedPlan) -> ExplainedPass:
-        """The pass of a plan."""
+        """The pass of a plan, in which each table is a group of its own."""
         evaluator = costed.evaluator
         times = evaluator.times
         busiest = costed.loads.max(axis=1)
@@ -111,10 +111,12 @@ class ExplainedPass:
         shard_tables, shard_ranks = costed.plan.shards
 
         def cut(table: int) -> TableCut:
+            """One table in its scheme: arrays of one entry."""
             kind, *parts = np.array(costed.plan.schemes)[:, [table]]
             return TableCut(evaluator.model, every[[table]], kind, *(part.astype(float) for part in parts))
 
         def count_on_rank(rank: int) -> tuple[Array, Array]:
+            """(shards of each table on a rank [T], bytes that each table costs it [T, K])."""
             shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
             return shards, loads.on_holder * shards[:, np.newaxis] + loads.everywhere
 

@@ -60,7 +60,10 @@ class MemoryModel:
 
     @property
     def copied_state(self) -> tuple[float, float]:
-        """(state per element, state per row of a shard) for replicated tables [bytes]."""
+        """(state per element, state per row of a shard) for replicated tables [bytes].
+
+        TorchRec's are dense parameters: row-wise state becomes state of every element.
+        """
         per_element, per_row = self.state
         return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
 

@@ -144,7 +144,7 @@ def _untrace(number: object) -> object:
 
 
 def _trace(result: object, equations: Iterable[Evaluation]) -> object:
-    """A result with the equations that computed it. Limits: zeros -> none"""
+    """A result with the equations that computed it. Limits: zeros -> none, for such terms explain nothing"""
     if not isinstance(result, (np.ndarray, np.generic)):
         return result
     traced = np.asarray(result).view(Traced)

@@ -14,7 +14,6 @@ from perfmodel.engine.schemes import (
     COLUMN_WISE,
     GRID,
     OF_TORCHREC,
-    ROW_WISE,
     SHARDINGS,
     TABLE_COLUMN_WISE,
     TABLE_ROW_WISE,
@@ -178,8 +177,6 @@ def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
     problem = explain_limit(scheme, dim, plan.gpus, domain, int(tables.buckets[table]))
     if not problem:
         name = placement.sharding(plan.gpus, domain)
-        if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
-            name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
         kind = cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
         if not by_domain(OF_TORCHREC[kind].exchange) or domain % node == 0:
             return kind
