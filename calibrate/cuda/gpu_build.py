@@ -72,11 +72,11 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
     def make(path: Path) -> None:
         code, about = _compile(source, names, architecture, headers)
         path.write_bytes(code)
-        text = json.dumps(about, sort_keys=True)
+        text = json.dumps(about, sort_keys=True)  # symbols and usage, beside the code
         fetch_cached(parts, ABOUT, lambda other: other.write_text(text, encoding="utf-8"))
 
-    path = fetch_cached(parts, ".cubin", make)
-    if not path.with_suffix(ABOUT).is_file():
+    path = fetch_cached(parts, ".cubin", make)  # calls ``make`` for code that is not in the cache
+    if not path.with_suffix(ABOUT).is_file():  # cleared from the cache: both are made anew
         path.unlink(missing_ok=True)
         path = fetch_cached(parts, ".cubin", make)
     about = json.loads(path.with_suffix(ABOUT).read_text(encoding="utf-8"))

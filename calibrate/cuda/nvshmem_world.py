@@ -136,5 +136,5 @@ class NvshmemWorld(SymmetricWorld):
         return int(address)
 
     def _bases(self, address: int) -> list[int]:
-        """For each rank, where its region is here, whose own is at ``address``; 0: not mapped."""
+        """Where this GPU finds each rank's copy of the region at ``address``; 0: out of reach of loads."""
         return [int(self._library.ptr(address, peer)) for peer in range(self.ranks)]

@@ -48,9 +48,9 @@ _REASON = 2**32  # a kernel reports a lost rank as reason * _REASON + number
 def kernels(
     dtype: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
-    """The kernels of an exchange, by a name for the task of each.
+    """The kernels of a row-wise exchange, by name: count_ids …, and bags<n>, n the sum of its stages' bits.
 
-    access  how rows are read (``choose_access``);  method  fused or three
+    access  how rows are read (``choose_access``);  method  fused: pool, push, sum in one kernel; or three
     """
     sizes = f"{access.lanes}, {access.chunks}, {access.width}"
     names = {kernel: kernel for kernel in ("count_ids", "place_ids", "push_ids", "scan_counts")}
@@ -236,7 +236,7 @@ class RowWiseExchange:
         self._launch("count_ids", grid, sorting, 4 * ranks * tile)  # counts, 4 bytes each
         scanning = [memory.exchange, number, ctypes.c_int32(tile)]
         launch(self._kernels["scan_counts"], self._world.device, ranks, self._launches.scan_threads, scanning)
-        self._launch("place_ids", grid, sorting, (8 + 4 * tile) * ranks)
+        self._launch("place_ids", grid, sorting, (8 + 4 * tile) * ranks)  # for each rank a start and cursors
         self._launch("push_ids", ranks * self._launches.pieces, [memory.exchange, number])
 
     def _launch(self, does: str, grid: int, arguments: Sequence[Any], shared_bytes: int = 0) -> None:

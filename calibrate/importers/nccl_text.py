@@ -163,7 +163,7 @@ def _looks_broken(cells: Sequence[str]) -> bool:
 def _halves(
     line: logs.LogLine, run: logs.LoggedRun, columns: list[str], cells: list[str], places: list[bool]
 ) -> Iterator[logs.LoggedRow | logs.LogLine]:
-    """The halves of a line, as rows or with the reason why they are none. places  whether each is in place"""
+    """Out-of-place and in-place halves of a line, as rows or why they are none. places  in place or not"""
     times = [place for place, name in enumerate(columns) if name == "time"]
     common = dict(zip(columns[: times[0]], cells, strict=False))  # size, type …, before both halves
     for in_place, start in zip(places, times, strict=False):

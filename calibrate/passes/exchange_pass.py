@@ -218,7 +218,7 @@ def compute_bags(job: Job, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Te
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
     row = bag // job.work.batch * job.block + ids % job.block  # of the owner, as ``bucketize`` numbers it
-    return sum_bags(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)
+    return sum_bags(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)  # owner: id // block
 
 
 class HostSteps:
@@ -244,7 +244,7 @@ class HostSteps:
         return time.perf_counter()
 
     def _between(self, first: Any, last: Any) -> float:
-        """Time from one moment to another [s]."""
+        """Time between two moments, as ``_now`` returned them: on CPUs readings of a clock [s]."""
         return float(last - first)
 
 

@@ -38,7 +38,7 @@ class OneSidedOperation(PassOperation):
     def __init__(
         self, job: Job, sets: Sequence[IdSet], method: str, world: SymmetricWorld, table: Borrowed
     ) -> None:
-        """Arguments as above; sets  the ids of calls. ``prepare`` makes the exchange, for each visit."""
+        """job  the look-up;  sets  ids of calls, in turn. ``prepare`` makes the exchange, for each visit."""
         super().__init__(job, sets, world.device)
         work = job.work
         ids = count_lookups(work)

@@ -135,7 +135,7 @@ class TorchKernels(Provider):
         self.tables.clear()
 
     def _join_ids(self, work: LookupWork, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Ids, which count rows of their own table, as rows of one table that holds all tables in order."""
+        """Rows of one table of all tables, for ids that count rows of their own. lengths  ids of each bag"""
         torch = self._torch
         table = torch.arange(lengths.numel(), device=ids.device) // work.batch
         return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())

@@ -349,7 +349,7 @@ class _Choice:
         implementations = {point.implementation for point in points}
         named = [name for kind, name in self.pairs if kind == group and name in self.world.providers]
         for carrier in [name for name in named or [_CARRIER[group]] if name not in implementations]:
-            why = self._explain(carrier, "" if named else group)
+            why = self._explain(carrier, "" if named else group)  # no point is of it: say what it lacks
             self.left_out += [why] if why else []
         for point in points:
             name = point.implementation if group == "composed" else point.operation

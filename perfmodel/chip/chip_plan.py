@@ -144,7 +144,7 @@ def plan_chip(chip: Chip, tables: PlanTables, batch: int) -> ChipPlan:
 def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip]:
     """Each table with its part of the shared cache: by the bytes of different rows that a batch asks for.
 
-    Limits: as ``plan_chip``
+    Limits: no sample, or tables that do not fit in global memory -> BadInputError
     """
     if batch < 1:
         raise BadInputError(f"a batch of {batch} samples has no work.", "give 1 or more.")

@@ -121,7 +121,7 @@ class TableOnChip:
         return _Pieces(self, cuts.way, cuts.slices, cuts.parts, cuts.kept_rows).options
 
     def _list_cuts(self) -> tuple[Ints, Ints, Ints, Array]:
-        """(way, slices of the batch, parts of the rows, kept rows) of all options."""
+        """(way, slices of the batch, parts of the rows: 2ⁿ or so that one fills a buffer, kept rows)."""
         cores = self.chip.cores
         room = float(self.chip.value("local_bytes") // self.row)
         powers = (2 ** np.arange(cores.bit_length())).tolist()
@@ -255,9 +255,9 @@ class _Pieces:
         """Time to gather the look-ups that buffers do not serve from global memory [s]."""
         v = self.v
         rate = v("core_bytes_per_s")
-        past = np.where(self.way == GM, self.past, 1.0)
+        past = np.where(self.way == GM, self.past, 1.0)  # share that misses the core's own cache
         gathered = np.maximum((1 - self.inside) * self.every, 1e-300)
-        missed = np.minimum(self.table.count_misses(self.head) / gathered, past)
+        missed = np.minimum(self.table.count_misses(self.head) / gathered, past)  # and the shared cache too
         near = v("core_cache_latency_s") + self.row / rate
         middle = v("cache_latency_s") + self.row / rate
         far = v("row_latency_s") + self.row / rate
@@ -267,7 +267,7 @@ class _Pieces:
         return equations.gm_time(n, self.row, mean, far, v("rows_in_flight"), rates, v("row_issue_s"))
 
     def _compute_slice_s(self) -> Array:
-        """Time of the cache slice with the hottest row that is gathered from global memory [s]."""
+        """Time of the busiest slice of the shared cache: the one with the hottest row gathered [s]."""
         p, _, before = self.table.bins
         gathered = self.every * (1 - self.inside)
         bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)

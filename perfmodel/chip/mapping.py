@@ -187,7 +187,7 @@ class Mapper:
         """
         self.moves += 1
         o = self.tables[table]
-        held, group = np.unique(o.held_bytes, return_inverse=True)
+        held, group = np.unique(o.held_bytes, return_inverse=True)  # options that keep as much: one sort
         free = mapping.held_bytes + held[:, np.newaxis] <= self.room_bytes * _ROOM
         top = max(float(mapping.load_ps.max()), float(o.piece_ps.min()))
         # for each option the loads of cores with room, least first; its pieces go to the first of them
@@ -195,7 +195,8 @@ class Mapper:
         with np.errstate(invalid="ignore", over="ignore"):
             rise = np.cumsum(_power(loads + o.piece_ps[:, np.newaxis] / top) - _power(loads), axis=1)
         score = rise[np.arange(group.size), o.pieces - 1]
-        score += _power((mapping.load_ps[-2:] + o.shared_ps) / top).sum(axis=1)
+        score += _power((mapping.load_ps[-2:] + o.shared_ps) / top).sum(axis=1)  # of memory and cache
+        # work costs the tables to come, too: 24 / top is the slope of a 24th power where a load is top
         score += weight * 24 / top / self.cores * o.pieces * (o.piece_ps + self._dual[1] * o.held_bytes)
         option = int(np.nanargmin(score))
         mapping.put(table, option, self._find_least_busy(mapping, o, option))

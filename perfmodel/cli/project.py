@@ -116,7 +116,7 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     full = ": the memory holds no more" if row["high_s"] < limit_s / _NEAR and batch < MOST_BATCH else ""
     line = f"Largest batch within {limit}: {samples}, {rate}; its 95 % band ends at {end}{full}."
     alone = sweep_columns(free, {**columns, "batch": np.array([batch])})
-    count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus  # named only where it must be
+    count = question.gpus if int(alone["gpus"].iloc[0]) == gpus else gpus  # fixed if the batch finds others
     return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line
 
 

@@ -72,7 +72,7 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
     names = split_names(options.model, "--model") if options.model else []
     dtypes = split_values([options.dtype or "fp32"], "--set dtype")
     of_tables = [{"model": name} for name in dict.fromkeys(names)] or [{"dtype": name} for name in dtypes]
-    unlisted = typed | dict.fromkeys([*_AXES, "dtype", "model", "global_batch"])
+    unlisted = typed | dict.fromkeys([*_AXES, "dtype", "model", "global_batch"])  # asked on axes
     pairs = itertools.product(choose(typed), of_tables)
     questions = [question_of(unlisted | tables, choice) for choice, tables in pairs]
     for question in questions:
@@ -83,13 +83,13 @@ def compute_rows(options: SweepOptions) -> tuple[pd.DataFrame, Callable[[pd.Data
         ALL: "each with every sharding that it allows",
         None: "each with the fastest sharding of TorchRec's that fits",
     }.get(sharding, f"sharded {sharding}")
-    free = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
-    free += ["tables, types or shardings"] if len(of_tables) > 1 or sharding == ALL else []
-    alone = not any((options.out, options.grid, options.gpus, free))
-    if options.by is not None or options.price or (len(questions) > len(of_tables) and alone):
+    several = [name.replace("_", " ") for name in axes if name != "gpus" and len(axes[name]) > 1]
+    several += ["tables, types or shardings"] if len(of_tables) > 1 or sharding == ALL else []
+    only_machines = not any((options.out, options.grid, options.gpus, several))  # differ, so compare them
+    if options.by is not None or options.price or (len(questions) > len(of_tables) and only_machines):
         apart("--by", True, LEAVE_ONE, grid=options.grid)
-        if free:
-            words = f"--by compares machines for one question: several {', '.join(free)}."
+        if several:
+            words = f"--by compares machines for one question: several {', '.join(several)}."
             raise BadInputError(words, "give one value.")
         return _compare_machines(options, questions, axes, how)
     columns = grids.combine_axes(**axes)

@@ -68,7 +68,7 @@ class WaitingLine:
         if self._drawn:
             self._drawn = False
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write("\r\x1b[2K")
+                sys.stderr.write("\r\x1b[2K")  # erases the line
 
 
 def is_on_terminal() -> bool:

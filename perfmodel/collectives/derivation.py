@@ -137,7 +137,7 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
     Limits: the cell shows its floor, or its bandwidth, or there is no law -> the curve on that side
     """
     sizes = np.array(curve.anchor_bytes)
-    smaller = sizes[0] > GRID_BYTES * _ROUNDING
+    smaller = sizes[0] > GRID_BYTES * _ROUNDING  # masks of the grid's sizes outside the measured ones
     larger = sizes[-1] * _ROUNDING < GRID_BYTES
     log_time = np.log(curve_time(curve, GRID_BYTES))
     rank = np.where(smaller | larger, Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank)
@@ -151,8 +151,8 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
         by_law = compute_by_law(base, curve.collective, group, curve)
         _, plain = by_law.stages[0]
         flat = bool(plain[np.argmin(smaller)] - plain[0] < steepest)  # the law, up to the first size
-        beyond |= smaller & (not (slopes.size and slopes[0] < steepest and flat))
-        beyond |= larger & (not (slopes.size and slopes[-1] > 1 - steepest))
+        beyond |= smaller & (not (slopes.size and slopes[0] < steepest and flat))  # floor not measured
+        beyond |= larger & (not (slopes.size and slopes[-1] > 1 - steepest))  # nor the bandwidth
     if beyond.any():
         log_time = np.where(beyond, by_law.log_time, log_time)
         rank = np.where(beyond, np.maximum(rank, by_law.evidence), rank)

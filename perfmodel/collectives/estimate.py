@@ -235,7 +235,7 @@ class Gate(NamedTuple):
 
 
 def find_gates(groups: Iterable[tuple[CollectiveModel, str, int, int, Iterable[float]]]) -> list[Gate]:
-    """The gates of each (model, collective, GPUs, GPUs per node, sizes as nccl-tests prints them [bytes]).
+    """Gates, longest times of a test, of (model, collective, GPUs, GPUs per node, printed sizes [bytes]).
 
     Limits: one rank sends nothing -> no gate;  a size that comes twice -> one gate
     """

@@ -147,7 +147,7 @@ def _move_to_links(
     law = base.calibration.law(collective) if other_links else None
 
     def shift(ranks: Group, sizes: Floats) -> Floats:
-        """ln of the law's time of ``ranks`` on this machine over that on the measured one, at ``sizes``."""
+        """ln(law's time of ``ranks`` on this machine / on the measured one) at ``sizes``; 0 without a law."""
         if law is None:
             return np.zeros(sizes.size)
         question = base.machine, collective, ranks, sizes

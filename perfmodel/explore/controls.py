@@ -130,6 +130,7 @@ def list_controls(model: str | None, machine: str | None) -> dict[str, Control]:
     for group, rows in _GROUPS.items():
         for name, label, empty, words, only in rows:
             added = (str(typed[name]),) if typed.get(name) and typed[name] not in words else ()
+            # "" is the choice of the model's own value, which no word says
             choices = (*([""] if empty and (only or empty not in words) else []), *words, *added)
             controls[name] = Control(name, label, group, empty, choices, only)
     return controls

@@ -105,7 +105,7 @@ class Site:
         return Reply(json.dumps(document), kind="application/json")
 
     def _refuse(self, query: str, headers: Mapping[str, str]) -> Reply | None:
-        """Why somebody is not let in; with the token in the address, where to go without it."""
+        """None for a request with the cookie; a redirect that sets it if query has the token; else 403."""
         port = (headers.get("Host") or "").rpartition(":")[2]
         cookie = f"{COOKIE}_{port}"  # browsers share cookies among ports
         pairs = parse_qsl(query)

@@ -69,7 +69,7 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
 
 
 def _make_machine(run: Run, values: dict[str, _Value]) -> Machine:
-    """The machine with these values, which checks them."""
+    """A host's Machine with these values. Limits: out of range -> pydantic's ValidationError"""
     quantities = {key: {"unit": KEYS[key].unit, **value._asdict()} for key, value in values.items()}
     return Machine.model_validate({"name": run.header.machine, "title": "a host", "values": quantities})
 

@@ -33,7 +33,7 @@ class Column:
 
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
-    """The rows as a table for the terminal; with a last line of totals if a column has a total."""
+    """The rows as a table, as wide as the page allows; with a last line of totals if a column has a total."""
     shown = [(column, column.text) for column in columns if column.text is not None]
     cells = [[text(row) for _, text in shown] for row in rows]
     if any(column.total for column, _ in shown):

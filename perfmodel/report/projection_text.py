@@ -201,7 +201,7 @@ def find_file(answer: Answer) -> str | None:
 
 
 def _find_lacking(answer: Answer) -> str:
-    """Exchanges of which the user's calibration has no samples, and the curves used instead."""
+    """A paragraph that names the exchanges without samples in the user's calibration; "" if none lacks."""
     if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
         return ""
     measured = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}

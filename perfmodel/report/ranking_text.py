@@ -148,7 +148,7 @@ def time_words(answer: Answer) -> str:
 
 
 def throughput_words(answer: Answer) -> str:
-    """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
+    """Samples per second of all GPUs, and over those of one GPU with all tables, the baseline's [-]."""
     rate = format_per_second(answer.samples_per_s, "samples")
     if answer.gpus == 1:
         return rate

@@ -164,7 +164,7 @@ def describe_rate(point: Point, summary: Summary) -> str:
 def outcome_text(
     outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[str], resume: str
 ) -> str:
-    """The text at the end of a calibration run: curves, constants, warnings, files.
+    """The text at the end of a run: curves (else whose are borrowed), constants, warnings, files.
 
     written  files that the run wrote;  resume  the command that resumes it; "": it ended by itself
     """

@@ -104,7 +104,7 @@ _CUT = "exchange", "row_parts", "col_parts", "memory_bytes", "longest_step", "lo
 
 def record_cut(answer: Answer | Impossible) -> dict[str, object]:
     """How an answer cuts its tables, and what that takes, for JSON; None where it is impossible."""
-    names = ("sharding", *_CUT[:3], "runs", *_CUT[3:4], "fits", *_CUT[4:], "why_not")
+    names = ("sharding", *_CUT[:3], "runs", *_CUT[3:4], "fits", *_CUT[4:], "why_not")  # the keys' order
     record: dict[str, object] = dict.fromkeys(names)
     record |= {"sharding": answer.sharding, "runs": find_runner(answer.sharding) or None, "fits": answer.fits}
     if isinstance(answer, Impossible):

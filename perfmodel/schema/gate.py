@@ -232,7 +232,7 @@ def read_csv(path: Path, what: str, most: int = MOST_RECORDS) -> CsvRows:
 
 
 def split_csv(text: str, where: str, most: int = MOST_RECORDS) -> CsvRows:
-    """The names of columns, at most ``most`` rows with as many fields, and the line number of each."""
+    """(names of columns, at most ``most`` rows with as many fields, line number of each row) of a CSV."""
     header = text.strip().partition("\n")[0]
     for sign, name in SEPARATORS.items():
         if sign in header and "," not in header:

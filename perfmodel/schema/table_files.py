@@ -285,7 +285,7 @@ def _read_bags(config: Mapping[str, object], where: str) -> dict[str, object]:
 
 
 def _read_pooling(config: Mapping[str, Any], where: str) -> Any:
-    """Ids of a bag; None: not given. Limits: neither SUM, MEAN nor a number -> BadInputError"""
+    """Mean ids of a bag that a config gives; None: none. Limits: no SUM, MEAN or number -> BadInputError"""
     number: float | None = None
     for field in ("pooling", "pooling_type"):
         word = _strip_name("SUM" if config.get(field) is None else config[field])

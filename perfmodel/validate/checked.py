@@ -79,7 +79,7 @@ class Series:
     def deviations(self, expected_s: Array, least_log_sd: float = 0.0) -> Array:
         """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0.
 
-        least_log_sd  of a hypothesis, which a law predicts where nothing like it was measured
+        least_log_sd  least width of the band (sd of ln time): a law's times, never measured, are less sure
         """
         off = np.log(self.time_s / expected_s)
         normal = self.normal

@@ -158,7 +158,7 @@ def compare_speedup(answer: str, batches: Sequence[int]) -> Finding:
         before = [_collect_ends(_plan_table_row_wise(model, run.gpus, batch)) for model in run.models]
         after = [_collect_ends(load_planned(model, run.gpus, batch)) for model in run.models]
         for serial, overlapped in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
-            over = [
+            over = [  # of each model, all with the same cause of error at the same end
                 slow.serial_time / compute_step_time(fast, training=True)
                 for slow, fast in zip(serial, overlapped, strict=True)
             ]

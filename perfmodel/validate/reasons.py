@@ -141,7 +141,7 @@ def find_facts(curves: Sequence[Series]) -> list[tuple[str, str, str]]:
 
 
 def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Array, str]]:
-    """Yields times under a hypothesis, with the number that it fits in words.
+    """Yields the time of each size under a hypothesis, with the number that it fits (a rate, …) in words.
 
     Limits: it is not of these links or this collective, or no law tells -> nothing
     """
@@ -149,14 +149,14 @@ def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Array, str
     if rule.links not in ("", across) or rule.collective not in ("", series.collective):
         return
     waits = rule.test == "wait"
-    small = series.normal.floor_s >= LATENCY_SHARE * series.normal.time_s
+    small = series.normal.floor_s >= LATENCY_SHARE * series.normal.time_s  # mostly latency: shows a wait
     small &= series.side > 0 if waits else rule.later
     for words, machine in _list_machines(rule, series):
         ratios = np.ones(small.size) if waits else series.predict_ratio(machine, rule.allowed)
         if ratios is None:
             return
         times = series.normal.time_s * ratios
-        longer = (series.time_s - times)[small]
+        longer = (series.time_s - times)[small]  # waits that would explain the rest: a few are tried
         if not waits:
             yield times, words
             longer = longer[longer > 0]
@@ -165,7 +165,7 @@ def predict_times(rule: ReasonRule, series: Series) -> Iterator[tuple[Array, str
 
 
 def _list_machines(rule: ReasonRule, series: Series) -> Iterator[tuple[str, Machine]]:
-    """Yields machines with less of a rule's value, and the share that is left; without one the machine.
+    """Yields (share left, in words; the machine with so much of the rule's value); no value -> as it is.
 
     Limits: no link inside a domain -> nothing;  one card of two -> nothing, it is half of the cards
     """

@@ -61,8 +61,9 @@ def list_held(planned: Planned, rank: int) -> Iterator[tuple[str, float, list[in
         tables = np.flatnonzero(rows > 0)
         held = e.memories.count_copies(tables, rows[tables])
         yield name, float(np.sum(held)), tables.tolist()
-    tables = plan.shards[0][plan.shards[1] == rank]
-    held = e.memories.count_shard(tables, *(column[tables] for column in plan.schemes[1:]))
+    table_of, rank_of = plan.shards
+    tables = table_of[rank_of == rank]
+    held = e.memories.count_shard(tables, *(column[tables] for column in plan.schemes[1:]))  # all but kinds
     of_table = {t: group.sharding for group in planned.groups for t in group.tables}
     names = np.array([of_table[t] for t in tables.tolist()], dtype=str)
     for name in SHARDINGS:
