@@ -71,7 +71,7 @@ def _rows(section: Sequence[logs.LogLine]) -> Iterator[logs.LoggedRow | logs.Log
 
 
 def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
-    """What the headers of a section say of all its tables, as of tests on a stream."""
+    """What a section's headers say of its run: PEs (NVSHMEM's ranks), version …; as of tests on a stream."""
     text = "\n".join(line.text for line in section)
     pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
     run = logs.describe_gpus((name for _, name in pes.values()), "nvshmem")

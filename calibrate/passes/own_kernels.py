@@ -64,7 +64,7 @@ class OwnKernels(TorchKernels):
         count = (copies - 1) * joined + work.rows
 
         def tables(rows: Tensor) -> DeviceTables:
-            return make_tables([rows[start : start + count] for start in starts])
+            return make_tables([rows[start : start + count] for start in starts])  # ``rows``: of all tables
 
         looked_up = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
         return looked_up, looked_up

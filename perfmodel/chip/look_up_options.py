@@ -153,7 +153,7 @@ class TableOnChip:
 
     def count_misses(self, head: Array) -> Array:
         """Look-ups, by all cores, of rows after the ``head`` hottest ones that miss the shared cache [-]."""
-        stays = self._find_stay(self.cache_bytes)
+        stays = self._find_stay(self.cache_bytes)  # look-ups for which a row that was read stays
         values = equations.row_misses(self.bins[0], self.batch * self.pooling, stays)  # of a row, by bin
         return self.sum_rows(values, self.rows) - self.sum_rows(values, head)
 

@@ -129,11 +129,11 @@ class Mapper:
     def bound_s(self) -> float:
         """Time that no mapping of these options is below [s]. Source: ``equations.lower_bound``"""
         shared_ps = float(sum(o.shared_ps.min(axis=0) for o in self.tables).max())
-        return max(self._dual[0], shared_ps) * 1e-12
+        return max(self._dual[0], shared_ps) * 1e-12  # bound by the cores, and by memory and cache
 
     @cached_property
     def _dual(self) -> tuple[float, float]:
-        """(bound [ps], price of a byte that stays [ps/byte])"""
+        """(time that the cores need at least [ps], what keeping a byte in a buffer costs there [ps/byte])."""
         works = [o.pieces * o.piece_ps for o in self.tables]
         held = [o.pieces * o.held_bytes for o in self.tables]
         return lower_bound(works, held, [o.piece_ps for o in self.tables], self.cores, self.room_bytes)

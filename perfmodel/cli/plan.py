@@ -101,7 +101,7 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
         given = settings_of(values["settings"])
         for name, value in taken.items():
             if not isinstance(value, str):
-                taken[name] = [text for text in value if text.partition("=")[0] not in given]
+                taken[name] = [text for text in value if text.partition("=")[0] not in given]  # NAME=VALUE
             elif name in _FILES and not os.path.exists(value) and (plan_file.parent / value).is_file():
                 taken[name] = str(plan_file.parent / value)
             elif name == "model" and not (os.path.exists(value) or value in list_models()):
@@ -113,7 +113,7 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
             note(f"taken from {plan_file}: {shlex.join(words)}")
         settings = [*taken.get("settings", []), *(values["settings"] or [])]
         values |= taken | {"settings": settings or None}
-    repeated = [name for name in OF_QUESTION if name in typed or name in taken]
+    repeated = [name for name in OF_QUESTION if name in typed or name in taken]  # written to the new plan
     return values, {name: values[name] for name in repeated if values[name] not in (None, "-")}
 
 

@@ -84,7 +84,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         sharder_data_map: Mapping[str, object] | None = None,
         **_: object,
     ) -> None:
-        """Sets ``perf``, the estimated times, of every shard.
+        """Sets ``perf``, the estimated times, of every shard; infinite for a kernel that is not modelled.
 
         Limits: options with different batches, rows that are not pooled -> BadInputError
         """

@@ -60,6 +60,7 @@ _SAMPLES = 1e9
 
 def describe_answer(line: str, answer: Answer) -> Row:
     """An answer as a point of ``line``: a row of the figure's data, in SI units."""
+    # GPU-hours of _SAMPLES samples, for each second that a batch takes
     hours = _SAMPLES * answer.gpus / (answer.time_s * answer.samples_per_s * 3600)
     names = ("slowdown", *_SLOWDOWN.ends, "time_s", *_TIME.ends, "baseline_time_s")
     return {

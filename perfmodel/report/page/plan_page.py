@@ -39,7 +39,7 @@ def plan_page(planned: Planned, answer: Answer, command: str, whole: WholeStep |
 
 
 def build_card(planned: Planned, answer: Answer, whole: WholeStep | None = None) -> Card:
-    """The headline: time with band, speed-up, bound, memory, what limits it. answer, whole  as in the page"""
+    """The headline: time with band, speed-up, bound, memory, limits. answer, whole  as of ``plan_page``"""
     e = planned.evaluator
     cost = planned.costed.cost
     unit = "training step" if planned.training else "batch"
