@@ -324,9 +324,9 @@ def _name_place(answer: Answer) -> str:
 def _list_experiments(step: StepRow) -> tuple[str, ...]:
     """Measurements for a step: backend:collective, or the kernel (the hand-over counts as a kernel).
 
-    Limits: converting bags, backward-only steps, host memory -> none: calibrate has no such kernel
+    Limits: kernels that nobody times, such as converting bags, the sort, host memory -> none
     """
     if not step.collective:
         kernel = STEPS[step.name]
         return () if kernel.like or kernel.name == SORT_ALONE or kernel.hosted else (f"kernel:{step.name}",)
-    return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))
+    return (f"{step.library}:{step.collective}",)

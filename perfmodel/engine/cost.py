@@ -210,6 +210,7 @@ class Evaluator:
         id_dtype: str = "int64",
         sets: ExchangeSets | None = None,
     ) -> None:
+        """Build what computes loads, memory and times of any plan for these tables."""
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")

@@ -189,6 +189,7 @@ class TableCut:
     def __init__(
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
     ) -> None:
+        """Arguments are arrays of one shape [...], with an entry for each table and cut: see the class."""
         self.model = model
         self.t = t
         self.kind = kind

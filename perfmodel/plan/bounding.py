@@ -151,6 +151,7 @@ class _Prices:
     """
 
     def __init__(self, options: Options, curves: StepCurves, limit_bytes: float, limit_s: float) -> None:
+        """Find how far steps may go in a plan faster than ``limit_s``, and lines below their curves."""
         self.options = options
         self.curves = curves
         self.limit_bytes = limit_bytes

@@ -254,7 +254,7 @@ def build_question(
     made_for["reserve"] = f"{reserve:.15g}"
     values = options.get("overrides") or {}
     settings = [f"{key}={value}" for key, value in values.items()]
-    settings += [f"accepted={','.join(values)}"] if values else []
+    settings += [f"accepted={','.join(values)}"] if values else []  # however unusual they are
     if (per_node := options.get("gpus_per_node")) is not None:
         settings.append(f"gpus_per_node={per_node}")
     made_for |= {"settings": settings} if settings else {}

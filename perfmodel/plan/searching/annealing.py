@@ -54,6 +54,7 @@ class Annealing:
     cool: bool = False
 
     def __post_init__(self) -> None:
+        """Copy the state, with loads of the J pairs in use alone, in bytes of each step's first resource."""
         state = self.state
         curves = self.curves
         o = self.options = state.options

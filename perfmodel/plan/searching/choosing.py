@@ -60,6 +60,7 @@ class Choosing:
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
+        """Take what is needed of the allowed options alone; all arrays have an entry for each of them."""
         self.evaluator = evaluator
         self.options = options
         allowed = self.option = np.flatnonzero(mask)

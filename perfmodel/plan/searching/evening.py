@@ -31,6 +31,7 @@ class Evening:
     """
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
+        """Find what may move: shards of tables that not every rank holds, by rank or by whole domain."""
         self.state = state
         self.random = random
         self.powers: tuple[int, ...]

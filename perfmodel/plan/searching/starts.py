@@ -63,6 +63,7 @@ class Starts:
     until: Until
 
     def __post_init__(self) -> None:
+        """Begin without a plan; what was tried is remembered, by family, so that it is tried once."""
         self.until_even = self.is_over = self.until
         self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]  # (): copies alone
         self.many_kinds = self.options.count.size > _IMPROVED  # of table: options are not improved singly
