@@ -39,13 +39,13 @@ _COMMAND = re.compile(r"^.*?\b([a-z_]+_perf)\b", re.MULTILINE)
 
 
 def read_nccl_text(text: str, file: str) -> logs.Reading:
-    """All rows of a nccl-tests log; never raises on any text."""
+    """All rows of a nccl-tests log, and whether a test's end is missing; never raises on any text."""
     items: list[logs.LoggedRow | logs.LogLine] = []
     cut = False
     command = ""
     for section in _split_runs(text, file):
         text = "\n".join(line.text for line in section)
-        run, command = _describe_run(section, text, command)
+        run, command = _describe_run(section, text, command)  # a command holds until another is named
         items += _rows(section, run)
         begun = _STARTING.search(text) or _OPTIONS.search(text)
         cut = cut or (begun is not None and not _END.search(text))

@@ -73,9 +73,9 @@ def l1_ub_time(
     """L1-UB: as GM-UB, with rows that stay in the core's local buffer.
 
         t = ``gm_ub_time`` with BW of copies from the local to the vector buffer, l = 0         [s]
-        t = n row / BW_vec + c e   where the vector unit reads the local buffer: rate = 0
+        t = n row / BW_vec + c e   where the vector unit reads the local buffer, one memory: rate = 0
 
-    Arguments: as in ``gm_ub_time``; rate  0, if both buffers are one memory
+    moved  bytes copied;  n  look-ups;  row  its bytes;  chunks  c;  scan  e [s];  rate, vector  BWs [bytes/s]
     Source: arXiv 2507.01676 (name and cost inferred)
     Limits: rate = 0, e = 0, BW_vec = BW_L1, i = 0 -> ``l1_time``;  the same for every distribution of the ids
     """

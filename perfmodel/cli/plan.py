@@ -190,7 +190,7 @@ def parse_dense(text: str, machine: str) -> DenseFile | GivenTime:
 def _answer(
     question: PlanQuestion, given: Plan | None, options: PlanOptions, dense: str | None, typed: TypedLine
 ) -> CommandReply:
-    """Answer with one plan, and write the file of ``--out``. dense  the layers beside it, as typed"""
+    """Answer with one plan, found or ``given``; write the file of ``--out``. dense  the layers, as typed"""
     layers = None if dense is None else parse_dense(dense, question.question.machine.name)
     out = options.out
     torchrec = options.file_format == TORCHREC

@@ -157,7 +157,7 @@ def correct_card(law: str, prior: Believed, other: Law, machine: Machine, priors
 def fit_law(
     law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed | None = None
 ) -> Law:
-    """A law fitted to cells of a machine, as a calibration stores it. prior  None: ``prior_of`` them"""
+    """A law fitted to cells of a machine, as a calibration stores it. prior  None: by ``prior_of``"""
     fitted = fit_logs(law, cells, machine, priors, prior or prior_of(law, machine, priors))
     scatter = fitted.residuals if cells else np.array([priors.uncertainty.unseen_log_sd])
     return Law(

@@ -33,9 +33,9 @@ _MEMORY = Axis("held_bytes", "memory of a GPU", "B")
 
 
 def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
-    """By step, the time that it would take if every GPU had as many bytes as each GPU has [s], shape [G].
+    """{step: times [G]}: entry g is what the step would take if every GPU had as many bytes as GPU g [s].
 
-    For the rest of a step, the GPU waits for busier GPUs.
+    For the rest of a step, GPU g waits for busier GPUs.
     Source: the curves of the steps (``PassTimes.time_step``); the hand-over is the same on every GPU
     Limits: equal GPUs -> the time of the step on all
     """
