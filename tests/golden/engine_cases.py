@@ -14,11 +14,18 @@ from oracles.plan_files import Case, draw_entry
 
 import perfmodel
 from perfmodel.answer import project_one
+from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.placement import Plan
+from perfmodel.engine.schemes import OF_TORCHREC
+from perfmodel.engine.settings import load_setting
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 
 _DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")
@@ -32,7 +39,7 @@ _DRAWN = {
     "pooling": [1, 32, 100],
     "dim": [4, 32, 128],
     "dtype": ["fp32", "fp16"],
-    "id_bytes": [4, 8],
+    "id_bytes": [8, 8, 4],
     "backend": ["nccl", "nvshmem", "best"],
     "payload": [None, "fp16", "fp8"],
     "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
@@ -40,6 +47,8 @@ _DRAWN = {
     "objective": ["latency", "latency", "training"],
     "optimizer": [None, None, "adam"],
     "reserve": [0.15, 0.4],
+    "rows": [None, None, "host", "host-cached:10%"],
+    "unpooled": [False, False, True],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
 
@@ -56,8 +65,10 @@ def draw_tables(random: np.random.Generator, ids: Distribution | None = None) ->
             int(10 ** random.uniform(0.5, 7)),
             int(random.choice(_DIMS)),
             float(random.choice([1, 2, 4, 30, 100])),
-            str(random.choice(["fp32", "fp16"])),
+            str(random.choice(["fp32", "fp16", "int8", "fp8"])),
+            weighted=bool(random.integers(2)),
             distribution=ids or parse_distribution(str(random.choice(_DISTRIBUTIONS))),
+            features=int(random.choice([1, 1, 3])),
         )
         for place in range(int(random.integers(3, 7)))
     ]
@@ -69,16 +80,18 @@ def draw_evaluator(random: np.random.Generator) -> Evaluator:
     gpus, node = int(random.integers(4, 9)), int(random.choice([2, 4, 8]))
     ids = parse_distribution(str(random.choice(_DISTRIBUTIONS)))
     training = bool(random.integers(2))
-    return Evaluator.on(
-        "h100-sxm-ib",
-        PlanTables.of(draw_tables(random, ids)),
-        int(random.choice([64, 1024, 8192])),
-        gpus,
-        gpus_per_node=node if node < gpus and gpus % node == 0 else None,
-        training=training,
-        optimizer=str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
-        payload=[None, "fp16"][int(random.integers(2))],
+    tables = PlanTables.of(draw_tables(random, ids))
+    types = tuple(str(random.choice([*OF_TORCHREC])) for _ in tables.names)
+    basis = PassBasis(
+        load_setting(load_machine(str(random.choice(_DRAWN["machine"]))), "nccl"),
+        node if node < gpus and gpus % node == 0 else None,
+        [None, "fp16"][int(random.integers(2))],
+        training,
+        str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
+        rows=None if training else [None, HostRows(), HostRows(0.2)][int(random.integers(3))],
     )
+    sets = [None, ExchangeSets(), ExchangeSets(types)][int(random.integers(3))]
+    return Evaluator(basis, tables, int(random.choice([64, 1024, 8192])), gpus, sets=sets)
 
 
 def write_case(name: str, case: int) -> str:
@@ -98,6 +111,8 @@ def _ask_uniform(case: int) -> Any:
     """A projection of one configuration."""
     random = np.random.default_rng(case)
     keywords = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
+    if keywords["objective"] == "training":
+        keywords |= {"rows": None, "unpooled": False}
     return project_one(**keywords).to_dict()
 
 
@@ -105,6 +120,7 @@ def _ask_set(case: int) -> Any:
     """Every sharding of a set of different tables, forward or training."""
     random = np.random.default_rng(case)
     tables = draw_tables(random)
+    training = bool(random.integers(2))
     frame = perfmodel.project(
         tables=tables,
         gpus=int(random.choice([2, 4, 8, 16, 24])),
@@ -113,8 +129,10 @@ def _ask_set(case: int) -> Any:
         machine=str(random.choice(_DRAWN["machine"])),
         backend=str(random.choice(["nccl", "nccl", "best"])),
         payload=[None, "fp16"][int(random.integers(2))],
-        objective=str(random.choice(["latency", "training"])),
+        objective="training" if training else "latency",
         optimizer=[None, "adam"][int(random.integers(2))],
+        rows=None if training else [None, "host", "host-cached:10%"][int(random.integers(3))],
+        unpooled=not training and bool(random.integers(2)),
     )
     return frame.to_dict(orient="records")
 
@@ -130,12 +148,17 @@ def _ask_collective(case: int) -> Any:
 def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
-    keys = "time_s", "low_s", "high_s", "evidence"
+    row = cost.rows[evaluator.batch % len(cost.rows)]
+    keys = "name", "time_s", "low_s", "high_s", "evidence"
     return {
         "pass": [cost.time_s, cost.low_s, cost.high_s],
-        "rows": {row.name: {key: getattr(row, key) for key in keys} for row in cost.rows},
-        "loads": dict(enumerate(costed.loads.max(axis=1).tolist())),
+        "rows": [{key: getattr(row, key) for key in keys} for row in cost.rows],
+        "loads": {place: size for place, size in enumerate(costed.loads.max(axis=1).tolist()) if size},
         "memory": costed.fullest_bytes,
+        "estimate": evaluator.estimate_times(costed.loads.max(axis=1)),
+        "copied": costed.copied_shares,
+        "step": WholeStep.compute(costed, Dense.compute(GivenTime(1e-3, 0.1), evaluator)).to_dict(1.0),
+        "explained": ExplainedPass.from_plan(costed).explain(row.name).to_dict(),
     }
 
 
