@@ -129,7 +129,7 @@ class CollectiveModel:
         keys = (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
         dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in COLUMNS}
         columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in COLUMNS}
-        alone = flat.size > 0 and bool((keys == keys[0]).all())
+        alone = bool((keys == keys[:1]).all())
         for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
             rows = slice(None) if alone else np.flatnonzero(keys == key)
             count, on_node = divmod(key, _KEY_BASE)
@@ -171,7 +171,7 @@ class CollectiveModel:
             ranked[rows] = timing.evidence
         result = frame.assign(**columns)
         with np.errstate(divide="ignore"):
-            result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
+            result["algbw_bytes_per_s"] = size / columns["time_s"]
             result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
         return result.assign(evidence=np.array([str(e) for e in Evidence])[ranked], clock=str(self.clock))
 
@@ -310,7 +310,7 @@ def _check_question(collective: str, size: Floats, ranks: Floats, node: Floats) 
         bad = ~((values > 0) & (values <= largest)) | (counted & (values != np.floor(values)))
         if bad.any():
             value = float(values[bad][0])
-            typed = f"{value:g}" if counted or not 0 < value < 2**70 else format_bytes(value)
+            typed = f"{value:g}" if counted else format_bytes(value)
             kind = "a whole number above 0" if counted else "above 0"
             fault = f"{name} must be {kind} and at most {limit}, not {typed}."
             raise BadInputError(fault, f"give a {name} in this range.")

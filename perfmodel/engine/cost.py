@@ -147,7 +147,7 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
         together = times.time_collective(run[0], np.stack(moved))
         for row, step in enumerate(run):
             timed.append(TimedStep(step, moved[row], together.at(row)))
-            sent.append((step, timed[-1].timing.time_s > 0))
+            sent.append((step, timed[-1].timing.time_s.astype(bool)))
     setting = times.basis.setting
     if not setting.handover.constants or not sent:
         return PassCost(setting, tuple(timed))

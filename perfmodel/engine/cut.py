@@ -18,8 +18,6 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.popularity import Gather, LookUps
 from perfmodel.schema.workload import Distribution
 
-UNIFORM = -1.0  # in place of a share of cache misses: the ids are uniform, so a formula gives it
-
 
 class AllLookUps:
     """``LookUps`` of each of T tables; tables with equal ids, rows and pooling share one object.
@@ -63,7 +61,7 @@ class AllLookUps:
         Their ids are skewed or they have hot rows. Entries of a group have equal look-ups and equal hot rows;
         positions index an array [...].
         """
-        odd = np.flatnonzero(self.skewed[table] | (hot > 0))
+        odd = np.flatnonzero(self.skewed[table] | hot.astype(bool))
         if not odd.size:
             return []
         kinds, look_ups = self._kinds
@@ -82,20 +80,6 @@ class AllLookUps:
             where = np.unravel_index(odd[begin:end], np.shape(table)) if np.ndim(table) else ()
             groups.append((where, equal, hot_rows))
         return groups
-
-    def count_misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
-        """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
-
-        table   indices of tables;  hot  number of hot rows of each
-        gather  code of the kind of gather (``Gather``);  X  rows that the caches hold together [rows]
-        Limits: uniform ids, no hot rows -> ``UNIFORM``
-        """
-        misses = np.full(table.shape, UNIFORM)
-        for where, look_ups, h in self.group_skewed(table, hot):
-            for code in np.unique(gather[where]):
-                positions = tuple(place[gather[where] == code] for place in where)
-                misses[positions] = look_ups.miss(Gather(code), h, X[positions])
-        return misses
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +195,7 @@ class TableCut:
         self.sparse = kind == Exchange.SPARSE
         self.two = kind == Exchange.TWO_LEVEL
         self.split = np.isin(kind, PARTIAL)
-        self.plain = all(law.uniform for law in tables.laws) and not (hot > 0).any()
+        self.plain = all(law.uniform for law in tables.laws) and not hot.any()
         self.hot_L, self.U, distinct = self._count_rows(pooling)
         self.L = pooling - self.hot_L
         self.n = n = model.basis.numbers
@@ -238,8 +222,6 @@ class TableCut:
         distinct = np.array(pooling)
         if self.ub.any():
             U = np.array(self.model.unique[self.t])
-        if self.plain or not ((self.hot > 0) | self.ub | self.sparse).any():
-            return hot_L, U, distinct
         for where, look_ups, rows in self.groups:
             hot_L[where] = look_ups.hot_share(rows) * look_ups.pooling
             if self.ub[where].any():
@@ -358,13 +340,14 @@ class TableCut:
         miss = np.array(kernels.compute_uniform_misses(E, draws, 1.0, X))
         if gather is None:
             return kernels.compute_misses_of_all(miss, E, draws)
-        if self.plain:
-            return miss
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
-        # Popularity is of the whole table: the caches of all its row parts count together.
-        parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.even, 1)
-        skewed = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)
-        return np.where(skewed == UNIFORM, miss, skewed)
+        for where, look_ups, hot in self.groups:
+            for code in np.unique(kind[where]):
+                some = tuple(place[kind[where] == code] for place in where)
+                # Popularity is of the whole table: the caches of all its row parts count together.
+                parts = self.even[some] if code in (Gather.SHARD, Gather.REQUESTS) else 1
+                miss[some] = look_ups.miss(Gather(code), hot, parts * X[some])
+        return miss
 
 
 def _pick(value: ArrayLike, t: NDArray[np.int64]) -> Array:

@@ -159,7 +159,7 @@ class ExplainedPass:
         resource = step.resources[0] if step.gathers else max(step.resources, key=lambda name: total[name])
         sizes = loads[:, resource]
         whole = WHOLE[resource] if resource in WHOLE else Resource(resource)
-        order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
+        order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table]]
         with record_equations():
             sides = [side.get(whole) for side in count_loads(self.cut(order[0]))]  # on the holder, everywhere
         count = self.counts[order[0]]

@@ -141,7 +141,7 @@ def _count_groups(a: TableCut) -> Array:
     dtype = a.model.tables.dtype[a.t]
     lengths = ex.lengths_bytes(1, a.B, a.n["length_bytes"])
     counted = np.zeros((len(groups.resources), *a.t.shape))
-    for kind in (a.kind, np.where(a.hot > 0, Exchange.DP, a.kind)):
+    for kind in (a.kind, np.where(a.hot, Exchange.DP, a.kind)):
         group = groups.find(a.t, kind * (a.G > 1), dtype)
         for place in list_codes(group).tolist():
             counted[place] = np.maximum(counted[place], lengths * (group == place))
@@ -206,7 +206,7 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     Hot rows are gathered from their replicas, and their part of each bag is added to that of the other rows.
     """
     moved = a.gathered
-    hot = a.hot > 0
+    hot = a.hot.astype(bool)
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         holder[resource] = size * ~a.dp
         everywhere[resource] = size * a.dp
@@ -323,7 +323,7 @@ def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Byt
     copied = np.where(a.dp, a.E, a.hot)
     everywhere[Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
     bag = a.D * a.pooled
-    if (hot := a.hot > 0).any():
+    if (hot := a.hot.astype(bool)).any():
         bags = np.full(a.hot.shape, a.B)
         read = a.B * a.hot_L
         row = ex.update_row_bytes(a.D, a.count_row_bytes(a.D) / a.D, *training.state) + 2 * bag

@@ -113,7 +113,7 @@ class Placement:
 
     def sharding(self, gpus: int, domain: int) -> str:
         """Name of the sharding in ``SHARDINGS``."""
-        inside = self.ranks.size > 0 and np.ptp(self.ranks // domain) == 0
+        inside = self.ranks.size and np.ptp(self.ranks // domain) == 0
         return self.scheme.sharding(gpus, domain, inside=bool(inside))
 
 
@@ -283,9 +283,8 @@ def deal_shards(
             if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
                 break
         placed |= {table: dealt[n % len(dealt)] for n, table in enumerate(run.tolist())}
-        if len(placed) < order.size:
-            for n in range(len(dealt), run.size):
-                held[dealt[n % len(dealt)].ranks] += shard_weight
+        for n in range(len(dealt), run.size):
+            held[dealt[n % len(dealt)].ranks] += shard_weight
     return [placed[table] for table in range(order.size)]
 
 

@@ -268,7 +268,7 @@ def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
     """Share of a pass's time [-] by evidence, strongest first. rows  of the pass"""
     steps = list(rows)
     shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
-    return {e: share for e, share in shares.items() if share > 0}
+    return {e: share for e, share in shares.items() if share}
 
 
 Times = tuple[Any, Any, Any]  # (low, centre, high) [s]: numbers, or arrays of one shape
@@ -320,7 +320,7 @@ class StepRow:
     @property
     def imbalance(self) -> float:
         """Bytes of the busiest rank over the mean; 1 if all ranks have equal loads."""
-        return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
+        return self.payload_bytes / self.mean_bytes if self.mean_bytes else 1.0
 
     def to_dict(self) -> dict[str, object]:
         """Plain values for JSON, without mean bytes and busiest rank: an answer of a plan adds them."""

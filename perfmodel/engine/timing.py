@@ -46,7 +46,7 @@ class PassTimes:
         x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         launches: Array | float = 1.0
         if step.grouped:
-            launches = np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0)
+            launches = np.maximum(np.count_nonzero(most[..., list(self.groups)], axis=-1), 1.0)
         if step.hosted:
             timing = basis.time_link(x[0], x[1], self.gpus) if x[1:] else basis.time_cache(x[0])
         elif step.gathers:
@@ -59,12 +59,12 @@ class PassTimes:
             timing = untimed(timing)
         if step.always:
             return timing
-        return timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
+        return timing.where(np.any(x, axis=0) & (step.alone | (np.asarray(self.gpus) > 1)))
 
     def find_payload(self, step: Step, most: Array) -> Array:
         """Size of a collective, to time it [bytes]: the larger of sent and received; fixed for splits."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
-        return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
+        return np.where(x, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
     @cached_property
     def splits_bytes(self) -> Of:
@@ -184,19 +184,19 @@ class FastTimes(PassTimes):
         fast: dict[str, TimeOf] = {}
         launches_s = 0.0
         for step in self.steps:
-            if step.collective and self.group(step)[0] > 1:
-                fast[step.name] = self._build_curve(step)
-            elif not step.collective and (step.always or step.alone or self.gpus > 1):
+            if not step.collective:
                 floor, slopes = self._fit_line(step)
                 launch = floor if step.grouped else 0.0  # counted with the groups
                 launches_s += launch
                 fast[step.name] = _build_line(step, floor - launch, slopes)
+            elif self.group(step)[0] > 1:
+                fast[step.name] = self._build_curve(step)
         for step in self.apart:
             fast[step.name] = _build_launches(step.resources[0], launches_s)
         between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
-            fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
+            fast[BETWEEN] = lambda most: np.asarray(between.value * most[..., needs].any(axis=-1))
         return fast
 
     def _build_curve(self, step: Step) -> TimeOf:
@@ -205,19 +205,19 @@ class FastTimes(PassTimes):
         def time_size(size: Array) -> Array:
             time = self.time_collective(step, size).time_s
             constant = self.basis.setting.handover.find_constant(step)
-            return time + constant.value * (time > 0) if constant else time
+            return time + constant.value * time.astype(bool) if constant else time
 
         sizes = step.resources
         if step.splits:
             fixed = float(time_size(np.array([self.splits_bytes]))[0])
-            return lambda most: np.asarray(fixed * (most[..., sizes[0]] > 0))
+            return lambda most: np.asarray(fixed * most[..., sizes[0]].astype(bool))
         curve = FastCurve(time_size)
         return lambda most: curve(reduce(np.maximum, (most[..., size] for size in sizes)))
 
 
 def _build_launches(resource: int, launches_s: float) -> TimeOf:
     """``launches_s``, the launch floors of all grouped kernels, where a group's resource has a load."""
-    return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
+    return lambda most: np.asarray(launches_s * most[..., resource].astype(bool))
 
 
 def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
@@ -226,7 +226,7 @@ def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
     def time(most: Array) -> Array:
         pairs = zip(step.resources, slopes, strict=True)
         longest = reduce(np.maximum, (most[..., resource] * slope for resource, slope in pairs))
-        return np.asarray(longest + floor if step.always else longest + floor * (longest > 0))
+        return np.asarray(longest + floor if step.always else longest + floor * longest.astype(bool))
 
     return time
 

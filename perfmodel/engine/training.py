@@ -135,7 +135,7 @@ def _sum_steps(costed: CostedPlan, fabric: str, kernels: str) -> dict[str, float
     for row in costed.cost.rows:
         name = STEPS[row.name].whole or row.name
         times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
-    if evaluator.model.sets is not None and evaluator.training and len(splits) > 1:
+    if evaluator.model.sets is not None and evaluator.training and splits:
         fused = evaluator.times.time_splits(len(splits)) / sum(row.time_s for row in splits)
         times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
     return times

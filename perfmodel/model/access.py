@@ -137,7 +137,7 @@ def find_characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Ar
         below = count_unique_rows(p, rows, middle) < held
         low = np.where(below, middle, low)
         high = np.where(below, high, middle)
-    return np.where(finite, np.where(held > 0, (low + high) / 2, 0), np.inf)
+    return np.where(finite, np.where(held, (low + high) / 2, 0), np.inf)
 
 
 def count_cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) -> Array:
@@ -154,6 +154,6 @@ def count_cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) ->
     rows = as_array(rows)
     stays = find_characteristic_draws(p, rows, X)[..., np.newaxis]
     with np.errstate(divide="ignore", invalid="ignore"):
-        absent = np.exp(np.where(stays > 0, stays * np.log1p(-p), 0))
+        absent = np.exp(np.where(stays, stays * np.log1p(-p), 0))
     missed = np.sum(rows * compute_touched_share(p, n) * absent, axis=-1)
     return np.asarray(np.minimum(missed, count_unique_rows(p, rows, n)))

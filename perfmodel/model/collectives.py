@@ -64,7 +64,7 @@ def count_tree_levels(domains: int) -> int:
     Source: NVIDIA/nccl src/graph/trees.cc (ncclGetBtree: the root has one child, the others two)
     Limits: N = 1 -> 0;  N = 2 -> 1;  N = 3, 4 -> 2;  N = 512 -> 9
     """
-    return max(int(domains) - 1, 0).bit_length()
+    return (int(domains) - 1).bit_length()
 
 
 def count_tree_copies(domains: int) -> float:

@@ -127,7 +127,7 @@ def count_even_parts(r: ArrayLike, n: ArrayLike) -> Array:
     """
     parts = as_array(r)
     buckets = as_array(n)
-    return np.where(buckets > 0, buckets / np.maximum(np.ceil(buckets / parts), 1), parts)
+    return np.where(buckets, buckets / np.maximum(np.ceil(buckets / parts), 1), parts)
 
 
 @equation

@@ -38,7 +38,7 @@ def count_row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
     Limits: b = 0 -> 0;  b <= least -> least;  least = 0 -> sectors
     """
     moved = round_to_sectors(b, sector)
-    return np.asarray(np.where(moved > 0, np.maximum(moved, least), 0.0))
+    return np.asarray(np.where(moved, np.maximum(moved, least), 0.0))
 
 
 @equation

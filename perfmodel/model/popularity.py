@@ -202,9 +202,9 @@ def build_popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ())
         return Popularity(p, rows)
     # A bin in which a part ends is cut in two, so that parts are whole bins.
     ends = np.cumsum(rows)
-    ranks = np.array(heads, dtype=np.float64)
-    edges = np.union1d(ends, ranks[ranks < ends[-1]])
-    starts = np.searchsorted(edges, np.minimum(ranks, ends[-1])) + 1
+    ranks = np.minimum(heads, ends[-1])
+    edges = np.union1d(ends, ranks)
+    starts = np.searchsorted(edges, ranks) + 1
     cut = np.diff(edges, prepend=0.0)
     return Popularity(p[np.searchsorted(ends, edges)], cut, [0, *starts])
 
@@ -241,7 +241,7 @@ class LookUps:
 
     def prepare(self, heads: Iterable[float]) -> None:
         """Let a part of the popularities end after each of these numbers of hot rows, made once for all."""
-        wanted = tuple(sorted({*self.heads, *(h for h in heads if h > 0)}))
+        wanted = tuple(sorted({*self.heads, *heads} - {0.0}))
         if wanted != self.heads:
             self.heads = wanted
             for name in ("whole", "requested"):
@@ -268,7 +268,7 @@ class LookUps:
     def hot_share(self, hot: float) -> float:
         """H, share of the look-ups that ask for hot rows [-]."""
         head = slice(0, self._find_tail(hot))
-        return min(self.whole.share(head), 1.0) if hot else 0.0
+        return min(self.whole.share(head), 1.0)
 
     def unique(self, hot: float, everywhere: bool = False) -> float:
         """U, distinct rows of the tail in the look-ups of one rank, or of all if ``everywhere`` [rows]."""
@@ -285,7 +285,7 @@ class LookUps:
         Limits: no row twice -> L;  all look-ups hot -> L
         """
         tail_share = 1 - self.hot_share(hot)
-        if tail_share <= 0:
+        if not tail_share:
             return self.pooling
         distinct = self.whole.unique(self.pooling, slice(self._find_tail(hot), None))
         return min(distinct / tail_share, self.pooling)
@@ -302,7 +302,7 @@ class LookUps:
         """
         tail_share = 1 - self.hot_share(hot)
         p, _ = self.whole.bins(slice(self._find_tail(hot), None))
-        return 1 + (r - 1) * float(p[0]) / tail_share if p.size and tail_share > 0 else 1.0
+        return 1 + (r - 1) * float(p[0]) / tail_share if p.size and tail_share else 1.0
 
     def cached(self, share: float) -> tuple[float, float]:
         """(distinct rows of all ranks' look-ups, those that a warm cache of a share of all rows misses)."""
@@ -327,7 +327,7 @@ class LookUps:
             source = self.requested
             draws = self.gpus * self.unique(0)
         lookups = draws * source.share(rows)
-        if lookups <= 0:
+        if not lookups:
             return np.zeros(np.shape(X))
         if np.size(X) > _FEW:
             return source.misses(draws, X, rows) / lookups

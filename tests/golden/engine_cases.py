@@ -49,12 +49,19 @@ _DRAWN = {
     "reserve": [0.15, 0.4],
     "rows": [None, None, "host", "host-cached:10%"],
     "unpooled": [False, False, True],
+    "overrides": [
+        None,
+        None,
+        {"gather_bytes_per_s": 1e12},
+        {"hbm_bytes_per_s": 3e12},
+        {"nic_bytes_per_s": 2e10},
+    ],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
 
 
-_SIZES = [256, 40_000, 1 << 20, 30_000_000, 1 << 30]
-_GPUS = [2, 8, 12, 64, 100, 1024]
+_SIZES = [256, 40_000, 1 << 20, 1 << 30, *(int(1.03 * 4**octaves) for octaves in range(4, 19))]
+_GPUS = [1, 2, 3, 5, 8, 12, 24, 64, 100, 1024]
 
 
 def draw_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
@@ -76,8 +83,8 @@ def draw_tables(random: np.random.Generator, ids: Distribution | None = None) ->
 
 
 def draw_evaluator(random: np.random.Generator) -> Evaluator:
-    """3 to 6 tables on 4 to 8 GPUs."""
-    gpus, node = int(random.integers(4, 9)), int(random.choice([2, 4, 8]))
+    """3 to 6 tables on 1 to 8 GPUs."""
+    gpus, node = int(random.integers(1, 9)), int(random.choice([2, 4, 8]))
     ids = parse_distribution(str(random.choice(_DISTRIBUTIONS)))
     training = bool(random.integers(2))
     tables = PlanTables.of(draw_tables(random, ids))
@@ -149,7 +156,7 @@ def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
     row = cost.rows[evaluator.batch % len(cost.rows)]
-    keys = "name", "time_s", "low_s", "high_s", "evidence"
+    keys = "time_s", "low_s", "high_s", "evidence"
     return {
         "pass": [cost.time_s, cost.low_s, cost.high_s],
         "rows": [{key: getattr(row, key) for key in keys} for row in cost.rows],

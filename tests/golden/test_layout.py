@@ -14,6 +14,7 @@ import math
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -170,10 +171,11 @@ def list_leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def join_leaves(values: Sequence[Any]) -> str:
-    """The sum of numbers, and words that differ."""
+    """The sum of numbers, and how often each word stands there."""
     numbers = [float(value) for value in values if isinstance(value, int | float)]
-    words = dict.fromkeys(str(value) for value in values if not isinstance(value, int | float))
-    return ", ".join([*([write_number(math.fsum(numbers))] if numbers else []), *words])
+    words = Counter(str(value) for value in values if not isinstance(value, int | float))
+    texts = (f"{word} ×{count}".removesuffix(" ×1") for word, count in words.items())
+    return ", ".join([*([write_number(math.fsum(numbers))] if numbers else []), *texts])
 
 
 WRITERS = {
