@@ -30,8 +30,9 @@ from perfmodel.cli import run
 from perfmodel.explore.answers import show_answer
 from perfmodel.explore.controls import list_controls
 from perfmodel.explore.texts import QuestionTexts
-from perfmodel.plan.question import plan_quickly
-from perfmodel.report.figures.chart import TEMPLATE, Block
+from perfmodel.plan.question import PlanQuestion, plan_quickly
+from perfmodel.report.figures.chart import TEMPLATE, Block, Missing
+from perfmodel.report.figures.placements import draw_placements
 from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.page.assemble import render_block, render_head, render_rest, write_sources
 from perfmodel.report.page.question_page import FIGURES, build_card, draw_figure
@@ -111,13 +112,19 @@ def is_alike(said: str, recorded: str) -> bool:
 
 
 @cache
-def default_subject() -> Subject:
-    return find_subject(replace(Question.of(table_bytes=10e12), planner=plan_quickly))
+def find_given(keywords: str = '{"table_bytes": 10e12}') -> Subject:
+    """What a page is about, by the keywords of a question."""
+    return find_subject(replace(Question.of(**json.loads(keywords)), planner=plan_quickly))
 
 
-def figure(name: str) -> str:
-    """A figure of the default question: its sentences, each trace, the layout, and the ends of its rows."""
-    block = draw_figure(name, default_subject())
+def figure(line: str) -> str:
+    """A figure of the default question, or of one in JSON: words, traces, layout, the ends of its rows."""
+    name, _, keywords = line.partition(" ")
+    if name == "placements":
+        question = PlanQuestion.build(find_given(keywords).base.question, effort="quick")
+        block: Block | Missing = draw_placements(question.plan())
+    else:
+        block = draw_figure(name, find_given(*filter(None, [keywords])))
     assert isinstance(block, Block) and block.name == name and block.figure["layout"]["template"] is TEMPLATE
     assert go.Figure(block.figure).data and "calibration none" not in block.source  # checked by plotly
     words = (block.title, block.how_to_read, block.source)
@@ -129,7 +136,7 @@ def figure(name: str) -> str:
 
 def page(name: str) -> str:
     """What a page says beside its figures: headline, findings, how a figure stands there, sources."""
-    on_top = default_subject()
+    on_top = find_given()
     card, block = build_card(on_top), draw_figure(name, on_top)
     parts = (
         render_head(card),
@@ -193,7 +200,8 @@ def test_layout(file: str, line: str) -> None:
 
 
 def test_every_figure_has_its_layout() -> None:
-    assert [*read_blocks("figures.txt")] == [*FIGURES]
+    names = dict.fromkeys(line.partition(" ")[0] for line in read_blocks("figures.txt"))
+    assert [*names] == [*FIGURES, "placements"]
 
 
 def test_fractions_are_alike_and_nothing_else_is() -> None:
