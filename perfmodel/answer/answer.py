@@ -262,7 +262,7 @@ def _find_fullest_row(work: Configs) -> float:
     fullest = 1.0
     ids_of = tables.count * tables.features * tables.pooling
     order = np.argsort(-ids_of[:, 0], kind="stable")[:_MOST_KINDS]
-    for kind in order.tolist() if gpus > 1 else []:
+    for kind in order.tolist():
         ids = tables.laws[tables.law[kind]]
         rows = float(tables.rows[kind, 0])
         if not ids.uniform and rows >= gpus:

@@ -133,7 +133,7 @@ def group_equal(values: Mapping[str, object], room: Room, ids: Distribution) -> 
     _check_fit(a["table_bytes"], gpus, needed, room)
     rows = a["table_bytes"] / (a["table_count"] * row)
     _check_rows(rows, gpus, row)
-    columns = {"count": a["table_count"], "rows": np.maximum(rows, 1), "dim": a["dim"]}
+    columns = {"count": a["table_count"], "rows": rows, "dim": a["dim"]}
     columns |= {"dtype": a["dtype"], "pooling": a["pooling"], "features": np.ones(1)}
     columns |= {"weight_bytes": np.zeros(1), "buckets": np.zeros(1)}
     # A column with one value for all configurations, whose stride is 0, is [1, 1]; others are [1, C].
@@ -319,7 +319,7 @@ class GpuCount:
             size = f"({size} + {_write(self.state_bytes)} of optimizer state)"
         alone = capacity.round_to_nodes(self.for_rows, self.gpus_per_node)
         if self.fits and alone < self.gpus:
-            room = max(room - self.buffer_bytes, 1.0)
+            room -= self.buffer_bytes
             usable = f"({usable} − {_write(self.buffer_bytes)} of buffers)"
         ratio = (self.table_bytes + self.state_bytes) / room
         if self.rule == GIVEN:
@@ -377,9 +377,7 @@ def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterat
     buffers = count.buffer_bytes * basis.buffer_weight
     batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
     larger = replace(work, gpus=work.needed)
-    enough = count.needed > count.gpus and capacity.check_fits(
-        count_memory(basis, larger).total_bytes[0], work.usable_bytes
-    )
+    enough = capacity.check_fits(count_memory(basis, larger).total_bytes[0], work.usable_bytes)
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
     ways += [f"a batch of at most {format_count(batch)}"] if batch else []
     ways += ["--set reserve=0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []

@@ -131,7 +131,7 @@ class Question:
         Limits: more than one configuration, an unknown keyword -> BadInputError
         """
         question, columns = read_keywords(workload, machine, **options)
-        count = max((column.size for column in columns.values()), default=1)
+        count = next((column.size for column in columns.values()), 1)
         if count != 1:
             several = next(name for name, column in columns.items() if column.strides[0])
             raise BadInputError(f"{several} has {count} values, and one is wanted.", "give one value.")
@@ -255,7 +255,7 @@ def read_keywords(
         arguments = [*(set(names) - _LOADED), "overrides"]
         raise unknown_name("argument", unknown, arguments, meant=_MEANT.get(unknown, ""))
     columns = {name: values.pop(name) for name in COLUMNS if name in values}
-    length = max((array.size for array in read_columns(columns).values()), default=1)
+    length = next((array.size for array in read_columns(columns).values()), 1)
     readers: dict[str, Callable[[Any], Any]] = {
         "calibration": str,
         "sharding": read_sharding,

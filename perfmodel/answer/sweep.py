@@ -144,7 +144,7 @@ def _answer_base(base: Answer) -> list[Answer]:
     """The answers with the question's shardings, on the fewest GPUs where any of them fits."""
     sharding = base.question.sharding
     if sharding is None:
-        return [rank(base).answer if base.gpus > 1 else base]
+        return [rank(base).answer]
     names = tuple(WAYS) if sharding == ALL else (sharding,)
     return [answer for answer in answer_each(base, names)[1] if isinstance(answer, Answer)]
 
@@ -283,6 +283,8 @@ def _answer_batch(question: Question, values: Columns, batch: int) -> pd.DataFra
 
 def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataFrame:
     """The rows of one configuration with its largest batch whose band ends within ``limit_s``: 1 or none."""
+    import pandas as pd
+
     uniform = replace(question, planner=None)
 
     @cache
@@ -294,10 +296,9 @@ def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataF
     powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
     larger = range(2**powers // 2 + 1, min(2**powers, MOST_BATCH + 1))
     batch = larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s)
-    if question.planner is None:
-        row = _answer_batch(question, values, max(batch, 1))
-        return row if batch else row.head(0)
-    return _grow_batch(question, values, max(batch, 1), limit_s)
+    if question.planner is not None:
+        return _grow_batch(question, values, max(batch, 1), limit_s)
+    return _answer_batch(question, values, batch) if batch else pd.DataFrame()
 
 
 def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float) -> pd.DataFrame:
@@ -344,7 +345,7 @@ def find_feasible(
     a, needed, gpus, row = find_sizes({**values, **columns}, room)
     rows = a["table_bytes"] / (a["table_count"] * row)
     fewest = capacity.gpus_needed(a["table_bytes"], room.hbm_bytes, 0.0)
-    return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+    return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= gpus))
 
 
 def list_paper_1(gpus: Iterable[float] = (1, 2, 4, 8)) -> dict[str, NDArray[Any]]:

@@ -122,7 +122,7 @@ def _predict(
             if not leave_out:
                 raise
             missing.append(str(name))
-    answers = pd.concat(parts, ignore_index=True)
+    answers = pd.concat(parts)
     alone = answers["gpus"] == 1
     answers.loc[alone, ["algbw_bytes_per_s", "busbw_bytes_per_s"]] = np.nan
     answers["evidence"] = answers["evidence"].astype(object).mask(alone.to_numpy(), None)

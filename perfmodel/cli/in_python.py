@@ -39,7 +39,7 @@ def collective(**options: Any) -> pd.DataFrame:
 @naming_arguments({})
 def check(*logs: str | Path, **options: Any) -> dict[str, Any]:
     """The document of ``perfmodel check --json``; a cluster that is not normal raises nothing."""
-    listed = logs[0] if len(logs) == 1 and isinstance(logs[0], (list, tuple)) else logs
+    listed = logs[0] if len(logs) == 1 else logs
     return run_check(None, read_options(CheckOptions, {"logs": listed, **options})).document("check")
 
 

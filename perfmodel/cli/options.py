@@ -90,10 +90,10 @@ def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]
         largest = read(ends[-1], option)
         if largest < value:
             raise BadInputError(f"{option} {text} runs downwards.", f"{option} {ends[-1]}..{ends[0]}")
-        values.add(largest)
+        values.add(value)
         while value < largest:
+            value = min(2 * value, largest)
             values.add(value)
-            value = 2 * value
     if len(values) > _MOST_VALUES:
         raise BadInputError(f"{option}: {len(values)} values; at most {_MOST_VALUES}.")
     return sorted(values)

@@ -185,7 +185,7 @@ def _wrap_message(text: str, label: str) -> str:
             begin = lead if place else label
             words = line.strip()[:_LONGEST_LINE]
             shown += wrapped(words, page_width(sys.stderr), begin, lead, long_words=False)
-    if left := max(len(shown) - _MOST_LINES, 0):
+    if left := len(shown[_MOST_LINES:]):
         shown[_MOST_LINES:] = [f"{' ' * len(label)}… and {left} more lines"]
     return "\n".join(shown)
 

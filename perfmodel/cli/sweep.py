@@ -221,7 +221,7 @@ def _explain_none(columns: grids.Columns, question: Question, why: str) -> BadIn
     """The error that ``project`` has for the point with the fewest bytes on a GPU, where none is possible."""
     from perfmodel.cli.project import name_gpus, rank_typed
 
-    place = int(np.argmin(columns.get("table_bytes", np.ones(1)) / columns.get("gpus", np.ones(1))))
+    place = int(np.argmin(columns.get("table_bytes", 1.0) / columns.get("gpus", 1.0)))
     point: dict[str, Any] = {name: column[place].item() for name, column in columns.items()}
     point |= {name: int(point[name]) for name in _COUNTS if name in point}
     sharding = None if question.sharding == ALL else question.sharding

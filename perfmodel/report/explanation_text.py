@@ -67,8 +67,8 @@ def _describe_load(explanation: Explanation) -> str:
         f"{f'{count} tables like ' if count > 1 else ''}{name} {format_bytes(size)}"
         for name, count, size in explanation.tables
     ]
-    left = len(tables) - _MOST_TABLES
-    named = ", ".join(tables[:_MOST_TABLES]) + (f" and {left} more" if left > 0 else "")
+    left = len(tables[_MOST_TABLES:])
+    named = ", ".join(tables[:_MOST_TABLES]) + (f" and {left} more" if left else "")
     return f"{total}: {named}; the equation is that of {explanation.tables[0][0]}"
 
 

@@ -60,7 +60,7 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
         yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} id{'s' * (mean != 1)} a {of} on average"
         if bags.sum() > count:
             yield _GIVEN, f"looked up by {format_count(int(bags.sum()))} features"
-        weighted = float(tables.count[tables.weight_bytes > 0].sum())
+        weighted = float(tables.count[tables.weight_bytes != 0].sum())
         if longer:
             yield _GIVEN, "rows with their scale, bias and padding"
         if weighted:

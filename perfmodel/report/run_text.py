@@ -66,8 +66,8 @@ def _label(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _shorten_list(texts: Sequence[str], most: int) -> list[str]:
-    left = len(texts) - most
-    return [*texts[:most], *([f"and {left} more (--json has all)"] if left > 0 else [])]
+    left = len(texts[most:])
+    return [*texts[:most], *([f"and {left} more (--json has all)"] if left else [])]
 
 
 def _describe_host(host: Host) -> str:

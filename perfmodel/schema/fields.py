@@ -90,7 +90,7 @@ class Limit(Strict):
 
     def refusal(self, value: float) -> str:
         """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
-        if self.least <= value <= self.most or (self.zero and value == 0):  # false for NaN
+        if self.least <= value <= self.most:  # false for NaN
             return ""
         low = units.format_quantity(self.least, self.unit)
         high = units.format_quantity(self.most, self.unit)

@@ -118,7 +118,7 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
         line = f"{field}: {words}" if field else words
         lines.append(line[:_LONGEST_PROBLEM])
     left = error.error_count() - len(lines)
-    return "; ".join([*lines, f"and {left} more"] if left > 0 else lines)
+    return "; ".join([*lines, f"and {left} more"] if left else lines)
 
 
 def unknown_name(

@@ -236,11 +236,12 @@ def _find_contradiction(line: PointLine | Visit | Finish, visits: dict[str, list
     if line.key not in visits:
         return f"a {line.type} of a point that no line before it names"
     before = visits[line.key]
-    if isinstance(line, Visit) or (line.status is Status.FAILED and line.visits <= len(before)):
+    if isinstance(line, Visit):
         return ""
     if line.visits > len(before):
         return f"the end of a point of {counted(line.visits, 'visit')}, of which {len(before)} are there"
-    return "" if any(visit.times_s for visit in before) else "the end of a point that was never timed"
+    usable = line.status is Status.FAILED or any(visit.times_s for visit in before)
+    return "" if usable else "the end of a point that was never timed"
 
 
 def header_of(first: bytes, file: Path) -> RunHeader:

@@ -128,6 +128,7 @@ def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda last: sides("x" * 40, last), "y" * 18),
         (lambda last: command_lines("x" * 28 + " " + last), "y" * 28),
         (lambda last: command_lines("x" * 60 + f" {'y' * 26} " + last), "z" * 26),  # on its second line
+        (lambda last: command_lines("x" * 60 + " --ab " + last), "z" * 48),  # an option with its value
         (lambda last: paragraph("x" * 29 + " " + last), "y" * 30),
         (lambda last: paragraph("  " + "x" * 20 + " " + last, indent=9), "y" * 28),
         (lambda last: facts([("ab", "x" * 26 + " " + last)], indent=1), "y" * 28),

@@ -90,7 +90,7 @@ def draw_placements(planned: Planned) -> Block:
         works += [{"rank": rank, "of": step, "time_s": float(times[rank])} for step, times in own_s.items()]
         for name, size, tables in list_held(planned, rank):
             listed = [e.tables.names[t] for t in tables[:_NAMES]]
-            listed += [f"{len(tables) - _NAMES} more"] if len(tables) > _NAMES else []
+            listed += [f"{len(tables[_NAMES:])} more"] if tables[_NAMES:] else []
             row = {"rank": rank, "of": name, "held_bytes": size, "tables": ", ".join(listed)}
             memories += [row] if size > 0 else []
     step = f"the {'training step' if planned.training else 'batch'}: {format_time(time_s)}"
