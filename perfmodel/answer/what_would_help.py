@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.inputs import GIVEN
-from perfmodel.answer.question import INT32_BYTES, INT32_ROWS, Question
+from perfmodel.answer.question import INT32_BYTES, Question
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST
 from perfmodel.engine.steps import SORT_ALONE, STEPS, StepRow
 from perfmodel.errors import PerfmodelError
 from perfmodel.model.capacity import list_even_gpus
-from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import counted, format_ratio
@@ -161,7 +160,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
             yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
     if question.payload is None:
         yield Change(SETTINGS, "bags sent as fp16", "--set payload=fp16", replace(question, payload="fp16"))
-    if question.id_bytes != INT32_BYTES and (answer.work.tables.rows < INT32_ROWS).all():
+    if question.id_bytes != INT32_BYTES:
         int32 = replace(question, id_bytes=INT32_BYTES)
         yield Change(SETTINGS, "ids of int32", "--set id_dtype=int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
@@ -223,7 +222,7 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     """More samples per batch, if latency is most of the time and nobody gave the batch of all GPUs."""
     latency_s = sum(step.floor_s for step in answer.steps if step.collective)
     batch = _MORE_SAMPLES * int(answer.work.batch[0])
-    if answer.question.total is not None or batch > LARGEST["batch"] or latency_s < answer.time_s / 2:
+    if answer.question.total is not None or latency_s < answer.time_s / 2:
         return
     question = replace(answer.question, batch=batch)
     for effect in _ask_again(answer, Change(SETTINGS, "", f"--batch {batch}", question), ask):
@@ -301,9 +300,9 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     names = {name.partition(":")[2] for name in chosen}
     cells = {(curve.collective, curve.gpus) for curve in calibration.curves if curve.domain_gpus < curve.gpus}
     nodes = -(-answer.gpus // node)
-    if all(calibration.curve(name, answer.gpus, min(answer.gpus, answer.domain)) for name in names):
+    if all(calibration.curve(name, answer.gpus, answer.domain) for name in names):
         return nodes, f"these {answer.gpus} GPUs, at sizes that were not measured", True
-    measured_gpus = min((max((g for c, g in cells if c == name), default=0) for name in names), default=0)
+    measured_gpus = min(max((g for c, g in cells if c == name), default=0) for name in names)
     had = -(-measured_gpus // node)
     if not 1 < had < nodes:
         return smallest

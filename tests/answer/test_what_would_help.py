@@ -52,8 +52,9 @@ def test_more_samples_where_latency_rules() -> None:
     ("options", "nodes", "where"),
     [
         ({"gpus": 128}, 2, "≥ 2 nodes"),
+        ({"gpus": 8, "machine": "h100-paper"}, 1, "one node"),
         ({"gpus": 128, "machine": "h100-paper"}, 1, "128 GPUs of one NVLink domain"),
-        ({"gpus": 36, "machine": "gb200-nvl72"}, 1, "36 GPUs of one NVLink domain"),
+        ({"gpus": 72, "machine": "gb200-nvl72"}, 1, "72 GPUs of one NVLink domain"),
         ({"gpus": 144, "machine": "gb200-nvl72"}, 19, "≥ 2 NVLink domains"),
     ],
 )
@@ -66,19 +67,23 @@ def test_where_to_measure_next(options: dict[str, Any], nodes: int, where: str) 
 @pytest.mark.parametrize(
     ("gpus", "is_own", "nodes", "where"),
     [
+        (12, True, 2, "≥ 2 nodes"),
         (16, True, 2, "these 16 GPUs, at sizes that were not measured"),
         (32, True, 3, "more than the 2 nodes that were measured, 4 if you can"),
         (128, True, 3, "more than the 2 nodes that were measured, 16 if you can"),
         (128, False, 2, "≥ 2 nodes"),
+        (144, True, 19, "≥ 2 NVLink domains"),
     ],
 )
 def test_a_cluster_of_ones_own_is_measured_beyond_what_it_was(
     gpus: int, is_own: bool, nodes: int, where: str, tmp_path: Path
 ) -> None:
-    """Two nodes of H200 were measured, to 8 GiB at most."""
-    known = load_calibration("h200-sxm-ib/nccl-2.30.4-eager")
+    """Two nodes of H200 were measured, to 8 GiB at most; of an NVL72 64 GPUs of one domain."""
+    known = load_calibration(
+        "gb200-nvl72/nccl-2.23-stream" if gpus == 144 else "h200-sxm-ib/nccl-2.30.4-eager"
+    )
     save_calibration(known.model_copy(update={"this_cluster": is_own}), tmp_path / "own.json")
-    asked: dict[str, Any] = {"table_bytes": 1e11, "gpus": gpus, "batch": 2**16, "machine": "h200-sxm-ib"}
+    asked: dict[str, Any] = {"table_bytes": 1e11, "gpus": gpus, "batch": 2**16, "machine": known.machine}
     found = find_next_experiment(project_one(**asked, calibration=str(tmp_path / "own.json")))
     assert found is not None and (found.nodes, found.where.partition(" (")[0]) == (nodes, where)
     command = experiment_text(found).split()
