@@ -311,7 +311,7 @@ def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float)
         row = _answer_batch(question, values, batch)
         if len(row) and row["high_s"].iloc[0] <= limit_s:
             best, meets = row, batch
-            batch = min(int(batch * limit_s / row["high_s"].iloc[0]), MOST_BATCH)
+            batch = int(batch * limit_s / row["high_s"].iloc[0])
         else:  # memory is short, or a step is as slow for fewer samples
             fails = batch
         batch = batch if batch < fails else int((meets * fails) ** 0.5)

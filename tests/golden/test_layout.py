@@ -29,6 +29,7 @@ from perfmodel.answer import Question
 from perfmodel.cli import run
 from perfmodel.explore.answers import show_answer
 from perfmodel.explore.controls import list_controls
+from perfmodel.explore.page import write_page
 from perfmodel.explore.texts import QuestionTexts
 from perfmodel.plan.question import PlanQuestion, plan_quickly
 from perfmodel.report.figures.chart import TEMPLATE, Block, Missing
@@ -149,10 +150,10 @@ def page(name: str) -> str:
 
 
 def live(search: str) -> str:
-    """What the live page says of a question beside its figures; of an empty one its controls."""
+    """What the live page says of a question beside its figures; or its form."""
     known = list_controls(None, None)
     if search == "controls":
-        return "\n".join(" | ".join(map(str, vars(control).values())) for control in known.values())
+        return write_page(known, QuestionTexts.from_search("dim=48&objective=throughput", known))
     shown = show_answer(QuestionTexts.from_search(search, known))
     return "\n".join([*outline({**shown, "blocks": len(shown["blocks"])})])
 

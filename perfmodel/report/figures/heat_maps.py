@@ -130,7 +130,7 @@ def _draw_map(rows: Sequence[Row], across: Sequence[str], up: Sequence[str], pla
     lines = list(dict.fromkeys(_label(row, up) for row in sorted(rows, key=itemgetter(*up))))
     cells = {(_label(row, up), _label(row, across)): row for row in rows}
     table = [[cells.get((line, column)) for column in columns] for line in lines]
-    logs = [math.log10(row["slowdown"]) for row in rows] or [0.0]
+    logs = [math.log10(row["slowdown"]) for row in rows]
 
     def describe(row: Row) -> str:
         words = ": ".join(filter(None, (_join(row, (*across, *up)), row.get("sharding", ""))))
