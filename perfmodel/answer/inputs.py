@@ -254,7 +254,7 @@ def share_equally(total: int, gpus: int) -> int:
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
-        larger = next((count for count in range(gpus + 1, 2 * gpus + 1) if total % count == 0), None)
+        larger = next((count for count in range(gpus + 1, 2 * gpus) if total % count == 0), None)
         raise BadInputError(
             f"--set global_batch {total} is no whole number for each of {format_count(gpus)} GPUs.",
             f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {larger}." if larger else "."),
