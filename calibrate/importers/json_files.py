@@ -30,7 +30,7 @@ _OF_ROW = ("size", "type", "redop", "inplace", "time", "algbw", "busbw", "wrong"
 def read_json(text: str, file: str) -> logs.Reading | None:
     """All rows of a JSON file of either kind; None if it is no JSON. Never raises on any text."""
     first = next((line.lstrip(" \t[") for line in text.splitlines() if line.strip(" \t[")), "")
-    if first.startswith("{") and "inPlace" in first and "busBw" in first:
+    if first.startswith("{") and "inPlace" in first:
         lines = [logs.LogLine(file, n, raw.strip(" \t[],")) for n, raw in enumerate(text.splitlines(), 1)]
         return logs.collect(_parse_record(line) for line in lines if line.text)
     if not text.lstrip().startswith("{"):

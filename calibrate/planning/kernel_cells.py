@@ -161,5 +161,5 @@ def _draw_work(
     row_bytes = dim * ELEMENT_BYTES[dtype]
     sample_bytes = tables * (pooling * (row_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
     batch = min(round(n / tables / pooling), int(grid.most_bytes / sample_bytes))  # samples
-    rows = max(1, size // (tables * row_bytes))
+    rows = size // (tables * row_bytes)
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)

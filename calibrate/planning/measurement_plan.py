@@ -226,7 +226,7 @@ class _Choice:
             yield from self._list_grid("composed", pass_cells.list_model_passes)
         if look_ups:
             for name in pass_cells.LOOK_UPS:
-                if (self.request.grid and not self.pairs) or self._wants("passes", name):
+                if self._wants("passes", name):
                     yield from self._list_look_ups(name)
 
     def _groups(self) -> set[str]:

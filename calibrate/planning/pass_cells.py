@@ -41,13 +41,10 @@ def list_model_passes(world: World, preset: str) -> list[Point]:
     Every second point is held out: no fit uses it, so that predictions can be compared with it. Our pass runs
     with every library that has all-to-all and reduce-scatter, TorchRec's with gloo or nccl. Each call is
     timed alone (eager), as a pass waits for the number of ids that it will receive.
-    Limits: one rank -> empty
     """
-    if world.ranks < 2:
-        return []
     counts = [world.ranks]
     if preset != "quick":  # the powers of two that fill whole nodes, too
-        powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
+        powers = [2**k for k in range(1, (world.ranks - 1).bit_length())]
         even = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
         counts = [*even, world.ranks]
     works = _draw_works(world, preset)

@@ -92,7 +92,7 @@ def list_shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -
         inside = _list_steps(world.ranks_per_node, preset)
         per_node = {1, world.ranks_per_node}
         if preset != "quick":
-            per_node |= {count for count in _PER_NODE if count < world.ranks_per_node}
+            per_node |= {*_PER_NODE}.intersection(range(world.ranks_per_node))
         nodes = [world.nodes] if preset == "quick" else _list_steps(world.nodes, preset)
         across = [(n, g) for n in nodes if n > 1 for g in sorted(per_node)]
     shapes = [(1, count) for count in inside] + across  # in one node, then across nodes

@@ -12,6 +12,7 @@ from cli_calls import called
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
+from recorded import assert_recorded
 
 from calibrate.importers.merge import ImportResult, import_logs, read_text
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -112,6 +113,66 @@ def test_json_of_nccl_tests(read: Read) -> None:
         head["config"] = config | change
         (sample,) = read(json.dumps({**head, "results": results[:1]}), "z.json").samples.itertuples()
         assert f"{sample.clock} {sample.flag}" == words
+
+
+def record(text: str, ranks: str) -> str:
+    """A line of rccl-tests."""
+    rest = '"size":1048576, "type":"float", "redop":"sum", "inPlace":1, "time":61.3, "algBw":17.1, "busBw":30'
+    return f'{{"name":"{text}", {ranks}, {rest}, "wrong":"0"}},'
+
+
+def nvshmem(*rows: str, job: str = "alltoall_device", pes: str = PES, size: str = "4, use_graph: 0") -> str:
+    """A table of sizes, counts and times."""
+    cells = [f"{row.partition(' ')[0]} 1 32-bit {row.partition(' ')[2]} 0.1 0.1" for row in rows]
+    head = "size(B) count type scope latency(us) algbw(GB/s) busbw(GB/s)"
+    return "\n".join([pes, f"min_size: {size}", f"#{job}", head, *cells])
+
+
+HALVES = [{"time": 9, "alg_bw": 1, "bus_bw": 0.5, "nwrong": wrong} for wrong in (None, 0, 1)]
+RESULTS = [{"size": 1024, "out_of_place": HALVES[0], "in_place": HALVES[2]}, {"out_of_place": HALVES[1]}, 5]
+RANKS_OF_A_PROCESS = [{"rank": rank, "hostname": "a", "device_info": "X"} for rank in (0, 4)]
+READ: dict[str, str] = {
+    "rccl": "\n".join(
+        [
+            "[" + record("AllReduce", '"nodes":1, "ranks":4, "gpusPerRank":1'),
+            record("AllReduce", '"nodes":1, "ranks":4, "gpusPerRank":2'),
+            record("AllReduce", '"nodes":2, "ranks":4, "gpusPerRank":1'),
+            record("AllReduce", '"gpus":8'),
+            '{"name": 3}]',
+        ]
+    ),
+    "damaged": '{"results": [\n{"size":\n',
+    "deep": '{"a":' * 10**5,
+    "json": json.dumps({"results": RESULTS, "config": {"nthreads": 4, "devices": RANKS_OF_A_PROCESS}}),
+    "nvshmem": "\n".join(
+        [
+            nvshmem("32 block 4", "64 warp 4", "128 x 4", job="alltoall_on_stream", size="8, use_graph: 1"),
+            nvshmem("32 block 4", "64", "0 block 4", job="fcollect", size="x"),
+            "64 2 32-bit block 4 0.1 0.1",
+        ]
+    ),
+    "csv": "\n".join(
+        [
+            f"{CSV_HEAD},nodes,in_place,backend,clock,flag,note",
+            "all_gather,1024.0,16,,1e-5,2,yes,NCCL,Graph,Noisy,mine",
+            "all_gather,1024,16,4,1e-5,3,1,,,,",
+            "all_gather,1024,2,,1e-5,0,true,nccl,eager,ok,",
+            "all_gather,1024,1,,1e-5,2,no,nccl,eager,ok,",
+            "all_gather,1024,8,,1e-5,3,no,tcp,eager,ok,",
+            "all_gather,1024,8,,1e-5,3,no,,sundial,ok,",
+            ",,,,,,,,,,",
+            "all_gather,1024,8,,1e-5,3,no,,,,,",
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_field_is_read(name: str) -> None:
+    reading = read_text(READ[name], "x.log")
+    rows = [[*vars(row.run).values(), *list(vars(row).values())[2:]] for row in reading.rows]
+    unread = [[line.place, line.text, line.reason] for line in reading.unread]
+    assert_recorded(f"read {name}", json.loads(json.dumps([rows, unread, reading.cut])))
 
 
 def test_nvshmem_perftest(read: Read) -> None:

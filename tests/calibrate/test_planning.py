@@ -43,7 +43,8 @@ def list_kinds(plan: MeasurementPlan) -> set[PointKind]:
 
 
 def test_quick_on_two_ranks() -> None:
-    plan = make_plan(Request("quick"), cpu())
+    plan = make_plan(Request("quick", ranks=[1, 2]), replace(cpu(), cores_per_node=2))
+    assert plan.left_out[0].what == "1 rank"
     assert {(point.backend, point.clock) for point in plan.points} == {("gloo", Clock.EAGER)}
     expected = [128 * 2**k for k in range(17)]  # 128 B … 8 MiB
     for operation in COLLECTIVES:
@@ -70,9 +71,9 @@ def test_kernels_come_with_their_provider_only() -> None:
     plan = make_plan(Request("quick"), cpu(providers=OURS))
     assert list_kinds(plan) == set(PointKind) - {PointKind.LOOKUP}
     assert {p.backend for p in plan.points if p.kind is PointKind.COMPOSED} == {"gloo"}
-    alone = make_plan(Request("quick"), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
+    alone = make_plan(Request("quick", ranks=[1]), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
     assert list_kinds(alone) == {PointKind.KERNEL}
-    assert "collectives" in {gap.what for gap in alone.left_out}
+    assert [gap.what for gap in alone.left_out] == ["collectives"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_kernels_come_with_their_provider_only() -> None:
         (cpu(6), "standard", None, [(1, 2), (1, 4), (1, 6)]),
         (cpu(1), "standard", None, []),
         (gpus(16, 2), "quick", None, [(1, 2), (1, 8), (2, 1), (2, 8)]),
-        (gpus(16, 2), "quick", [4], [(1, 4), (2, 2)]),
+        (gpus(8, 4), "quick", None, [(1, 2), (4, 1), (4, 2)]),
+        (gpus(16, 2), "quick", [2, 4], [(1, 2), (1, 4), (2, 1), (2, 2)]),
     ],
 )
 def test_groups_of_the_presets(
@@ -181,13 +183,15 @@ def test_clocks_and_sizes_and_ranks_that_the_user_names() -> None:
         (Request(only=["gloo:"]), cpu(4), "write --only gloo for all of it, or one of all_to_all"),
         (Request(only=["gloo"], clocks=[Clock.DEVICE]), cpu(), "gloo on the device clock"),
         (Request(only=["gloo"]), cpu(providers={"gloo": NO_TORCH}), "pip install torch"),
-        (Request(ranks=[1]), cpu(4), "--ranks 1: this job has 4 ranks, and kernels run on all of them"),
+        (Request(), cpu(providers={"gloo": NO_TORCH}), "pip install torch"),
+        (Request(ranks=[1]), cpu(2), "--ranks 1: this job has 2 ranks, and kernels run on all of them"),
         (Request(ranks=[2, 10**9]), cpu(4), "--ranks 1000000000: this job has 4 ranks"),
         (Request(ranks=[0]), cpu(4), "--ranks 0: this job has 4 ranks"),
-        (Request(ranks=[5]), cpu(4), "counts from 2 to 4"),
+        (Request(ranks=[5]), cpu(2), "counts from 2 to 2"),
+        (Request(), World(2, cores_per_node=1), "use at most 1 rank, or"),
         (Request(ranks=[11]), gpus(16, 2), "cannot be spread evenly over nodes of 8 ranks"),
         (Request(only=["gloo:all_to_all"], sizes=[8], ranks=[4]), cpu(4), "the smallest size here is 16 B"),
-        (Request(only=["gloo:broadcast"], sizes=[3]), cpu(4), "below one element of 4 B"),
+        (Request(only=["gloo:broadcast"], sizes=[3]), cpu(4), "--sizes: 3 B is below one element of 4 B"),
         (Request(only=["gloo:broadcast"], sizes=[2**40]), cpu(4), "the largest size here is 1 GiB"),
         (
             Request(only=["nccl:all_to_all"], sizes=[64], ranks=[8]),
@@ -218,7 +222,7 @@ def count_table_bytes(point: Point) -> int:
 def test_bytes_of_a_kernel_are_counted_as_the_model_counts_them() -> None:
     """3 samples of 4 tables with 2.5 rows a bag: 30 rows of 8 columns, 12 bags in fp32, ids and offsets."""
     work = LookupWork(batch=3, tables=4, pooling=2.5, dim=8, rows=100)
-    assert count_lookups(work) == 30
+    assert count_lookups(work) == 30 and count_lookups(LookupWork(batch=1, pooling=0)) == 1
     assert count_bytes("gather_pool", work, "fp32") == 30 * (8 * 4 + 8) + 12 * (4 * 8 + 8)
     assert count_bytes("gather_pool", work, "fp16") == 30 * (8 * 2 + 8) + 12 * (4 * 8 + 8)
     assert count_bytes("copy", work, "fp32") == 2 * 8

@@ -1,5 +1,6 @@
 """Random cases of the two engines of a pass, and all that they say of each: prices, loads, memory.
 
+What random teams measure, and the numbers behind the verdicts on claims too.
 A case is drawn from its number alone. What cannot be answered says its error.
 """
 
@@ -13,6 +14,10 @@ import numpy as np
 from oracles.plan_files import Case, draw_entry
 
 import perfmodel
+from calibrate.operations import Availability
+from calibrate.planning.durations import estimate_points_s
+from calibrate.planning.measurement_plan import Request, make_plan
+from calibrate.planning.world import World
 from perfmodel.answer import project_one
 from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.cost import Evaluator
@@ -24,9 +29,11 @@ from perfmodel.engine.settings import load_setting
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import PerfmodelError
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
+from perfmodel.validate.questions import find_answer
+from perfmodel.validate.verdicts import load_claims
 
 _DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")
 _DIMS = (4, 8, 16, 33, 64, 100, 128, 192)
@@ -116,11 +123,14 @@ def _make_plain(value: Any) -> Any:
 
 def _ask_uniform(case: int) -> Any:
     """A projection of one configuration."""
-    random = np.random.default_rng(case)
-    keywords = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
+    keywords = _draw(_DRAWN, np.random.default_rng(case))
     if keywords["objective"] == "training":
         keywords |= {"rows": None, "unpooled": False}
     return project_one(**keywords).to_dict()
+
+
+def _draw(lists: dict[str, list[Any]], random: np.random.Generator) -> dict[str, Any]:
+    return {name: values[int(random.integers(len(values)))] for name, values in lists.items()}
 
 
 def _ask_set(case: int) -> Any:
@@ -177,11 +187,46 @@ def _ask_plan(case: int) -> Any:
     return _ask_evaluator(drawn.evaluator, plan)
 
 
+_TEAM: dict[str, list[Any]] = {
+    "ranks_per_node": [1, 2, 3, 4, 4, 8, 8],
+    "nodes": [1, 1, 2, 4],
+    "device": ["cpu", "cuda", "cuda"],
+    "memory_bytes": [2.0**27, 8e9],
+    "cores_per_node": [0, 0, 3],
+    "preset": ["quick", "standard", "standard"],
+    "only": [[], [], ["passes", "kernels"], ["passes:fused"], ["composed:exchange", "nccl"], ["composed"]],
+    "oversubscribe": [False, False, True],
+    "ranks": [None, None, None, [1], [2], [1, 4]],
+    "sizes": [None, None, None, [64], [1024, 2**24]],
+    "clocks": [None, None, [Clock.EAGER]],
+    "grid": ["", "", "paper"],
+}
+
+
+def _plan_measurements(case: int) -> Any:
+    """The points of a team of which some providers cannot run, and what is left out."""
+    random = np.random.default_rng(case)
+    drawn = _draw(_TEAM, random)
+    names = "torch", "fbgemm", "perfmodel", "torchrec", "exchange", "one_sided", "gloo", "nccl", "rccl"
+    can, cannot = (
+        Availability(True, "", "", "1", (Clock.EAGER, Clock.STREAM), COLLECTIVES),
+        Availability(False),
+    )
+    offers = {name: can if random.random() < 0.8 else cannot for name in names}
+    ranks, nodes, *more = (drawn.pop(name) for name in [*_TEAM][:5])
+    world = World(ranks * nodes, nodes, more[0], offers, *more[1:])
+    plan = make_plan(Request(**drawn), world)
+    points = [{"points": 1, **point.model_dump(exclude_defaults=True)} for point in plan.points]
+    return points, estimate_points_s(plan.points, plan), [str(gap) for gap in plan.left_out]
+
+
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "projections of random questions": (1500, _ask_uniform),
     "random plans": (1000, _ask_plan),
     "all shardings of random sets": (500, _ask_set),
     "times of collectives": (40, _ask_collective),
+    "measurements of random teams": (200, _plan_measurements),
+    "claims of papers": (len(load_claims()), lambda case: find_answer(load_claims()[case].ask)),
 }
 
 
