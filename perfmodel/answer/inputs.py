@@ -22,7 +22,7 @@ from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, Distribution, Tabl
 from perfmodel.units import counted, format_bytes, format_count
 
 Array = NDArray[np.float64]
-_write = partial(format_bytes, binary=False)
+write = partial(format_bytes, binary=False)
 
 DEFAULTS: dict[str, Any]
 DEFAULTS = {"batch": 1024, "table_count": 1, "pooling": 32, "dim": 32, "dtype": "fp32", "id_bytes": 8}
@@ -212,8 +212,8 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
     if (needed > MOST_GPUS).any():
         place = int(np.argmax(needed > MOST_GPUS))
         raise BadInputError(
-            f"{_write(table_bytes.flat[place])} of tables need {needed.flat[place]:.3g} GPUs of "
-            f"{_write(usable)}.",
+            f"{write(table_bytes.flat[place])} of tables need {needed.flat[place]:.3g} GPUs of "
+            f"{write(usable)}.",
             f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
     small = gpus < capacity.gpus_needed(table_bytes, hbm, 0.0)
@@ -221,10 +221,10 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
         place = int(np.argmax(small))
         size, count = table_bytes.flat[place], gpus.flat[place]
         raise TooFewGpusError(
-            f"{_write(size)} of tables over {counted(int(count), 'GPU')} is {_write(size / count)} of rows "
-            f"each, above the {_write(usable)} of {_write(hbm)} that tables may use.",
+            f"{write(size)} of tables over {counted(int(count), 'GPU')} is {write(size / count)} of rows "
+            f"each, above the {write(usable)} of {write(hbm)} that tables may use.",
             f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for "
-            f"{_write(usable * count)} of rows.",
+            f"{write(usable * count)} of rows.",
         )
 
 
@@ -233,7 +233,7 @@ def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
     if (rows < 1).any():
         place = int(np.argmax(rows < 1))
         raise BadInputError(
-            f"{_write(rows.flat[place] * row_bytes.flat[place])} is less than one row of "
+            f"{write(rows.flat[place] * row_bytes.flat[place])} is less than one row of "
             f"{row_bytes.flat[place]:.0f} bytes in each table.",
             "a number without a unit is bytes: give a size like 10GB or 10TB (--table-size).",
         )
@@ -307,20 +307,20 @@ class GpuCount:
         """``66.3 GB of a GPU's 68 GB: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
         named = [("rows", self.rows_bytes), ("optimizer state", self.optimizer_bytes)]
         named += [("exchange buffers", self.buffer_bytes)]
-        texts = [f"{name} {_write(size)}" for name, size in named if size]
+        texts = [f"{name} {write(size)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
-        return form.format(f"{_write(self.memory_bytes)} of a GPU's {_write(self.usable_bytes)}", parts)
+        return form.format(f"{write(self.memory_bytes)} of a GPU's {write(self.usable_bytes)}", parts)
 
     def __str__(self) -> str:
         """How the number follows: ``10 TB ÷ 68 GB = 147.1  →  152 (whole nodes of 8)``"""
         room = self.usable_bytes
-        size, usable = _write(self.table_bytes), _write(self.usable_bytes)
+        size, usable = write(self.table_bytes), write(self.usable_bytes)
         if self.state_bytes:
-            size = f"({size} + {_write(self.state_bytes)} of optimizer state)"
+            size = f"({size} + {write(self.state_bytes)} of optimizer state)"
         alone = capacity.round_to_nodes(self.for_rows, self.gpus_per_node)
         if self.fits and alone < self.gpus:
             room -= self.buffer_bytes
-            usable = f"({usable} − {_write(self.buffer_bytes)} of buffers)"
+            usable = f"({usable} − {write(self.buffer_bytes)} of buffers)"
         ratio = (self.table_bytes + self.state_bytes) / room
         if self.rule == GIVEN:
             fewest = format_count(self.for_rows)

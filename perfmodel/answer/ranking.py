@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_on, answer_plan, answer_row_wise
 from perfmodel.answer.question import Question
-from perfmodel.answer.uniform_plans import MOST_COMPARED, Impossible, UniformPlan, UniformPlans
+from perfmodel.answer.uniform_plans import MOST_TABLES, Impossible, UniformPlan, UniformPlans
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
@@ -45,7 +45,7 @@ _MORE = 1.25
 def plan_shardings(base: Answer) -> UniformPlans:
     """The uniform plans for the tables of a row-wise answer, on its machine, batch and GPUs.
 
-    Limits: more than ``uniform_plans.MOST_COMPARED`` tables -> BadInputError
+    Limits: more than ``uniform_plans.MOST_TABLES`` tables -> BadInputError
     """
     model = base.question.model or "the tables"
     return UniformPlans.of(base.basis, base.work, base.gpu_count.usable_bytes, model)
@@ -168,9 +168,9 @@ class Ranking:
     def beside(self) -> Beside:
         """Answers with shardings that TorchRec does not run.
 
-        Limits: nothing or it does not fit, one GPU, too many tables to pack -> none
+        Limits: nothing or it does not fit, one GPU -> none
         """
-        if not self.fits or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
+        if not self.fits or self.base.gpus == 1:
             return Beside()
         every = list(answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)))
         answers = [answer for answer in every if isinstance(answer, Answer)]
@@ -202,7 +202,6 @@ def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer
         (base, list(answer_shardings(base, names))),
         lambda more: list(answer_shardings(more, names)),
         lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
-        fitting,
     )
 
 
@@ -228,7 +227,7 @@ def find_within(question: Question, limit_s: float) -> Answer | None:
     Limits: none does, or too many tables to pack -> None
     """
     base = answer_row_wise(question)
-    if base.table_count > MOST_COMPARED:
+    if base.table_count > MOST_TABLES:
         return None
     answers = answer_shardings(base, [name for name, way in WAYS.items() if way.runs])
     within = [x for x in answers if isinstance(x, Answer) and x.fits and x.totals["high_s"] <= limit_s]
@@ -237,7 +236,7 @@ def find_within(question: Question, limit_s: float) -> Answer | None:
 
 def place_row_wise(answer: Answer) -> Answer:
     """A row-wise answer costed as a plan. Limits: another sharding, too many tables -> as it was"""
-    if answer.sharding != ROW_WISE or answer.table_count > MOST_COMPARED:
+    if answer.sharding != ROW_WISE or answer.table_count > MOST_TABLES:
         return answer
     (placed,) = answer_shardings(answer, [ROW_WISE])
     assert isinstance(placed, Answer)
@@ -252,8 +251,6 @@ def rank(base: Answer) -> Ranking:
     Limits: one GPU -> row-wise alone
     """
     ranking = rank_shardings(base)
-    if base.table_count > MOST_COMPARED:
-        return ranking
     enough = find_enough((base, ranking), _rank_with_plan, lambda ranking: ranking.fits)[1]
     return _lead_by_plan(ranking) if enough is ranking else enough
 
@@ -285,31 +282,19 @@ def _lead_by_plan(ranking: Ranking) -> Ranking:
 
 
 def find_enough(
-    first: tuple[Answer, T],
-    make: Callable[[Answer], T],
-    fits: Callable[[T], bool],
-    shardings: Sequence[str] = RUN,
-    *,
-    above: int = 0,
+    first: tuple[Answer, T], make: Callable[[Answer], T], fits: Callable[[T], bool], *, above: int = 0
 ) -> tuple[Answer, T]:
     """(row-wise answer, result) on the fewest GPUs where it fits: any number in a node, else whole nodes.
 
     first  of as many GPUs as row-wise needs: other shardings have smaller buffers and may fit fewer
     make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
-    shardings  that the result may have; GPUs are skipped that have no room for them (``has_room``), unless
-               the result may be a plan: it mixes shardings, so that several exchanges share its bytes
     above  GPUs that do not fit: only more are tried; if they are no whole nodes, any number
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> ``first``
     """
     base, count = first[0], first[0].gpu_count
-    mixes = base.question.planner is not None and base.question.table_set is not None
 
-    def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
+    def try_gpus(gpus: int) -> tuple[Answer, T] | None:
         try:
-            work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
-            plans = UniformPlans.of(like.basis, work, like.gpu_count.usable_bytes)
-            if not mixes and not plans.has_room(shardings):
-                return None
             larger = _explain_fewest(answer_on(base.question, gpus))
             other = make(larger)
         except (BadInputError, NoCalibrationError):  # not measured, fewer rows than GPUs, indivisible batch
@@ -323,11 +308,11 @@ def find_enough(
     node = 1 if above % count.gpus_per_node else count.gpus_per_node
     while enough is None and tried < AT_MOST * base.gpus:
         tried = node * math.ceil(max(tried * _MORE, tried + node) / node)
-        enough = try_gpus(tried, base)
+        enough = try_gpus(tried)
     if enough is None:
         return first
     fewer = capacity.list_allowed_gpus(max(count.for_rows, above + 1), tried - 1, node)
-    return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
+    return next((less for gpus in fewer if (less := try_gpus(gpus))), enough)
 
 
 def _explain_fewest(answer: Answer) -> Answer:
@@ -341,10 +326,10 @@ def rank_shardings(base: Answer) -> Ranking:
     """Compare shardings; stops when no other sharding can be as fast as the second best.
 
     base  the row-wise answer
-    Limits: one GPU, or too many tables to pack -> row-wise alone
+    Limits: one GPU -> row-wise alone
     """
     answers = [base] if base.fits else []
-    if base.gpus == 1 or base.table_count > MOST_COMPARED:
+    if base.gpus == 1:
         return Ranking(base, tuple(answers))
     plans = plan_shardings(base)
     bounds, unknown = plans.bound_times([name for name in RUN if name != ROW_WISE])

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.answer.inputs import write
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.grid import Configs
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.placement import COPY, Plan, Scheme, check_scheme, deal_shards
-from perfmodel.engine.schemes import FLAT, SEQUENCES, TABLE_ROW_WISE, WAYS, Exchange, RowParts, list_exchanges
+from perfmodel.engine.schemes import (
+    FLAT,
+    ROW_WISE,
+    SEQUENCES,
+    TABLE_ROW_WISE,
+    WAYS,
+    Exchange,
+    RowParts,
+    list_exchanges,
+)
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
-from perfmodel.units import format_bytes
+from perfmodel.units import format_count
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_write = partial(format_bytes, binary=False)
 
 VECTOR = 4
 """Columns of a column part are a multiple of this: FBGEMM's kernels read vectors of four elements."""
 MOST_TABLES = 10_000
 """Tables that can be compared: a comparison deals each table to its GPUs."""
-MOST_COMPARED = 1000
-"""Largest number of tables for which every sharding is packed onto GPUs, which takes a second or two."""
 _TRIED = 4  # schemes of a sharding that fit and are packed onto GPUs
 _PRICED_TOGETHER = 40_000  # shards of tables whose loads are computed together
 _MOST_PRICED = 500_000  # shards of tables whose loads are kept
@@ -48,12 +54,16 @@ def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str =
     cut = WAYS[sharding]
     parts = _divide_columns(dim, cut.limit_columns(gpus, domain) if cut.columns else 1)
     least = 2 if cut.columns and cut.rows != RowParts.ANY else 1
-    columns = [c for c in parts if c >= least and (c & (c - 1) == 0 or c == parts[-1])]
+    columns = [c for c in _list_powers(parts[-1]) if c >= least and c in parts]
     if cut.rows == RowParts.ANY:
-        counts = {c: {gpus // c, *(1 << k for k in range(1, (gpus // c).bit_length()))} for c in columns}
-        return [Scheme(cut.exchange, r, c) for c in columns for r in sorted(counts[c]) if r > 1]
+        return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(gpus // c) if r > 1]
     kinds = list_exchanges(library) if cut.exchange == FLAT else (cut.exchange,)
     return [Scheme(kind, cut.count_row_parts(gpus, domain), c) for kind in kinds for c in columns]
+
+
+def _list_powers(most: int) -> list[int]:
+    """Powers of two up to ``most``, and ``most`` itself, each once and in order."""
+    return sorted({most, *(1 << power for power in range(most.bit_length()))})
 
 
 def _divide_columns(dim: int, most: int) -> list[int]:
@@ -74,13 +84,18 @@ class UniformPlan:
     costed: CostedPlan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Impossible:
-    """A sharding that these tables, GPUs or measurements do not allow, and why, as a sentence."""
+    """A sharding that these tables, GPUs or measurements do not allow. explain  returns why, as a sentence"""
 
     sharding: str
-    why: str
+    explain: Callable[[], str]
     fits = False
+
+    @property
+    def why(self) -> str:
+        """The reason, which may take as long to find as a plan."""
+        return self.explain()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +125,8 @@ class UniformPlans:
         count = int(work.table_count[0])
         if count > MOST_TABLES:
             raise BadInputError(
-                f"shardings of {count} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
+                f"shardings of {format_count(count)} tables are not compared.",
+                f"give at most {format_count(MOST_TABLES)} tables, or --sharding {ROW_WISE}.",
             )
         counts = kinds.count[:, 0].astype(np.int64)
         columns = {name: np.repeat(column[:, 0], counts) for name, column in kinds.columns.items()}
@@ -127,8 +143,8 @@ class UniformPlans:
         Limits: a sharding whose rows fit in no packing, or that has no scheme here -> no bound
         """
         allowed = {sharding: self._list_allowed(sharding) for sharding in shardings}
-        self._split_by_room([scheme for schemes in allowed.values() for scheme in schemes])  # at once
-        fitting = {sharding: self._split_by_room(schemes)[0] for sharding, schemes in allowed.items()}
+        self._select_fitting([scheme for schemes in allowed.values() for scheme in schemes])  # at once
+        fitting = {sharding: self._select_fitting(schemes) for sharding, schemes in allowed.items()}
         together = [scheme for schemes in fitting.values() for scheme in schemes]
         if len(together) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
             with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
@@ -151,65 +167,44 @@ class UniformPlans:
         once by memory and once by work; the faster of the two plans is returned.
         """
         evaluator = self.evaluator
+        why = ""
         if WAYS[sharding].of_domains and evaluator.gpus % evaluator.domain:
             why = f"{evaluator.gpus} GPUs do not fill scale-up domains of {evaluator.domain} GPUs"
-            return Impossible(sharding, why)
-        if evaluator.basis.unpooled and sharding not in SEQUENCES:
-            return Impossible(sharding, f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}")
-        if evaluator.basis.rows and WAYS[sharding].exchange == COPY.kind:
-            return Impossible(sharding, "copies on every GPU are in its HBM")
-        schemes, too_large = self._split_by_room(self._list_allowed(sharding))
+        elif evaluator.basis.unpooled and sharding not in SEQUENCES:
+            why = f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}"
+        elif evaluator.basis.rows and WAYS[sharding].exchange == COPY.kind:
+            why = "copies on every GPU are in its HBM"
+        schemes = [] if why else self._select_fitting(self._list_allowed(sharding))
         try:
             if len(schemes) > _TRIED or all(scheme in self._times for scheme in schemes):
                 self.price(schemes)
                 schemes.sort(key=lambda scheme: self._times[scheme])
         except NoCalibrationError as error:
-            return Impossible(sharding, error.message.rstrip("."))
+            why = error.message.rstrip(".")
+            schemes = []
         best: UniformPlan | None = None
-        whys: list[tuple[float, str]] = []
         fitting = 0
-        for scheme in [*schemes, *too_large]:  # these are tried only to say why
-            slower = best and (scheme in too_large or self._times.get(scheme, 0.0) >= best.costed.time_s)
-            if fitting == _TRIED or slower:
+        for scheme in schemes:
+            if fitting == _TRIED or (best and self._times.get(scheme, 0.0) >= best.costed.time_s):
                 break
+            with suppress(PerfmodelError):
+                packed = list(self._pack(sharding, scheme, self._shards.get(scheme)))
+                plans = [plan for plan in packed if isinstance(plan, UniformPlan)]
+                fitting += bool(plans)
+                plans += [best] if best else []
+                best = min(plans, key=lambda plan: plan.costed.time_s, default=None)
+        return best or Impossible(sharding, lambda: why or self._explain_unfit(sharding))
+
+    def _explain_unfit(self, sharding: str) -> str:
+        """Why no scheme of a sharding fits: the reason of the plan that needs the least memory."""
+        whys: list[tuple[float, str]] = []
+        for scheme in self._list_allowed(sharding):
             try:
                 packed = list(self._pack(sharding, scheme, self._shards.get(scheme)))
+                whys += [why for why in packed if not isinstance(why, UniformPlan)]
             except PerfmodelError as error:
                 whys.append((np.inf, error.message.rstrip(".")))
-                continue
-            plans = [plan for plan in packed if isinstance(plan, UniformPlan)]
-            whys += [why for why in packed if not isinstance(why, UniformPlan)]
-            fitting += bool(plans)
-            best = min([*plans, *([best] if best else [])], key=lambda plan: plan.costed.time_s, default=None)
-        if best is not None:
-            return best
-        return Impossible(sharding, min(whys)[1] if whys else _explain_no_scheme(evaluator))
-
-    def has_room(self, shardings: Iterable[str]) -> bool:
-        """Whether some scheme leaves memory for rows, optimizer state and exchange buffers on every rank.
-
-            max over ranks of (rows + buffers(loads)) >= mean rows + buffers(mean loads)
-                                                      >= k (smallest shard) + buffers(k (least loads))
-
-        k  ceil(N / G): of the N shards of all tables, some rank has at least k
-        Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
-        Limits: False -> no plan of these shardings fits;  equal tables -> exact
-        """
-        e = self.evaluator
-        schemes = [x for sharding in shardings for x in self._list_allowed(sharding)]
-        for even in _spread_evenly(e, schemes):
-            shard, everywhere, mean = even.count_loads(e)
-            placed = even.parts > 0
-            shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
-            least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
-            least = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
-            most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
-            most = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, least, 0)
-            ranks = (mean, even.mean_bytes), (most, most_bytes)
-            needed = [held + e.times.count_buffers((own + everywhere).T) for own, held in ranks]
-            if np.any(np.max(needed, axis=0) <= self.usable_bytes * _ROOM):
-                return True
-        return False
+        return min(whys)[1] if whys else _explain_no_scheme(self.evaluator)
 
     def _list_allowed(self, sharding: str) -> list[Scheme]:
         """The schemes of a sharding that these tables and GPUs allow."""
@@ -219,15 +214,31 @@ class UniformPlans:
         dim = int(evaluator.tables.dim.max())
         return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend)
 
-    def _split_by_room(self, schemes: Sequence[Scheme]) -> tuple[list[Scheme], list[Scheme]]:
-        """(the schemes whose rows and optimizer state fit, evenly spread; those that fit in no packing)."""
+    def _select_fitting(self, schemes: Sequence[Scheme]) -> list[Scheme]:
+        """The schemes that may fit: those whose rows and buffers, evenly spread, do.
+
+            max over ranks of (rows + buffers(loads)) >= mean rows + buffers(mean loads)
+                                                      >= k (smallest shard) + buffers(k (least loads))
+
+        k  ceil(N / G): of the N shards of all tables, some rank has at least k;  rows  and optimizer state
+        Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
+        Limits: equal tables -> exact
+        """
+        e = self.evaluator
         missing = [scheme for scheme in schemes if scheme not in self._held]
-        for even in _spread_evenly(self.evaluator, missing):
-            held = np.maximum(even.mean_bytes, even.largest_bytes).tolist()
+        for even in _spread_evenly(e, missing):
+            shard, everywhere, mean = even.count_loads(e)
+            placed = even.parts > 0
+            shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
+            least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
+            least = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
+            most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
+            most = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, least, 0)
+            ranks = (mean, even.mean_bytes), (most, most_bytes)
+            needed = [held + e.times.count_buffers((own + everywhere).T) for own, held in ranks]
+            held = np.maximum(even.largest_bytes, np.max(needed, axis=0)).tolist()
             self._held.update(zip(even.schemes, held, strict=True))
-        room = self.usable_bytes * _ROOM
-        fitting = [scheme for scheme in schemes if self._held[scheme] <= room]
-        return fitting, [scheme for scheme in schemes if self._held[scheme] > room]
+        return [scheme for scheme in schemes if self._held[scheme] <= self.usable_bytes * _ROOM]
 
     def price(self, schemes: Sequence[Scheme]) -> list[float]:
         """The times of schemes, evenly spread [s], which are kept with their loads.
@@ -278,7 +289,7 @@ class UniformPlans:
             costed = evaluator.cost(plan, of_tables)
             fullest_bytes = costed.fullest_bytes
             if fullest_bytes > self.usable_bytes * _ROOM:
-                need, room = _write(fullest_bytes), _write(self.usable_bytes)
+                need, room = write(fullest_bytes), write(self.usable_bytes)
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
                 continue
@@ -286,8 +297,8 @@ class UniformPlans:
 
     def _explain_too_much(self, fullest_bytes: float, scheme: Scheme, shard_bytes: float) -> str:
         """Why a rank has more rows and state than it may. scheme  of the table with the largest shard"""
-        need, room = _write(fullest_bytes), _write(self.usable_bytes)
-        shard = _write(shard_bytes)
+        need, room = write(fullest_bytes), write(self.usable_bytes)
+        shard = write(shard_bytes)
         if scheme.copied and len(self.evaluator.tables) > 1:
             return f"every GPU would hold {need} of tables, and has room for {room}"
         if shard_bytes <= self.usable_bytes:

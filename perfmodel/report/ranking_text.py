@@ -11,7 +11,6 @@ from typing import Protocol
 from perfmodel.answer import Answer
 from perfmodel.answer.inputs import GIVEN
 from perfmodel.answer.ranking import AT_MOST, Ranking, is_slower
-from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import MORE_GPUS, NextExperiment, Sensitivity, find_next_experiment
 from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
 from perfmodel.report.projection_text import (
@@ -135,8 +134,6 @@ def headline(ranking: Ranking) -> str:
     if answer.question.sharding is not None:
         memory = answer.gpu_count.describe_memory().partition(":")[0]
         return f"{where}: does not fit, {memory}. If it did: {time_words(answer)}"
-    if ranking.base.table_count > MOST_COMPARED:
-        return f"{where}: {too_large(ranking.base)}."
     return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(ranking.base)}."
 
 
@@ -170,9 +167,6 @@ def beside_words(ranking: Ranking) -> str:
     if base.question.sharding is not None:
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
-    if not ranking.fits and base.table_count > MOST_COMPARED:
-        limit = format_count(MOST_COMPARED)
-        return f"of more than {limit} tables perfmodel plan looks for a sharding of each"
     if not ranking.fits:
         return name_enough(ranking.enough)
     parts = [f"{name_sharding(answer)}, as {TORCHREC} runs it"]
@@ -338,8 +332,6 @@ def name_enough(ranking: Ranking | None) -> str:
         return ""
     base = ranking.base
     best = ranking.answer
-    if best.sharding == PLANNED and base.table_count > MOST_COMPARED:  # ``project`` leads with no plan of it
-        return f"perfmodel plan --gpus {best.gpus} finds a plan that fits."
     if ranking.fits:
         nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
         where = f" ({nodes})" if base.question.rows else ""

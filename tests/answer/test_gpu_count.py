@@ -182,18 +182,19 @@ def test_what_would_fit_fits(table_bytes: float, batch: int, reserve: float) -> 
 @pytest.mark.parametrize("asked", ASKED[1:5])
 def test_a_way_that_is_asked_for_is_on_the_fewest_gpus(asked: dict[str, Any], way: str) -> None:
     base = project_one(**asked)
-    found, good = find_enough((base, fits(base, (way,))), partial(fits, ways=(way,)), bool, (way,))
+    found, good = find_enough((base, fits(base, (way,))), partial(fits, ways=(way,)), bool)
     assert (found.gpus if good else None) == brute_force(asked, base, (way,))
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None:
+def test_what_is_passed_over_fits_nothing(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sharding without a bound fits where every scheme is packed."""
     base = project_one(**asked)
-    count, out = base.gpu_count, 0
-    for gpus in list_allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
-        more = project_one(**asked, gpus=gpus)
-        for way in RUN:
-            if not UniformPlans(plan_shardings(more).evaluator, count.usable_bytes).has_room([way]):
-                out += 1
-                assert not fits(more, (way,)), (gpus, way)
-    assert out
+    count = base.gpu_count
+    gpus = list_allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]
+    bases = [project_one(**asked, gpus=number) for number in gpus]
+    bounded = [plan_shardings(more).bound_times(RUN)[0] for more in bases]
+    assert any(len(bounds) < len(RUN) for bounds in bounded)
+    monkeypatch.setattr(UniformPlans, "_select_fitting", lambda self, schemes: list(schemes))
+    for more, bounds in zip(bases, bounded, strict=True):
+        assert not fits(more, tuple(way for way in RUN if way not in bounds)), (more.gpus, bounds)

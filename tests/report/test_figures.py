@@ -13,12 +13,12 @@ import plotly.graph_objects as go
 import pytest
 from oracles import own_run
 
-from perfmodel.answer import Question, project_one, project_row_wise
+from perfmodel.answer import Question, project_one, project_row_wise, uniform_plans
 from perfmodel.answer.ranking import answer_shardings, rank_shardings
 from perfmodel.answer.sweep import GRIDS
 from perfmodel.model.curves import hockney_time
 from perfmodel.plan.question import plan_quickly
-from perfmodel.report.figures import bars, heat_maps
+from perfmodel.report.figures import heat_maps
 from perfmodel.report.figures.chart import Block, Missing
 from perfmodel.report.figures.measured_curves import compare_points, load_measured
 from perfmodel.report.figures.subject import Subject, find_subject
@@ -178,10 +178,10 @@ def test_every_sharding_is_beside_the_answer_the_fastest_on_top() -> None:
 
 
 def test_as_many_tables_are_compared_as_a_ranking_compares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bars, "MOST_COMPARED", 1)
-    assert draw("shardings", subject(**DEFAULT)).data
-    monkeypatch.setattr(bars, "MOST_COMPARED", 0)
-    assert isinstance(draw_figure("shardings", subject(**DEFAULT)), Missing)
+    shown = subject(**DEFAULT)
+    assert draw("shardings", shown).data
+    monkeypatch.setattr(uniform_plans, "MOST_TABLES", 0)
+    assert isinstance(draw_figure("shardings", shown), Missing)
 
 
 def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from perfmodel.answer.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
+from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.placement import Plan, Scheme
-from perfmodel.engine.schemes import ROW_WISE, WAYS
+from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding import StepCurves, compute_lower_bound
@@ -239,13 +239,13 @@ def find_uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool)
 
     ruled  whether rules may exclude an option, even the fastest; without rules, options that cannot be the
            fastest are left out
-    Limits: one GPU -> none;  more than ``MOST_COMPARED`` tables -> row-wise alone
+    Limits: one GPU -> none
     """
     if evaluator.gpus == 1:
         return []
-    ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
     uniform = UniformPlans(evaluator, limit_bytes)
-    bounds, _ = uniform.bound_times(ways)
+    run = [name for name, way in WAYS.items() if way.torchrec or evaluator.model.sets is None]
+    bounds, _ = uniform.bound_times(run)
     plans: list[Plan] = []
     best_s = np.inf
     for way in sorted(bounds, key=lambda way: bounds[way]):

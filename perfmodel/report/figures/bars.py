@@ -7,7 +7,6 @@ from typing import Any
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import answer_question, answer_shardings
-from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine.schemes import WAYS
 from perfmodel.errors import BadInputError
@@ -134,8 +133,6 @@ def draw_shardings(subject: Subject) -> Block:
     base = subject.base
     if base.gpus == 1:
         raise BadInputError("nothing is sharded.")
-    if base.table_count > MOST_COMPARED:
-        raise BadInputError("perfmodel project --sharding all compares these.")
     mine = PLANNED_WORDS if subject.planned else subject.answer.sharding
     answers = {entry.sharding: entry for entry in answer_shardings(base)}
     fitting = {name: entry for name, entry in answers.items() if isinstance(entry, Answer) and entry.fits}
