@@ -124,7 +124,7 @@ def _glue(text: str) -> str:
 def _wrap_cell(text: str, room: int) -> list[str]:
     """The lines of a cell of ``room`` columns; further lines keep its indent."""
     lead = " " * (len(text) - len(text.lstrip()))
-    return [text] if len(text) <= room else wrapped(text.strip(), room, lead, lead) or [""]
+    return wrapped(text.strip(), room, lead, lead) or [""]
 
 
 def wrapped(text: str, width: int, lead_line: str = "", rest: str = "", long_words: bool = True) -> list[str]:

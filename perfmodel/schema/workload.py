@@ -88,7 +88,7 @@ class TableSet:
         """Check that table names are unique."""
         names = [table.name for table in self.tables]
         if len(set(names)) < len(names):
-            twice = Counter(names).most_common(1)[0][0]
+            twice = Counter(names).most_common()[0][0]
             words = f"{self.name} has two tables of the name {twice!r}."
             raise BadInputError(words, "answers name tables: give each its own name.")
 

@@ -19,7 +19,7 @@ TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))
 
 def test_tables_of_one_name_are_refused() -> None:
     with pytest.raises(BadInputError, match="two tables of the name 'a'"):
-        PlanTables.of(TableSet("x", (Table("a", 10, 4, 1.0), Table("a", 20, 4, 1.0))))
+        PlanTables.of(TableSet("x", (Table("b", 5, 4, 1.0), Table("a", 10, 4, 1.0), Table("a", 20, 4, 1.0))))
 
 
 def test_fingerprint_is_of_the_tables_alone() -> None:

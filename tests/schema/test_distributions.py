@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_names() -> None:
     assert parse_distribution("uniform") == parse_distribution("zipf:0") == UNIFORM
-    assert parse_distribution("zipf:1.05") == zipf(1.05) and zipf(1.05).skew == 1.05
+    assert parse_distribution("zipf:1.05") == zipf(1.05) and zipf(1.05).skew == 1.05 and zipf(5).skew == 5
     assert parse_distribution(" One-Row ") == ONE_ROW
     assert parse_distribution("histogram:Reuse-Low").name == "histogram:reuse-low"
 
@@ -49,7 +49,7 @@ def written(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "bins"),
     [
-        ("0.9,0.25\n0.1,0.75\n0,0", ((0.1, 0.75), (0.9, 0.25))),
+        ("0.5,0.25\n0.1,0.75\n0.4,0\n0,0", ((0.1, 0.75), (0.5, 0.25), (0.4, 0.0))),
         ("0.33333,0.33333\n" * 3, ((0.33333, 0.33333),) * 3),
     ],
 )

@@ -94,6 +94,7 @@ def test_parse_quantity_takes_the_unit_of_the_value() -> None:
     for text, unit in [("100GB", "byte/s"), ("1", "parsec"), ("-1", "ratio")]:
         with pytest.raises(BadInputError):
             units.parse_quantity(text, unit)
+    assert units.parse_quantity("0GB/s", "byte/s") == units.parse_quantity("0us", "s") == 0
     assert not any(units.parse_quantity("0", unit) for unit in units.QUANTITY_UNITS)
 
 
