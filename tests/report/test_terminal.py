@@ -33,14 +33,6 @@ def test_empty_columns_disappear_and_lines_have_no_trailing_spaces() -> None:
     assert text.splitlines() == [" a  b", " 1  2", " 3"]
 
 
-def test_a_long_last_column_wraps_under_itself() -> None:
-    text = table(["key", "why"], [["x", "word " * 40]], left=(0, 1))
-    lines = text.splitlines()
-    assert len(lines) == 4
-    assert all(len(line) <= WIDTH for line in lines)
-    assert lines[2].startswith(" " * 6 + "word")
-
-
 def test_a_stream_has_the_width_of_its_own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     leader, follower = os.openpty()
