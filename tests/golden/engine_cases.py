@@ -218,11 +218,30 @@ def _plan_measurements(case: int) -> Any:
     plan = make_plan(Request(**drawn), world)
     points = [{"points": 1, **point.model_dump(exclude_defaults=True)} for point in plan.points]
     return points, estimate_points_s(plan.points, plan), [str(gap) for gap in plan.left_out]
+def _ask_search(case: int) -> Any:
+    """The plan of a quick search, some under rules or in little memory."""
+    random = np.random.default_rng(case)
+    tables = draw_tables(random)
+    gpus = int(random.choice([1, 2, 4, 8, 12]))
+    room = sum(table.rows * table.dim for table in tables.tables) * random.uniform(4, 12) / gpus
+    plan = perfmodel.plan_tables(
+        tables,
+        gpus,
+        objective=str(random.choice(["latency", "throughput"])),
+        batch=int(random.choice([64, 1024])),
+        max_hbm_bytes=[None, room, room][int(random.integers(3))],
+        only=[(), "row-wise,table-wise", "t0=row-wise,data-parallel,table-wise"][int(random.integers(3))],
+        for_torchrec=bool(random.integers(2)),
+        gpus_per_node=[None, 4][int(random.integers(2))],
+        effort="quick",
+    )
+    return {**plan.to_dict(), "priced": plan.question.price(plan.plan).to_dict()["groups"]}
 
 
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "projections of random questions": (1500, _ask_uniform),
     "random plans": (1000, _ask_plan),
+    "quick searches": (100, _ask_search),
     "all shardings of random sets": (500, _ask_set),
     "times of collectives": (40, _ask_collective),
     "measurements of random teams": (200, _plan_measurements),
