@@ -132,8 +132,7 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     Limits: one GPU -> the kernels of the look-up alone
     """
     if steps is None:
-        used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
-        steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
+        steps = [s for s in times.steps if s.always or any(most[..., x].any() for x in s.resources)]
     timed: list[TimedStep] = []
     sent: list[tuple[Step, Any]] = []
     # Successive collectives on the same ranks: one look-up of a time table serves them all.
@@ -146,8 +145,9 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
         moved = [times.find_payload(step, most) for step in run]
         together = times.time_collective(run[0], np.stack(moved))
         for row, step in enumerate(run):
-            timed.append(TimedStep(step, moved[row], together.at(row)))
-            sent.append((step, timed[-1].timing.time_s.astype(bool)))
+            timing = together.at(row)
+            timed.append(TimedStep(step, moved[row], timing))
+            sent.append((step, timing.time_s.astype(bool)))
     setting = times.basis.setting
     if not setting.handover.constants or not sent:
         return PassCost(setting, tuple(timed))

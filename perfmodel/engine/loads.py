@@ -117,16 +117,15 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
 def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
     """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
-    cut    tables [C] or [T, C] of C configurations, each with as many parts as there are ranks
+    cut    tables [T, C] of C configurations, each with as many parts as there are ranks
     count  number of equal tables that each stands for;  works, exchanges  as in ``count_loads``
     """
     groups = cut.model.groups.resources  # launches count as further resources, the last of all K
-    loads = np.zeros((groups.stop, cut.t.shape[-1]))
+    loads = np.zeros((groups.stop, *cut.t.shape[1:]))
     launched = dict(zip(groups, _count_groups(cut), strict=True))
     for side in (*count_loads(cut, works=works, exchanges=exchanges), launched):
         for resource, size in side.items():
-            total = count * size
-            loads[resource] += total if total.ndim == 1 else total.sum(axis=0)
+            loads[resource] += (count * size).sum(axis=0)
     return np.moveaxis(loads, 0, -1)
 
 

@@ -242,5 +242,5 @@ class _Prices:
             if np.isinf(high):
                 memory_s = memory_s * _SPREAD or usual_s
             else:
-                memory_s = float(np.sqrt(low * high)) if low > 0 else high / _SPREAD
+                memory_s = float(np.sqrt(low * high)) if low else high / _SPREAD
         return best_s

@@ -132,7 +132,7 @@ class Planned:
             [g.memory_bytes * len(g.tables) * (parts[g.tables[0]] or plan.gpus) for g in self.groups]
         )
         share = time / max(time.sum(), _LEAST)
-        weight = np.maximum(share, held / max(held.sum(), _LEAST))
+        weight = np.maximum(share, held / held.sum())
         return tuple((self.groups[i], float(share[i])) for i in np.argsort(-weight, kind="stable"))
 
     def list_ranks(self, group: AlikeTables) -> NDArray[np.int64]:
@@ -290,7 +290,7 @@ def _group_tables(
         members.setdefault(key, []).append(t)
     size = tables.rows * tables.dim
     reads = tables.features * tables.pooling * tables.dim
-    weight = size / size.sum() + reads / max(reads.sum(), _LEAST)
+    weight = size / size.sum() + reads / reads.sum()
     heaviest = sorted(members, key=lambda key: -weight[members[key]].sum())
     next_best: dict[tuple[str, int], NextBest] = {}
     now_s = state.time_s

@@ -64,7 +64,7 @@ class Annealing:
         self.ranks = [np.asarray(ranks) for ranks in state.ranks]
         possible = np.concatenate([np.flatnonzero(self.mask), self.option])
         used = (o.shard[possible] + o.everywhere[possible]).any(axis=0)[curves.resource]
-        order = np.flatnonzero(used & (curves.times[curves.step, -1] > 0))
+        order = np.flatnonzero(used & curves.times[curves.step, -1].astype(bool))
         resource, scale = curves.resource[order], curves.scale[order]
         self.steps, self.starts = np.unique(curves.step[order], return_index=True)
         self.shard = o.shard[:, resource] / scale
@@ -228,10 +228,11 @@ class Annealing:
         recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
         table = self.random.integers(self.option.size, size=recuts)
         count = np.diff(self.begin)[o.kind_of[table]]
-        table = table[count > 0]
+        some = np.flatnonzero(count)
+        table = table[some]
         if not table.size:
             return now
-        option = self.cheap[self.begin[o.kind_of[table]] + self.random.integers(count[count > 0])]
+        option = self.cheap[self.begin[o.kind_of[table]] + self.random.integers(count[some])]
         # Each of the tables with another option, in a trial of its own.
         base, held, memory = self._take_off(table)
         base = base + self.everywhere[option]

@@ -66,7 +66,7 @@ class Choosing:
         allowed = self.option = np.flatnonzero(mask)
         self.group = options.group[allowed]
         self.begin = np.searchsorted(self.group, np.arange(options.count.size + 1))
-        self.used = np.flatnonzero([(load[allowed] > 0).any() for load in options.average.T])
+        self.used = np.flatnonzero([load[allowed].any() for load in options.average.T])
         self.shard = self._take(options.shard)
         self.everywhere = self._take(options.everywhere)
         self.average = self._take(options.average)
@@ -146,10 +146,10 @@ class Choosing:
         shard_s  time of a shard of each option [s];  limit_s, limit_bytes  limits of its time and memory
         Options that every rank holds alike are always small enough.
         """
-        if not np.isfinite(limit_s) or limit_s <= 0:
+        if not np.isfinite(limit_s) or not limit_s:
             return np.ones(shard_s.size, dtype=bool)
         size = np.maximum(shard_s / limit_s, self.shard_memory / limit_bytes)
-        size = np.where(self.spread > 0, size, np.inf)
+        size = np.where(self.spread, size, np.inf)
         least = np.minimum.reduceat(size, self.begin[:-1]) * _EXCEPT
         return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
 
@@ -177,12 +177,12 @@ class Choosing:
                 low, free = middle, now
             else:
                 high, dear = middle, now
-            if low > 0 and high < np.inf and high < low * _NEAR:
+            if high < low * _NEAR:
                 break
-            if low > 0 and high < np.inf:
+            if low and np.isfinite(high):
                 middle = np.sqrt(low * high)
             else:
-                middle = low * step if low > 0 else high / step
+                middle = low * step if low else high / step
                 step *= step
         self.memory_s = middle
         return self._fill_memory(price, free, dear, room - float(self.memory[dear] @ self.count))

@@ -87,7 +87,7 @@ class Descent:
         to = np.concatenate([to, to[again]])
         gain, freed, over = self._compute_gains(option, sample, count, place, to, tables)
         gain /= tables
-        if over > 0:  # changes that free memory at the least cost
+        if over:  # changes that free memory at the least cost
             good = freed > 0  # below 0 a gain becomes a cost per byte
             gain = np.maximum(gain, 0) + np.minimum(gain, 0) / np.maximum(freed / tables, 1e-12)
         else:

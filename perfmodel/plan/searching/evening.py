@@ -102,7 +102,7 @@ class _Round:
         self.squarings = squarings
         self.ranks = ranks
         held = state.held.max(axis=0)
-        held[held <= 0] = 1.0
+        held[held == 0] = 1.0
         held = held[used]
         self.price = self._price_loads(used, held)
         self.load = (state.held[:, used] / held).reshape(state.options.gpus // ranks, ranks, used.size)
