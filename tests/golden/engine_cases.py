@@ -31,6 +31,7 @@ from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 from perfmodel.validate.questions import find_answer
 from perfmodel.validate.verdicts import load_claims
@@ -40,7 +41,7 @@ _DIMS = (4, 8, 16, 33, 64, 100, 128, 192)
 
 _DRAWN = {
     "machine": ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72", "a100-sxm-ib"],
-    "table_bytes": [6e10, 1e12, 1e13],
+    "table_bytes": [6e10, 1e12, 1e13, None],
     "batch": [64, 1024, 8192],
     "table_count": [1, 8, 100],
     "pooling": [1, 32, 100],
@@ -124,6 +125,7 @@ def _make_plain(value: Any) -> Any:
 def _ask_uniform(case: int) -> Any:
     """A projection of one configuration."""
     keywords = _draw(_DRAWN, np.random.default_rng(case))
+    keywords["gpus"] = None if keywords["table_bytes"] else 16
     if keywords["objective"] == "training":
         keywords |= {"rows": None, "unpooled": False}
     return project_one(**keywords).to_dict()
@@ -166,6 +168,8 @@ def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
     row = cost.rows[evaluator.batch % len(cost.rows)]
+    layers = load_dense("dlrm-dcnv2") if evaluator.gpus % 2 else GivenTime(1e-3, 0.1)
+    dense = Dense.compute(layers, evaluator)
     keys = "time_s", "low_s", "high_s", "evidence"
     return {
         "pass": [cost.time_s, cost.low_s, cost.high_s],
@@ -174,7 +178,9 @@ def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
         "memory": costed.fullest_bytes,
         "estimate": evaluator.estimate_times(costed.loads.max(axis=1)),
         "copied": costed.copied_shares,
-        "step": WholeStep.compute(costed, Dense.compute(GivenTime(1e-3, 0.1), evaluator)).to_dict(1.0),
+        "fullest": [evaluator.fullest_part(t, placed.scheme) for t, placed in enumerate(plan.placements)],
+        "dense": dense.times,
+        "step": WholeStep.compute(costed, dense).to_dict(1.0),
         "explained": ExplainedPass.from_plan(costed).explain(row.name).to_dict(),
     }
 
@@ -218,6 +224,8 @@ def _plan_measurements(case: int) -> Any:
     plan = make_plan(Request(**drawn), world)
     points = [{"points": 1, **point.model_dump(exclude_defaults=True)} for point in plan.points]
     return points, estimate_points_s(plan.points, plan), [str(gap) for gap in plan.left_out]
+
+
 def _ask_search(case: int) -> Any:
     """The plan of a quick search, some under rules or in little memory."""
     random = np.random.default_rng(case)
@@ -232,7 +240,7 @@ def _ask_search(case: int) -> Any:
         max_hbm_bytes=[None, room, room][int(random.integers(3))],
         only=[(), "row-wise,table-wise", "t0=row-wise,data-parallel,table-wise"][int(random.integers(3))],
         for_torchrec=bool(random.integers(2)),
-        gpus_per_node=[None, 4][int(random.integers(2))],
+        gpus_per_node=[None, 2, 4][int(random.integers(3))],
         effort="quick",
     )
     return {**plan.to_dict(), "priced": plan.question.price(plan.plan).to_dict()["groups"]}
