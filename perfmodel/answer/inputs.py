@@ -209,8 +209,9 @@ class TooFewGpusError(BadInputError):
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> None:
     """Refuse rows that no memory holds; missing memory for exchanges or the reserve is reported later."""
     usable, hbm = room.usable_bytes, room.hbm_bytes
-    if (needed > MOST_GPUS).any():
-        place = int(np.argmax(needed > MOST_GPUS))
+    many = needed > MOST_GPUS
+    if many.any():
+        place = int(np.argmax(many))
         raise BadInputError(
             f"{write(table_bytes.flat[place])} of tables need {needed.flat[place]:.3g} GPUs of "
             f"{write(usable)}.",
@@ -230,8 +231,9 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, room: Room) -> No
 
 def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
     """Refuse tables of less than a row, or of fewer rows than GPUs. rows  of each table, not rounded"""
-    if (rows < 1).any():
-        place = int(np.argmax(rows < 1))
+    empty = rows < 1
+    if empty.any():
+        place = int(np.argmax(empty))
         raise BadInputError(
             f"{write(rows.flat[place] * row_bytes.flat[place])} is less than one row of "
             f"{row_bytes.flat[place]:.0f} bytes in each table.",

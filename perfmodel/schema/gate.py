@@ -133,7 +133,7 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
     def build(pairs: list[tuple[str, object]]) -> dict[str, object]:
         """The dict of an object's pairs, which the decoder calls for each object."""
         if len(document := dict(pairs)) < len(pairs):
-            raise _refuse_twice(Counter(name for name, _ in pairs).most_common(1)[0][0], where)
+            raise _refuse_twice(Counter(name for name, _ in pairs).most_common()[0][0], where)
         return document
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import signal
@@ -124,17 +123,6 @@ def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
         answers.show_answer(asked(**said))
     shown = describe_refusal(caught.value, KNOWN)
     assert words in shown["error"] and shown["wrong"] == wrong
-
-
-def test_a_knob_stands_at_the_value_that_applies() -> None:
-    """Of the machine, or the GPUs of the answer, 144: a drag begins there and not at the first stop."""
-    knobs = answers.show_answer(asked(table_size="10TB", hbm_bytes_per_s="2TB/s"))["knobs"]
-    stops = {name: KNOWN[name].words[number] for name, number in knobs.items()}
-    assert stops["nic_bytes_per_s"] == "50GB/s" and stops["gpus"] == "128"
-    samples = [2**power for power in range(31)]  # 144 x 1024, near 2^17
-    assert stops["global_batch"] == str(min(samples, key=lambda count: abs(math.log(count / 147_456))))
-    assert stops["nvlink_domain_gpus"] == "8" and stops["hbm_bytes"] == "80GB"
-    assert "hbm_bytes_per_s" not in stops and "batch" not in stops  # typed, and in its list
 
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,18 +96,6 @@ def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
     assert low == pytest.approx(answer.time_s - last.time_s + last.low_s)
 
 
-@pytest.mark.parametrize("name", ["shardings", "changes"])
-def test_bars_of_times_fill_their_axis(name: str) -> None:
-    """Each with its label above it; less than a bar of room beside the first and the last."""
-    figure = draw(name, subject(**DEFAULT)).figure
-    places = sorted(place for trace in figure.data if trace.type == "bar" for place in trace.y)
-    bottom, top = figure.layout.yaxis.range
-    assert places == [*range(len(places))]
-    labels = next(trace.text for trace in figure.data if trace.name == "labels")
-    assert 5 < figure.layout.meta["min_width"] / max(map(len, labels)) < 9
-    assert top < -0.4 and -1 < top < bottom < len(places) and bottom > len(places) - 1 + 0.18
-
-
 def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     on_top = subject(**DEFAULT)
     block = draw("slowdown", on_top)
@@ -126,15 +114,6 @@ def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:
     assert list(dict.fromkeys(row["line"] for row in named.data))[:2] == ["row-wise-ub", "row-wise"]
     cards = draw("slowdown", subject(table_bytes=300e9, machine="l40s-pcie"))  # no domain of their own
     assert {row["line"] for row in cards.data} <= {*names[:2]} and len(cards.figure.layout.shapes) == 1
-
-
-@pytest.mark.parametrize(("machine", "gpus"), [("h100-sxm-ib", [8]), ("gb200-nvl72", [4, 72])])
-def test_rules_stand_where_a_node_and_a_domain_end(machine: str, gpus: list[int]) -> None:
-    """At 85 % of the memory of 8 GPUs; of a tray of 4 and of 72 GPUs in one NVLink domain."""
-    on_top = subject(table_bytes=50e12, machine=machine)
-    hbm = on_top.answer.setting.machine.value("hbm_bytes")
-    rules = draw("slowdown", on_top).figure.layout.shapes
-    assert [shape.x0 for shape in rules] == pytest.approx([0.85 * number * hbm for number in gpus])
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,13 @@ AT_LIMITS: dict[str, tuple[int, Callable[[int], str], Callable[[Path], object]]]
     "parts": (gate.MOST_KEY_PARTS, lambda n: "a." * (n - 1) + "a=1", lambda path: gate.read_toml(path, "x")),
     "quotes": (
         gate.MOST_KEY_PARTS,
-        lambda n: "''." * (n - 1) + "a=1",
+        lambda n: "'a b'." * (n - 1) + "a=1",
         lambda path: gate.read_toml(path, "x"),
     ),
     "digits": (gate.MOST_DIGITS, lambda n: "1" * n, lambda path: gate.read_yaml(path, "x")),
     "levels": (gate.MOST_LEVELS, lambda n: "[" * n + "]" * n, lambda path: gate.read_yaml(path, "x")),
     "values": (99, lambda n: "[" + "1," * (n - 1) + "1]", lambda path: gate.read_json(path, "x")),
+    "values of YAML": (99, lambda n: "- 1\n" * n, lambda path: gate.read_yaml(path, "x")),
 }
 """Limit, text with so many, reader."""
 
