@@ -86,7 +86,7 @@ class TimeTable:
             """A column of the grid at each size, linear between two points."""
             return np.asarray(column[left] + weight * (column[left + 1] - column[left]))
 
-        evidence = np.maximum(self.evidence[left], self.evidence[left + (weight > 0)])  # the weaker of both
+        evidence = np.maximum(self.evidence[left], self.evidence[left + weight.astype(bool)])
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3  # logs round sizes

@@ -81,7 +81,8 @@ def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> 
     edges = np.concatenate([[0], whole_rows, [E]])
     rows = np.diff(edges)
     asked = np.diff(np.interp(edges, np.append(0, ends), np.append(0, asked_before)))
-    return asked[asked > 0] / rows[asked > 0], rows[asked > 0]
+    wanted = np.flatnonzero(asked)
+    return asked[wanted] / rows[wanted], rows[wanted]
 
 
 class Popularity:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from dealt_plan import uniform_plan
 
-from perfmodel.cli import run
 from perfmodel.cli.plan import parse_dense
 from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.tables import PlanTables
@@ -19,7 +17,6 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import DenseFile, load_dense
 from perfmodel.schema.workload import Table, TableSet
 
-TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 H100 = "h100-sxm-ib"
 FLOOR, RATE = (load_machine(H100).value(name) for name in ("launch_floor_s", "local_sum_bytes_per_s"))
 MINE = (
@@ -109,34 +106,3 @@ def test_gradients_are_reduced_where_there_are_other_gpus() -> None:
     alone = whole(True, layers, gpus=1)
     assert alone.communication_s == 0 == alone.parts.dense_reduce
     assert alone.parts.dense_update > 0 and alone.step_s == pytest.approx(alone.parts.serial_time)
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = tmp_path / "mine.csv"
-    path.write_text(TABLES, encoding="utf-8")
-    return str(path)
-
-
-def test_the_document_has_the_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = f"plan --model {model} --gpus 16 --set max_hbm=300MB --effort quick --json".split()
-    assert run([*words, "--dense", "dlrm-dcnv2"]) == 0
-    forward = json.loads(capsys.readouterr().out)["dense_step"]
-    assert run([*words, "--objective", "throughput", "--dense", "dlrm-dcnv2"]) == 0
-    step = json.loads(capsys.readouterr().out)["dense_step"]
-    assert 2.5 < step["dense_s"] / forward["dense_s"] < 3.5
-    assert step["step_s"] <= step["serial_s"] and step["low_s"] <= step["step_s"] <= step["high_s"]
-    assert step["samples_per_s"] == pytest.approx(1024 * 16 / step["step_s"])
-    assert step["serial_share"] == pytest.approx(step["communication_s"] / step["serial_s"])
-    assert step["exposed_share"] == pytest.approx(step["exposed_s"] / step["step_s"])
-    assert run([*words, "--dense", "1ms"]) == 0
-    assert json.loads(capsys.readouterr().out)["dense_step"]["dense_s"] == pytest.approx(0.001)
-    assert run(words) == 0
-    assert json.loads(capsys.readouterr().out)["dense_step"] is None
-
-
-def test_what_cannot_be_used_is_refused_before_a_search(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["plan", "--model", model, "--gpus", "16", "--dense", "dlrm-dcn"]) == 2
-    assert "dlrm-dcnv2" in capsys.readouterr().err

@@ -208,7 +208,7 @@ class Choosing:
         """The option of every table, equal tables in order. loads  of the mix [2, J]"""
         places = mix.places[mix.tables > 0]
         tables = mix.tables[mix.tables > 0]
-        apart = self.shard[places] * (self.spread[places] > 0)[:, np.newaxis]
+        apart = self.shard[places] * self.spread[places].astype(bool)[:, np.newaxis]
         busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
         time = float(self.evaluator.estimate_times(self._widen(busiest)))
         order = np.argsort(self.group[places], kind="stable")

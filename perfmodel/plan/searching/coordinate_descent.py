@@ -97,7 +97,7 @@ class Descent:
         best = order[np.unique(place[order], return_index=True)[1]]  # of each sample with candidates
         change_of = np.full(sample.size, -1)
         change_of[place[best]] = best
-        changed = np.flatnonzero(change_of[number] >= 0)
+        changed = np.flatnonzero(change_of[number] != -1)
         change = change_of[number[changed]]
         by_gain = np.lexsort((number[changed], -gain[change]))
         return changed[by_gain], to[change[by_gain]]
