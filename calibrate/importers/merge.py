@@ -246,5 +246,5 @@ def _build_frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     frame = pd.DataFrame(columns | {"machine": ""})[list(COLUMNS)]
     repeated = frame[frame["flag"] == OK].duplicated(list(set(COLUMNS) - {"source_id", "flag", "note"}))
     frame.loc[repeated[repeated].index, "flag"] = "duplicate"
-    counts = frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False)
+    counts = frame.loc[frame["flag"] != OK, "flag"].value_counts()
     return frame, [f"{counted(n, 'row')} marked '{flag}'" for flag, n in counts.items()]

@@ -68,7 +68,7 @@ def _split_runs(text: str, file: str) -> list[list[logs.LogLine]]:
         headers |= {header} if header else set()
         tabled = tabled or logs.looks_like_row(line.text.split())
         sections[-1].append(line)
-    return sections
+    return [section for section in sections if section]
 
 
 def _describe_run(section: Sequence[logs.LogLine], text: str, command: str) -> tuple[logs.LoggedRun, str]:
@@ -89,7 +89,7 @@ def _describe_run(section: Sequence[logs.LogLine], text: str, command: str) -> t
         library_version=versions[0] if versions else "",
         clock="eager" if "Blocking Enabled" in text else clock,
         flag=logs.SINGLE_PROCESS if options and int(options.group(1)) > 1 else logs.OK,
-        number=section[0].line_no if section else 0,
+        number=section[0].line_no,
     )
     return run, command
 
@@ -107,10 +107,9 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
     Limits: a list that ends too early -> no number of ranks: the user's options give it
     """
     run = logs.describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
-    count = max((int(rank) for rank, *_ in ranks), default=-1) + 1
     if len({int(group or 0) for _, group, *_ in ranks}) > 1:
         return replace(run, trouble="several communicators ran at once (more than one 'Group')")
-    if not ranks or len(ranks) < count:
+    if not ranks or len(ranks) <= max(int(rank) for rank, *_ in ranks):
         return run
     trouble = ""
     per_node = sorted(Counter(host for _, _, host, *_ in ranks).values())

@@ -31,7 +31,7 @@ _SCOPES = {"t": "thread", "w": "warp", "b": "block"}
 
 def read_nvshmem_text(text: str, file: str) -> logs.Reading | None:
     """All rows of an NVSHMEM perftest log; None of another log. Never raises on any text."""
-    if "latency(us)" not in text and not _PE.search(text):
+    if "latency(us)" not in text:
         return None
     sections: list[list[logs.LogLine]] = [[]]
     tabled = False  # whether a table follows the PEs of the section
@@ -76,11 +76,11 @@ def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
     pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
     run = logs.describe_gpus((name for _, name in pes.values()), "nvshmem")
     count = len(pes)
-    per_node = max((local for local, _ in pes.values()), default=-1) + 1
+    per_node = len({local for local, _ in pes.values()})
     if pes and count != max(pes) + 1:
         count = per_node = 0  # the log of some PEs only
     elif pes and count % per_node:
-        run = replace(run, trouble=run.trouble or "PEs are spread unevenly over the nodes")
+        run = replace(run, trouble="PEs are spread unevenly over the nodes")
     version = _VERSION.search(text)
     smallest = _MIN_SIZE.search(text)
     graph = smallest is not None and smallest.group(2) not in (None, "0")
@@ -92,7 +92,7 @@ def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
         gpus=count,
         gpus_per_node=per_node,
         min_size=int(smallest.group(1)) if smallest else 0,
-        number=section[0].line_no if section else 0,
+        number=section[0].line_no,
     )
 
 

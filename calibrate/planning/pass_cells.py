@@ -100,7 +100,7 @@ def list_paper_points(world: World, implementation: str, *, tenth: bool) -> list
     for tables, batch, pooling, dim in list_paper_works()[:: TENTH if tenth else 1]:
         samples = max(2, batch // CPU_BATCH_SHARE) if world.device == "cpu" else batch
         limit = int(world.memory_bytes / 8 / (tables * dim * ELEMENT_BYTES["fp32"]))
-        rows = max(1, min(ROWS[world.device], limit))  # shards of a rank: an eighth of its memory at most
+        rows = min(ROWS[world.device], limit)  # shards of a rank: an eighth of its memory at most
         for gpus in PAPER_GPUS:
             if not fits(gpus, world, implementation):
                 continue
@@ -157,6 +157,6 @@ def _draw_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
             continue
         dtype = "fp16" if len(works) % 5 == 4 else "fp32"
         per_row = tables * dim * ELEMENT_BYTES[dtype]
-        rows = max(world.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * world.ranks)
+        rows = int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * world.ranks
         works.append((LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
     return works

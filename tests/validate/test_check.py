@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 from cli_calls import called, is_an_error
+from recorded import assert_recorded
 
 from perfmodel.cli import run
 from perfmodel.collectives.choose import choose_calibration
@@ -125,6 +126,26 @@ def test_every_reason_is_tested_and_has_its_source() -> None:
     elsewhere = {"PXN off", "rings at all sizes", "Simple at all sizes"}
     assert {name for name, *_ in CASES + PLANTED} | elsewhere == {rule.name for rule in load_reasons().reason}
     assert all(rule.source and rule.look for rule in load_reasons().reason)
+
+
+def judge_random(seed: int) -> list[str]:
+    """Verdict and reasons of a log that is slower from some size on, by a rate and a wait."""
+    random = np.random.default_rng(seed)
+    collective, gpus = (
+        str(random.choice(["all_gather", "all_to_all", "all_reduce"])),
+        2 ** random.integers(3, 7),
+    )
+    usual, wire = normal(collective, int(gpus)), SIZES * compute_bus_factor(collective, int(gpus))
+    slow = slower(10 ** random.uniform(10, 13), usual, wire, more=10 ** random.uniform(-7, -4))
+    usual = np.where((SIZES < 2**13) & (seed % 5 == 0), 0.4 * usual, usual)
+    later = 2.0 ** random.integers(8, 30) <= SIZES
+    series, reasons = judge(frame(collective, int(gpus), np.where(later == (seed % 4 < 3), slow, usual)))
+    texts = [f"{r.name} {r.words} {r.explains}/{r.of} {sum(r.ratios):.6g} {r.cannot_tell}" for r in reasons]
+    return [f"{series.verdict} {[run.tolist() for run in series.stretches]} {series.evidence}", *texts]
+
+
+def test_reasons_are_those_that_were_found_before() -> None:
+    assert_recorded("reasons", [judge_random(seed) for seed in range(40)])
 
 
 @pytest.mark.parametrize("gpus", [8, 16, 64])
