@@ -152,6 +152,7 @@ def test_all_shardings_are_those_of_the_command(cli: Any) -> None:
     ("asked", "message"),
     [
         ({"sharding": "diagonal"}, "'diagonal' is not known"),
+        ({"total": 5}, "'total' is not known"),  # which only a command line divides
         *(({name: 5}, f"{name} is of type int") for name in ("machine", "sharding", "distribution")),
         ({"sharding": "table-wise"}, "allows sharding 'table-wise'"),
         ({"batch": range(1, 2002)}, "at most 2000"),

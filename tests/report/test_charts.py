@@ -6,7 +6,6 @@ from perfmodel.report.figures import chart, heat_maps
 from perfmodel.report.figures.chart import (
     Axis,
     describe_dashes,
-    draw_rule,
     draw_series,
     list_ticks,
     new_figure,
@@ -82,9 +81,3 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     assert describe_dashes(rows).endswith(said)
     (marks,) = draw_series([{**rows[0], "main_evidence": "datasheet"}], axes, 0, marks=True)
     assert marks["hovertext"][0].endswith("evidence: datasheet; in part measured")
-
-
-def test_a_rule_crosses_the_figure_at_its_value() -> None:
-    rule = draw_rule("y2", 3.0, "three")
-    assert (rule["yref"], rule["y0"], rule["y1"], rule["xref"]) == ("y2", 3.0, 3.0, "paper")
-    assert rule["label"]["text"] == "three" and "label" not in draw_rule("x", 1.0)

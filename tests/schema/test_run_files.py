@@ -67,6 +67,13 @@ def write(folder: Path, *lines: object, tail: str = "") -> Path:
     return folder
 
 
+def test_the_name_of_a_point_stays_and_its_ranks_fit() -> None:
+    shared = '"clock":"eager","gpus":2,"gpus_per_node":2,"kind":"collective","operation":"all_to_all"'
+    assert collective().key == f'{{"backend":"mpi",{shared},"payload_bytes":1024}}'
+    with pytest.raises(ValueError, match="do not fit"):
+        collective(nodes=3)
+
+
 def test_a_visit_is_a_row_with_its_median(tmp_path: Path) -> None:
     point = collective()
     lines = lines_of(point, visit(point, 1e-6, 2e-6, 9e-6), visit(point, 4e-6))

@@ -46,7 +46,7 @@ count = 2
 """
 YAML = """name: t
 tables:
-- {name: users, rows: 1e6, dim: 64, pooling: 2.5, dtype: fp16, weighted: true,
+- {name: users, rows: 1e6, dim: 64, pooling: 25e-1, dtype: fp16, weighted: true,
    distribution: "zipf:1.05"}
 - {name: items, rows: 2000, dim: 32, count: 2}
 """
@@ -122,7 +122,7 @@ def test_wrong_frames_say_where(change: dict[str, list[object]], words: str) -> 
         ("a.csv", "rowz,dim\n10,4\n", "column 'rowz' is not known"),
         ("a.csv", "rows,dim,ROWS\n10,4,4\n", "rows stands twice"),
         ("a.csv", "rows,dim\n", "no table below"),
-        ("a.csv", 'rows,dim\n"10,4\n', "line 2"),
+        ("a.csv", 'rows,dim\n"10,4\n', "not valid CSV (unexpected end"),
         ("a.csv", "rows,dim,count\n10,4,60000\n10,4,60000\n", "more than 100 000 tables"),
         ("a.csv", "rows;dim;pooling\n1000;64;2,5\n", "semicolons between its fields"),
         ("a.csv", "rows,dim,name\n1,4,a\x1b[31m", r"(found 'a\x1b[31m')"),
