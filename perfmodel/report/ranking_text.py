@@ -216,7 +216,7 @@ def limit_words(answer: Answer) -> str:
     sent = [step for step in answer.steps if step.collective]
     of_links = sum(step.share for step in sent)
     latency = sum(step.floor_s for step in sent) / answer.time_s
-    longest = max(answer.steps, key=lambda step: step.time_s)
+    longest = answer.longest_step
     return (
         f"Exchanges between GPUs take {format_fraction(of_links)} of the time ({format_fraction(latency)} is "
         f"their latency); the longest step is {longest.label}, {format_fraction(longest.share)}."
@@ -310,7 +310,7 @@ def source_words(answer: Answer) -> str:
     parts = changed_values(answer)
     if question.backend != str(question.machine.defaults.backend):
         parts.append(f"library {question.backend}")
-    if file or question.clock is not None or question.calibration is not None:
+    if question.clock is not None or question.calibration is not None:
         clocks = ", ".join(str(clock) for clock in answer.clocks)
         parts.append(f"calibration {file or ', '.join(answer.calibrations)}, clock {clocks}")
     return " · ".join(parts)
