@@ -104,18 +104,13 @@ def list_exchanges(library: str) -> tuple[Exchange, ...]:
 
 
 def copied(exchange: Kinds) -> Any:
-    """Whether the table is replicated on every rank; like the next four, for a code or an array of codes."""
+    """Whether the table is replicated on every rank; like the next three, for a code or an array of codes."""
     return exchange == Exchange.DP
 
 
 def by_domain(exchange: Kinds) -> Any:
     """Whether row parts fill whole scale-up domains that reduce first."""
     return exchange == Exchange.TWO_LEVEL
-
-
-def over_all(exchange: Kinds) -> Any:
-    """Whether row parts are on all ranks, which reduce together."""
-    return exchange == Exchange.RS
 
 
 def sends_rows(exchange: Kinds) -> Any:

@@ -20,7 +20,6 @@ from perfmodel.engine.schemes import (
     TABLE_WISE,
     by_domain,
     copied,
-    over_all,
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -192,7 +191,7 @@ def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
     """The entry of the table with this index in TorchRec's form of a plan. kind  its sharding type"""
     tables = plan.tables
     copies = copied(OF_TORCHREC[kind].exchange)
-    shards = [] if copies else _list_shards(plan, table, ordered=over_all(OF_TORCHREC[kind].exchange))
+    shards = [] if copies else _list_shards(plan, table)
     return TorchRecTable(
         table=tables.names[table],
         rows=int(tables.rows[table]),
@@ -208,12 +207,11 @@ def _build_table(plan: Plan, table: int, kind: ShardingType) -> TorchRecTable:
     )
 
 
-def _list_shards(plan: Plan, table: int, *, ordered: bool) -> list[tuple[int, list[int], list[int]]]:
+def _list_shards(plan: Plan, table: int) -> list[tuple[int, list[int], list[int]]]:
     """Each shard of a table as (rank, [rows, columns], [first row, first column]), by column part.
 
     Row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then nothing.
     Buckets of rows stay whole; the first parts have one more, as in TorchRec.
-    ordered  whether a single row part's shards, too, are on their ranks in order, as row parts are
     """
     placement = plan.placements[table]
     r = placement.scheme.row_parts
@@ -227,6 +225,6 @@ def _list_shards(plan: Plan, table: int, *, ordered: bool) -> list[tuple[int, li
     starts.append(rows)
     shards = []
     for j, column in enumerate(placement.ranks.reshape(r, -1).T):
-        for i, rank in enumerate(np.sort(column) if r > 1 or ordered else column):
+        for i, rank in enumerate(np.sort(column)):
             shards.append((int(rank), [starts[i + 1] - starts[i], width], [starts[i], j * width]))
     return shards

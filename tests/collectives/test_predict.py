@@ -264,6 +264,7 @@ def test_choice_of_calibration() -> None:
         ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [2.5]}, "whole number"),
         ({"collective": [None], "payload_bytes": [64], "gpus": [8]}, "no collective"),
         ({"collective": ["all_to_all"], "payload_bytes": [2**60], "gpus": [8]}, "not 1 EiB"),
+        ({"collective": ["all_to_all"], "payload_bytes": [0], "gpus": [8]}, "must be above 0"),
         ({"collective": ["all_to_all"], "payload_bytes": [2**30], "gpus": [2_000_000]}, "not 2e"),
         (
             {"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [8], "gpus_per_node": [0]},

@@ -206,8 +206,9 @@ class Choosing:
 
     def _build_choice(self, mix: _Mix, loads: Array) -> Choice:
         """The option of every table, equal tables in order. loads  of the mix [2, J]"""
-        places = mix.places[mix.tables > 0]
-        tables = mix.tables[mix.tables > 0]
+        some = np.flatnonzero(mix.tables)
+        places = mix.places[some]
+        tables = mix.tables[some]
         apart = self.shard[places] * self.spread[places].astype(bool)[:, np.newaxis]
         busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
         time = float(self.evaluator.estimate_times(self._widen(busiest)))
