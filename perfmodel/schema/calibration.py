@@ -245,7 +245,7 @@ class Calibration(Strict):
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration, and the folders that it lacks. Limits: as ``write_whole``"""
     with suppress(OSError):  # which the writing then says
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True)
     write_whole(path, calibration.to_json(), "calibration")
 
 

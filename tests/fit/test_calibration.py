@@ -129,9 +129,9 @@ def test_a_fit_of_own_samples_predicts_them(tmp_path: Path) -> None:
     errors = leave_one_out(rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float))
     assert four.gpus == 4 and four.loo_median == pytest.approx(np.median(errors), rel=6e-3)
     assert four.loo_p90 == pytest.approx(np.quantile(errors, 0.9), rel=6e-3)
-    save_calibration(calibration, tmp_path / "a" / "mine.json")
-    assert read_calibration(tmp_path / "a" / "mine.json") == calibration
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["mine.json"]
+    save_calibration(calibration, (folder := tmp_path / "a" / "b") / "mine.json")
+    assert read_calibration(folder / "mine.json") == calibration
+    assert [p.name for p in folder.iterdir()] == ["mine.json"]
 
 
 def test_flagged_and_integer_reductions_are_left_out() -> None:

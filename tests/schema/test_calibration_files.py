@@ -14,6 +14,7 @@ from perfmodel.schema.calibration import read_calibration, shipped_calibration
 from perfmodel.schema.priors import LEARNED, load_dense, load_priors, save_learned
 
 NCCL = "h100-sxm-ib/nccl-2.29.2-stream"
+KERNELS = {"values": {}, "fits": {}, "implementation": "torch", "clock": "eager"}
 
 
 def calibration_with(folder: Path, **changes: Any) -> Path:
@@ -53,6 +54,8 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
         ("sample_count", "21", "must be a valid integer"),
         ("handover_s", {"nap": {"value": 1, "low": 1, "high": 1}}, "must match pattern '^(all_to_all_"),
         ("schema_version", 1, "has schema_version 1; this program reads 2"),
+        ("curves__1__gpus", 2, "2 curves of all_gather on 2 GPUs, 2 in a domain"),
+        ("more_kernels", [KERNELS], "['torch'] are of other implementations"),
     ],
 )
 def test_a_calibration_holds_numbers_that_can_be(tmp_path: Path, field: str, value: Any, said: str) -> None:
