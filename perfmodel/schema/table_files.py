@@ -265,7 +265,7 @@ def read_config(config: Mapping[str, object], where: str) -> dict[str, object]:
 
 def _strip_name(value: object) -> str:
     """The last part of a name of Python, in capitals: ``SUM`` of ``PoolingType.SUM``."""
-    return str(value).rsplit(".", 1)[-1].upper()
+    return str(value).rpartition(".")[2].upper()
 
 
 def _read_bags(config: Mapping[str, object], where: str) -> dict[str, object]:
