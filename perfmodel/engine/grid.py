@@ -94,16 +94,14 @@ _COLUMNS = "table_bytes", "gpus", "needed", "batch", "id_bytes"
 """Fields of ``Configs`` with a value for each of them."""
 
 
-def count_loads(
-    basis: PassBasis, work: Configs, kind: Ints, *, works: bool = True, exchanges: bool = True
-) -> Array:
+def count_loads(basis: PassBasis, work: Configs, kind: Ints, *, works: bool = True) -> Array:
     """Loads of every GPU in a row-wise pass, all tables together: [C, K] bytes of each of the K resources.
 
     kind  code of the exchange of bags in each configuration [C], or in all (``choose_exchanges``)
-    works, exchanges  whether look-ups and updates of rows, and whether all else counts
+    works  whether look-ups and updates of rows count
     """
     cuts = (cut_tables(basis, work, kind, some) for some in _list_stacks(work))
-    return reduce(np.add, (sum_even_loads(*cut, works=works, exchanges=exchanges) for cut in cuts))
+    return reduce(np.add, (sum_even_loads(*cut, works=works) for cut in cuts))
 
 
 def _list_stacks(work: Configs) -> list[slice]:
@@ -174,7 +172,7 @@ def build_times(basis: PassBasis, work: Configs) -> PassTimes:
 def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
     """Cost of a GPU's batch with all tables in its HBM, however large: gather, and in training the update."""
     alone = replace(work, gpus=np.ones_like(work.gpus))
-    loads = count_loads(basis, alone, np.asarray(int(FLAT)), exchanges=False)
+    loads = count_loads(basis, alone, np.asarray(int(FLAT)))
     times = build_times(basis, alone)
     steps = [step for step in times.steps if step.is_kernel and step.alone and not step.hosted]
     return cost_passes(times, loads, steps)

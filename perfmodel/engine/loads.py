@@ -93,16 +93,16 @@ class LoadModel(LoadInputs):
         return np.asarray(values)
 
 
-def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) -> tuple[Bytes, Bytes]:
+def count_loads(cut: TableCut, *, works: bool = True) -> tuple[Bytes, Bytes]:
     """(bytes of one shard of each table on its holder, bytes of each table on every rank), by resource.
 
-    works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
+    works  whether look-ups and updates of rows count
     """
     holder = Bytes(float)  # type: ignore[arg-type]
     everywhere = Bytes(float)  # type: ignore[arg-type]
-    if exchanges and cut.model.basis.unpooled:
+    if cut.model.basis.unpooled:
         _add_sequences(cut, holder, everywhere)
-    elif exchanges:
+    else:
         for add in (_add_input, _add_unique_rows, _add_reduced_bags, _add_partial_bags, _add_conversions):
             add(cut, holder, everywhere)
     if works:
@@ -114,16 +114,16 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
     return holder, everywhere
 
 
-def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
+def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True) -> Array:
     """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
     cut    tables [T, C] of C configurations, each with as many parts as there are ranks
-    count  number of equal tables that each stands for;  works, exchanges  as in ``count_loads``
+    count  number of equal tables that each stands for;  works  as in ``count_loads``
     """
     groups = cut.model.groups.resources  # launches count as further resources, the last of all K
     loads = np.zeros((groups.stop, *cut.t.shape[1:]))
     launched = dict(zip(groups, _count_groups(cut), strict=True))
-    for side in (*count_loads(cut, works=works, exchanges=exchanges), launched):
+    for side in (*count_loads(cut, works=works), launched):
         for resource, size in side.items():
             loads[resource] += (count * size).sum(axis=0)
     return np.moveaxis(loads, 0, -1)
