@@ -106,7 +106,7 @@ def to_buffer_sizes(rows: Sequence[logs.LoggedRow]) -> list[logs.LoggedRow]:
         width = _BYTES.get(row.datatype, 4)
         smallest = min(other.payload_bytes for other in rows if other.datatype == row.datatype)
         # a whole buffer has equal parts for all ranks; the first part of a peer is known from min_size
-        first_for_a_peer = max(1, run.min_size // (run.gpus * width)) * width
+        first_for_a_peer = run.min_size // (run.gpus * width) * width
         if smallest % (run.gpus * width) != 0 or (run.min_size and smallest == first_for_a_peer):
             size = row.payload_bytes * run.gpus
             note = "size column is for one peer"

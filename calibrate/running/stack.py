@@ -95,7 +95,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
     """Hash of a stack and its settings, 64 hexadecimal digits, whatever their order."""
-    text = json.dumps([dict(stack), dict(environment)], sort_keys=True, ensure_ascii=True)
+    text = json.dumps([dict(stack), dict(environment)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -100,6 +100,6 @@ def _fit_kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> 
     for tick in dict.fromkeys((clock, *CLOCK_ORDER)):
         fits = fit_kernels(samples, machine, tick, select_passes(composed, str(backend), str(tick)))
         if fits:
-            fits = [fit.model_copy(update={"values": {**fit.values, **reported}}) for fit in fits]
-            return {"kernels": fits[0], "more_kernels": fits[1:]}
+            first, *others = [fit.model_copy(update={"values": {**fit.values, **reported}}) for fit in fits]
+            return {"kernels": first, "more_kernels": others}
     return {}

@@ -157,11 +157,13 @@ def test_every_field_is_read(name: str) -> None:
     assert_recorded(f"read {name}", json.loads(json.dumps([rows, unread, reading.cut])))
 
 
-def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(read: Read) -> None:
-    text = NVSHMEM.replace("32          8  ", "4           1  ")
-    frame = read(text.replace("0.008         0.007", "0.001  0.001")).samples
-    assert list(frame.payload_bytes) == [32, 32_000_000]
-    assert set(frame.note) == {"size column is for one peer"}
+@pytest.mark.parametrize(("least", "first", "peers"), [(4, 4, 8), (1024, 128, 8), (4, 32, 1)])
+def test_nvshmem_sizes_for_a_peer_become_buffer_sizes(read: Read, least: int, first: int, peers: int) -> None:
+    row = f"{first} 8 32-bit block 4.0 {first / 4e3:.3f} {first * 0.875 / 4e3:.3f}\n"
+    text = re.sub(r"32 +8 .*\n", row, NVSHMEM).replace("min_size: 4,", f"min_size: {least},")
+    frame = read(text).samples
+    assert list(frame.payload_bytes) == [peers * first, peers * 4_000_000]
+    assert set(frame.note) == {"size column is for one peer" if peers > 1 else ""}
 
 
 def test_csv_in_our_format(read: Read) -> None:

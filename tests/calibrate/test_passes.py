@@ -255,6 +255,7 @@ def test_every_implementation_on_1_2_and_4_ranks(implementation: str, team: Rank
         for rank in team.visit(point, range(point.gpus), 2, salt, PATIENCE_S):
             assert (rank.wrong, rank.checked) == (0, work.batch * work.tables * work.dim)
             assert set(rank.steps_s) == (STAGES[implementation] if point.clock is Clock.EAGER else set())
+            assert sum(map(sum, rank.steps_s.values())) <= sum(rank.ends_s) - sum(rank.starts_s) + 1e-6
             bags, away = work.batch * work.tables, (point.gpus - 1) / point.gpus
             least_bytes = away * bags * (4 * work.dim + 8 * work.pooling / 2)  # half of the ids at least
             assert rank.bytes_sent >= least_bytes * (implementation != "torchrec")

@@ -15,6 +15,8 @@ from oracles import free_port
 from oracles.points import make_collective, make_kernel
 
 from calibrate import patterns, providers
+from calibrate.cuda.cache import Kernel
+from calibrate.cuda.kernel_launch import compute_carveout
 from calibrate.providers import buffers, collective_calls, nvshmem, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES
@@ -144,11 +146,13 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_buffers_of_an_arena_are_a_part_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = SimpleNamespace(total_memory=0)
+    gpu = SimpleNamespace(total_memory=0, shared_memory_per_multiprocessor=100 * 1024)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: gpu)
     for gpu.total_memory, each in ((80 * 2**30, 5 * 2**30), (141 * 10**9, 2**33), (16 * 4096 + 16, 4096)):
         assert buffers.compute_arena_bytes() == each
+    kernels = [Kernel("x.cu", "x", shared_bytes) for shared_bytes in (1024, 1025, 2**20)]
+    assert [compute_carveout(kernel, torch.device("cuda", 0)) for kernel in kernels] == [1, 2, 100]
 
 
 @pytest.mark.parametrize(("version", "shares"), [((2, 29, 7), False), ((2, 30, 1), True)])

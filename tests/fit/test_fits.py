@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from perfmodel import resources
-from perfmodel.fit.curve_fits import fit_curve
+from perfmodel.fit.curve_fits import fit_curve, leave_one_out, local_spread
 from perfmodel.fit.kernel_fits import fit_kernels
 from perfmodel.model import kernels
 from perfmodel.model.curves import hockney_time
@@ -33,6 +33,15 @@ def test_half_precision_of_torch_needs_no_factor_where_it_was_timed() -> None:
     ratios = half["time_s"].to_numpy(float) / kernels.gather_pool_time(*moved, *rates)
     assert len(half) == 10 and set(half["dim"]) == {32, 64}
     assert [round(float(np.quantile(ratios, q)), 2) for q in (0, 0.5, 1)] == [0.97, 1.16, 1.35]
+
+
+def test_three_sizes_have_a_knee_of_one_and_four_tell_what_one_of_them_is_without_the_others() -> None:
+    sizes, times = np.array([1e3, 1e4, 1e5, 1e6]), np.array([11e-6, 12e-6, 30e-6, 210e-6])
+    three, four = (fit_curve(sizes[:count], times[:count]) for count in (3, 4))
+    assert three.p_interval == (1, 1) and four.p_interval[0] < four.p < four.p_interval[1]
+    assert leave_one_out(sizes[:3], times[:3]).size == 0 and leave_one_out(sizes, times).size == 4
+    spread = local_spread(np.array([0.0, 0, 0, 0.5, 0, 0, 0, 0]))
+    assert spread == pytest.approx([0, *[0.5 / 5**0.5] * 5, 0, 0])
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])

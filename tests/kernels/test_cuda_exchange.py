@@ -159,6 +159,9 @@ def test_ranks_must_mean_the_same() -> None:
         (torch.arange(3).int(), torch.tensor([1, 2]), r"3 ids of torch.int32"),
         (torch.arange(21), torch.tensor([1, 20]), r"21 ids"),
         (torch.arange(3), torch.tensor([1, 1, 1]), r"3 lengths"),
+        (torch.arange(6)[::2], torch.tensor([1, 2]), r"3 ids of torch.int64 on cpu"),
+        (torch.arange(3, device="meta"), torch.tensor([1, 2]), r"on meta and 2 lengths do not fit"),
+        (torch.arange(3), torch.tensor([1, 2], device="meta"), r"2 lengths do not fit"),
     ],
 )
 def test_calls_that_do_not_fit(ids: Any, lengths: Any, match: str) -> None:
