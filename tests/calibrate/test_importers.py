@@ -136,7 +136,7 @@ READ: dict[str, str] = {
     "csv": "\n".join(
         [
             f"{CSV_HEAD},nodes,in_place,backend,clock,flag,note".replace(",", ", "),
-            'all_gather,1024.0,16,,1e-5,2,yes,NCCL,Graph,Noisy,"my\nown"',
+            'all_gather,1024.0,16,,1e-5,2,yes,NCCL,Graph,Noisy, "my\nown"',
             "all_gather,1024,16,4,1e-5,3,1,,,,",
             "all_gather,1024,2,,1e-5,0,true,nccl,eager,ok,",
             "all_gather,1024,1,,1e-5,2,no,nccl,eager,ok,",
