@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_on, answer_plan, answer_row_wise
+from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import MOST_TABLES, Impossible, UniformPlan, UniformPlans
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
+from perfmodel.engine.schemes import PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
 from perfmodel.engine.steps import STEPS, sum_causes
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import capacity
 from perfmodel.model.bands import compute_difference_band
+from perfmodel.units import counted, format_count
 
 if TYPE_CHECKING:
     from perfmodel.engine.explained import ExplainedPass
@@ -89,7 +91,7 @@ def find_fastest(answers: Iterable[Answer | Impossible]) -> Answer:
 def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
     """Answers that fit and are slower than the fastest by less than the uncertainty, fastest first.
 
-    Source: ``differences.compute_difference_band``
+    Source: ``bands.compute_difference_band``
     Limits: one GPU -> none;  a sharding with the same plan as the fastest -> left out
     """
     possible = [answer for answer in answers if isinstance(answer, Answer)]
@@ -101,7 +103,7 @@ def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
 def is_slower(slower: Answer, fastest: Answer) -> bool:
     """Whether a time exceeds another on the same machine by more than the uncertainty of their difference.
 
-    Source: ``differences.compute_difference_band``
+    Source: ``bands.compute_difference_band``
     """
     causes = []
     for answer in (slower, fastest):  # cause of error: the curve of a collective, or that of a kernel
@@ -133,14 +135,12 @@ class Ranking:
     best     answers with one sharding for all tables that fit; empty if none fits; slower ones only if they
              may be the fastest
     unknown  shardings that are not compared, because no calibration has their exchanges
-    enough   if nothing fits the given GPUs: the ranking on as many as are enough (``rank_enough``)
     planned  the answer of a plan that is faster than ``best``
     """
 
     base: Answer
     best: tuple[Answer, ...]
     unknown: tuple[str, ...] = ()
-    enough: Ranking | None = None
     planned: Answer | None = None
 
     @property
@@ -217,7 +217,7 @@ def answer_question(question: Question) -> Answer:
         return answer_row_wise(question)
     (named,) = answer_each(answer_row_wise(question), [name])[1]
     if isinstance(named, Impossible):
-        raise NotPossibleError(f"{name} is not possible: {named.why}.", "--sharding all says what is.")
+        raise NotPossibleError(f"{name} is not possible: {named.explain()}.", "--sharding all says what is.")
     return named
 
 
@@ -243,33 +243,45 @@ def place_row_wise(answer: Answer) -> Answer:
     return placed
 
 
-def rank(base: Answer) -> Ranking:
+def rank(base: Answer, above: int = 0) -> Ranking:
     """The ranking on the given GPUs, else on the fewest that a plan or a sharding fits (``find_enough``).
 
-    base  the row-wise answer of a question that names no sharding
+    base  the row-wise answer of a question that names no sharding;  above  GPUs that do not fit
     Of a table set a plan on these GPUs leads, if it is faster.
     Limits: one GPU -> row-wise alone
     """
     ranking = rank_shardings(base)
-    enough = find_enough((base, ranking), _rank_with_plan, lambda ranking: ranking.fits)[1]
+    enough = find_enough(
+        (base, ranking), lambda more: _lead_by_plan(rank_shardings(more)), lambda x: x.fits, above=above
+    )[1]
     return _lead_by_plan(ranking) if enough is ranking else enough
 
 
-def rank_enough(question: Question) -> Ranking | None:
-    """The ranking on the fewest GPUs that fit the tables, which are more GPUs than the question names.
+def name_enough(question: Question) -> str:
+    """``--gpus 152 fits, sharded grid.``: the fewest GPUs that fit, which are more than the question names.
 
-    Limits: no calibration covers so many GPUs -> None;  no number fits -> on as many as row-wise needs
+    Limits: no number fits -> a note that says so;  no such question has an answer -> ""
     """
     try:
         base = answer_row_wise(replace(question, gpus=None, sharding=None))
-    except NoCalibrationError:
-        return None
-    first = base, _rank_with_plan(base)
-    return find_enough(first, _rank_with_plan, lambda ranking: ranking.fits, above=question.gpus or 0)[1]
+        enough = rank(base, question.gpus or 0)
+    except (BadInputError, NoCalibrationError):
+        return ""
+    best = enough.answer
+    if enough.fits:
+        nodes = math.ceil(best.gpus / best.gpu_count.gpus_per_node)
+        where = f" ({counted(nodes, 'node')})" if question.rows else ""
+        how = "table by table" if best.sharding == PLANNED else best.sharding
+        return f"--gpus {best.gpus}{where} fits, sharded {how}."
+    held = base.gpu_count.describe_memory("{} ({})")
+    limit = f"{format_count(AT_MOST * base.gpus)} GPUs: on {base.gpus} {ROW_WISE} needs {held}"
+    return f"no sharding that {TORCHREC} runs fits up to {limit}. Use a smaller --batch."
 
 
-def _rank_with_plan(base: Answer) -> Ranking:
-    return _lead_by_plan(rank_shardings(base))
+def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
+    """The error, with the number of GPUs that fits as its next step."""
+    where = f"{error.message} Rows are in host memory." if question.rows else error.message
+    return BadInputError(where, name_enough(question) or error.next_step)
 
 
 def _lead_by_plan(ranking: Ranking) -> Ranking:
@@ -293,13 +305,13 @@ def find_enough(
     """
     base, count = first[0], first[0].gpu_count
 
-    def try_gpus(gpus: int) -> tuple[Answer, T] | None:
+    def try_gpus(gpus: int) -> tuple[Answer, T] | None:  # None: these do not fit, or cannot be answered
         try:
             larger = _explain_fewest(answer_on(base.question, gpus))
-            other = make(larger)
+            result = make(larger)
         except (BadInputError, NoCalibrationError):  # not measured, fewer rows than GPUs, indivisible batch
             return None
-        return (larger, other) if fits(other) else None
+        return (larger, result) if fits(result) else None
 
     if base.work.given_gpus or base.gpus == 1:
         return first

@@ -92,11 +92,6 @@ class Impossible:
     explain: Callable[[], str]
     fits = False
 
-    @property
-    def why(self) -> str:
-        """The reason, which may take as long to find as a plan."""
-        return self.explain()
-
 
 @dataclass(frozen=True, eq=False)
 class UniformPlans:
@@ -191,8 +186,7 @@ class UniformPlans:
                 packed = list(self._pack(sharding, scheme, self._shards.get(scheme)))
                 plans = [plan for plan in packed if isinstance(plan, UniformPlan)]
                 fitting += bool(plans)
-                plans += [best] if best else []
-                best = min(plans, key=lambda plan: plan.costed.time_s, default=None)
+                best = min([*plans, *([best] if best else [])], key=lambda x: x.costed.time_s, default=None)
         return best or Impossible(sharding, lambda: why or self._explain_unfit(sharding))
 
     def _explain_unfit(self, sharding: str) -> str:
@@ -231,11 +225,11 @@ class UniformPlans:
             placed = even.parts > 0
             shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
             least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
-            least = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
-            most_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
-            most = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, least, 0)
-            ranks = (mean, even.mean_bytes), (most, most_bytes)
-            needed = [held + e.times.count_buffers((own + everywhere).T) for own, held in ranks]
+            loads = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
+            rows_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
+            loads = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, loads, 0)
+            ranks = (mean, even.mean_bytes), (loads, rows_bytes)
+            needed = [held + e.times.count_buffers((on_rank + everywhere).T) for on_rank, held in ranks]
             held = np.maximum(even.largest_bytes, np.max(needed, axis=0)).tolist()
             self._held.update(zip(even.schemes, held, strict=True))
         return [scheme for scheme in schemes if self._held[scheme] <= self.usable_bytes * _ROOM]

@@ -20,9 +20,8 @@ from perfmodel.answer.ranking import (
     find_fastest,
     find_ties,
     find_within,
+    name_gpus,
     place_row_wise,
-    rank,
-    rank_enough,
 )
 from perfmodel.answer.sweep import sweep_columns, sweep_within
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
@@ -34,7 +33,7 @@ from perfmodel.engine.schemes import ALL, PLANNED, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.report.ranking_text import beside_words, headline, name_enough, option_words, project_text
+from perfmodel.report.ranking_text import option_words, project_text, rank_fitting
 from perfmodel.report.shardings_text import record_cut, record_sharding, shardings_text
 from perfmodel.schema.gate import MOST_BATCH
 from perfmodel.units import counted, format_count, format_per_second, format_time, parse_time
@@ -60,7 +59,7 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
             question, line = choose_batch(question, options.max_latency)
         if question.sharding == ALL:
             return _compare_all(question, typed)
-        ranking = rank_typed(question, typed)
+        ranking = rank_named(question, typed) if question.sharding else rank_fitting(question)
         answer = ranking.answer
         if options.explain is not None:
             explained = build_explained_pass(answer).explain(options.explain)
@@ -76,12 +75,6 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
         lambda: project_text(ranking, changes, typed, whole=RUNNING.verbose, first=line),
         answer.notes,
     )
-
-
-def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
-    """The error that the GPUs are too few, with the number that is enough for ``question`` as next step."""
-    where = f"{error.message} Rows are in host memory." if question.rows else error.message
-    return BadInputError(where, name_enough(rank_enough(question)) or error.next_step)
 
 
 def choose_batch(question: Question, text: str) -> tuple[Question, str]:
@@ -120,20 +113,11 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     return replace(question, batch=batch, gpus=count, max_latency_s=limit_s), line
 
 
-def rank_typed(question: Question, typed: TypedLine | None = None) -> Ranking:
-    """The ranking of the question; of a named sharding its answer alone. typed  the line, to print it
+def rank_named(question: Question, typed: TypedLine | None = None) -> Ranking:
+    """The answer with the sharding that the question names, alone. typed  the line, to print it
 
-    Limits: no sharding fits, or it is not possible -> BadInputError that says what would be
+    Limits: it is not possible -> BadInputError that says what would be
     """
-    if question.sharding is None:
-        ranking = rank(answer_row_wise(question))
-        if ranking.fits:
-            return ranking
-        filled = question.table_bytes is None and question.tables is None
-        enough = None if filled or question.gpus is None else rank_enough(question)
-        ranking = replace(ranking, enough=enough)
-        next_step = beside_words(ranking) or "use more GPUs (--gpus), a smaller --batch or --set reserve."
-        raise BadInputError(headline(ranking), next_step)
     try:
         answer = answer_question(question)
     except NotPossibleError as error:

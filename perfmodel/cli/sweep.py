@@ -219,7 +219,9 @@ def _run(
 
 def _explain_none(columns: grids.Columns, question: Question, why: str) -> BadInputError:
     """The error that ``project`` has for the point with the fewest bytes on a GPU, where none is possible."""
-    from perfmodel.cli.project import name_gpus, rank_typed
+    from perfmodel.answer.ranking import name_gpus
+    from perfmodel.cli.project import rank_named
+    from perfmodel.report.ranking_text import rank_fitting
 
     place = int(np.argmin(columns.get("table_bytes", 1.0) / columns.get("gpus", 1.0)))
     point: dict[str, Any] = {name: column[place].item() for name, column in columns.items()}
@@ -227,7 +229,7 @@ def _explain_none(columns: grids.Columns, question: Question, why: str) -> BadIn
     sharding = None if question.sharding == ALL else question.sharding
     question = replace(question, sharding=sharding, **point)
     try:
-        rank_typed(question)
+        rank_named(question) if question.sharding else rank_fitting(question)
     except TooFewGpusError as error:
         return name_gpus(question, error)
     except BadInputError as error:

@@ -10,7 +10,9 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question, read_keywords
+from perfmodel.answer.ranking import name_gpus
 from perfmodel.answer.sweep import MOST_COMPARED, is_compared, sweep_columns
 from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.engine.placement import Plan
@@ -163,7 +165,11 @@ def project(
             f"shardings are compared for at most {MOST_COMPARED} configurations, and these are {count}.",
             f"split them, or give sharding={ROW_WISE!r}.",
         )
-    frame = sweep_columns(question, columns)
+    try:
+        frame = sweep_columns(question, columns)
+    except TooFewGpusError as error:
+        point = {name: column[0].item() for name, column in columns.items()}
+        raise error if count > 1 else name_gpus(replace(question, **point), error) from None
     if frame.empty:
         raise BadInputError(
             f"none of {count} configurations allows sharding {sharding!r}.",

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.answer.inputs import write
 from perfmodel.answer.uniform_plans import Impossible, UniformPlans
 from perfmodel.effort import Budget
 from perfmodel.engine.cost import CostedPlan, Evaluator
@@ -18,7 +19,7 @@ from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.constraints import Constraints
-from perfmodel.plan.choices.scheme_options import format_memory, list_options
+from perfmodel.plan.choices.scheme_options import list_options
 from perfmodel.plan.plan_files import MadeFor, plan_record, record_scheme
 from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing, pack_as
@@ -251,7 +252,7 @@ def price_plan(
     fullest = result.costed.fullest_bytes
     if fullest > limit_bytes:
         rank = int(np.argmax(result.costed.memory.total_bytes))
-        needs, excess, room = map(format_memory, (fullest, fullest - limit_bytes, limit_bytes))
+        needs, excess, room = map(write, (fullest, fullest - limit_bytes, limit_bytes))
         raise BadInputError(
             f"the plan needs {needs} on rank {rank}, {excess} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--set max_hbm=…, --set reserve=…).",
@@ -318,12 +319,9 @@ def _list_baselines(evaluator: Evaluator, limit_bytes: float) -> tuple[Baseline,
     """All tables row-wise, and table-wise, as ``project`` compares them."""
     if evaluator.gpus == 1:
         return ()
-    plans = UniformPlans(evaluator, limit_bytes)
-    baselines = []
-    for name in (ROW_WISE, TABLE_WISE):
-        best = plans.find_best(name)
-        if isinstance(best, Impossible):
-            baselines.append(Baseline(name, None, best.why))
-        else:
-            baselines.append(Baseline(name, best.costed.time_s))
-    return tuple(baselines)
+    return tuple(
+        Baseline(best.sharding, None, best.explain())
+        if isinstance(best, Impossible)
+        else Baseline(best.sharding, best.costed.time_s)
+        for best in map(UniformPlans(evaluator, limit_bytes).find_best, (ROW_WISE, TABLE_WISE))
+    )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer.answer import Answer, answer_plan, answer_row_wise
-from perfmodel.answer.inputs import DEFAULTS, share_equally
+from perfmodel.answer.inputs import DEFAULTS, TooFewGpusError, share_equally, write
 from perfmodel.answer.question import Question, check_ids
-from perfmodel.answer.ranking import Ranking, answer_shardings
+from perfmodel.answer.ranking import Ranking, answer_shardings, name_gpus
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.answer.what_would_help import MACHINES, SETTINGS, Sensitivity, list_helping
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
@@ -25,7 +25,7 @@ from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.plan.choices.constraints import Constraints, TableRule, parse_rules
-from perfmodel.plan.choices.scheme_options import Options, format_memory, list_options
+from perfmodel.plan.choices.scheme_options import Options, list_options
 from perfmodel.plan.outcome import Planned, build_outcome, price_plan, release_types
 from perfmodel.plan.plan_files import MadeFor, convert_torchrec_plan
 from perfmodel.plan.searching.search import Search, Watch
@@ -84,7 +84,7 @@ class PlanQuestion:
             raise unknown_name("--effort", effort, EFFORTS)
         room_bytes = question.machine.value("hbm_bytes")
         if most_bytes is not None and most_bytes > room_bytes:
-            most, size = map(format_memory, (most_bytes, room_bytes))
+            most, size = map(write, (most_bytes, room_bytes))
             raise BadInputError(
                 f"--set max_hbm={most} is more than the {size} of {question.machine.name}.",
                 f"give less, or change the machine: --set hbm_bytes={most.replace(' ', '')}",
@@ -180,10 +180,16 @@ class PlanQuestion:
     def plan(self, watch: Watch = lambda best_s: None) -> Planned:
         """The best plan of a search. watch  is called with the best time [s]
 
-        Limits: none fits -> BadInputError
+        Limits: none fits -> BadInputError with the fewest GPUs that do
         """
-        search = self.search()
-        return replace(build_outcome(search, search.run(watch)), made_for=self.made_for)
+        try:
+            search = self.search()
+            return replace(build_outcome(search, search.run(watch)), made_for=self.made_for)
+        except TooFewGpusError as error:
+            if self.rules:  # which no other search keeps
+                raise
+            reserve = 1 - self.limit_bytes / self.question.machine.value("hbm_bytes")
+            raise name_gpus(replace(self.question, reserve=reserve, planner=plan_quickly), error) from None
 
     def price(self, plan: Plan) -> Planned:
         """The cost and the bound of a given plan. For TorchRec a plan is costed as TorchRec would run it.

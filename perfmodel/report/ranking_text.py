@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from perfmodel.answer import Answer
+from perfmodel.answer import Answer, Question, answer_row_wise
 from perfmodel.answer.inputs import GIVEN
-from perfmodel.answer.ranking import AT_MOST, Ranking, is_slower
+from perfmodel.answer.ranking import Ranking, is_slower, name_enough, rank
 from perfmodel.answer.what_would_help import MORE_GPUS, NextExperiment, Sensitivity, find_next_experiment
 from perfmodel.engine.schemes import DATA_PARALLEL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
+from perfmodel.errors import BadInputError
 from perfmodel.report.projection_text import (
     MOST_STEPS,
     change_table,
@@ -120,6 +121,20 @@ def choose_changes(changes: Sequence[Sensitivity], changes_most: int = _MOST_CHA
     return sorted(order[:changes_most], key=changes.index)
 
 
+def rank_fitting(question: Question) -> Ranking:
+    """The ranking of a question that names no sharding.
+
+    Limits: nothing fits -> BadInputError with the fewest GPUs that would
+    """
+    ranking = rank(answer_row_wise(question))
+    if ranking.fits:
+        return ranking
+    filled = question.table_bytes is None and question.tables is None
+    enough = "" if filled or question.gpus is None else name_enough(question)
+    next_step = enough or "use more GPUs (--gpus), a smaller --batch or --set reserve."
+    raise BadInputError(headline(ranking), next_step)
+
+
 def headline(ranking: Ranking) -> str:
     """The time and the slowdown of what leads, or that nothing fits."""
     answer = ranking.answer
@@ -134,7 +149,8 @@ def headline(ranking: Ranking) -> str:
     if answer.question.sharding is not None:
         memory = answer.gpu_count.describe_memory().partition(":")[0]
         return f"{where}: does not fit, {memory}. If it did: {time_words(answer)}"
-    return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(ranking.base)}."
+    held = ranking.base.gpu_count.describe_memory("{} ({})")
+    return f"{where}: no sharding that {TORCHREC} runs fits. {ROW_WISE} needs {held}."
 
 
 def time_words(answer: Answer) -> str:
@@ -157,8 +173,7 @@ def throughput_words(answer: Answer) -> str:
 def beside_words(ranking: Ranking) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · fastest used: 564 µs, …``.
 
-    Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
-    shardings;  one GPU -> ""
+    Limits: one GPU -> ""
     """
     base = ranking.base
     answer = ranking.answer
@@ -167,8 +182,6 @@ def beside_words(ranking: Ranking) -> str:
     if base.question.sharding is not None:
         way = WAYS[answer.sharding]
         return f"{way.summary}, as {way.runs} runs it" if way.runs else f"{way.summary}, which nobody runs"
-    if not ranking.fits:
-        return name_enough(ranking.enough)
     parts = [f"{name_sharding(answer)}, as {TORCHREC} runs it"]
     uniform = ranking.uniform
     if uniform is not None:
@@ -316,28 +329,6 @@ def source_words(answer: Answer) -> str:
     return " · ".join(parts)
 
 
-def too_large(base: Answer) -> str:
-    """Why row-wise shards of these tables do not fit the GPUs."""
-    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
-
-
 def setting_words(base: Answer) -> str:
     """Machine, its values that were changed, and library: ``h100-sxm-ib, nccl``."""
     return ", ".join([base.setting.machine.name, *changed_values(base), base.setting.backend])
-
-
-def name_enough(ranking: Ranking | None) -> str:
-    """``--gpus 152 fits, sharded table-wise``, of ``rank_enough``, or that none fit; "" of no ranking."""
-    if ranking is None:
-        return ""
-    base = ranking.base
-    best = ranking.answer
-    if ranking.fits:
-        nodes = counted(math.ceil(best.gpus / best.gpu_count.gpus_per_node), "node")
-        where = f" ({nodes})" if base.question.rows else ""
-        how = "table by table" if best.sharding == PLANNED else best.sharding
-        return f"--gpus {best.gpus}{where} fits, sharded {how}."
-    return (
-        f"no uniform sharding that {TORCHREC} runs fits up to {format_count(AT_MOST * base.gpus)} GPUs: on "
-        f"{base.gpus} {too_large(base)}. Use a smaller --batch."
-    )

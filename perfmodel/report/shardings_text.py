@@ -60,7 +60,9 @@ def _list_shardings(answers: Sequence[Answer | Impossible]) -> str:
     foreign = [f"{name} ({runner})" for name, runner in runners.items() if runner != TORCHREC]
     if foreign:
         text += "\n" + paragraph(f"Not {TORCHREC}'s: {join_words(foreign)}")
-    if refused := [[answer.sharding, answer.why] for answer in answers if isinstance(answer, Impossible)]:
+    if refused := [
+        [answer.sharding, answer.explain()] for answer in answers if isinstance(answer, Impossible)
+    ]:
         text += "\n\nNot possible\n" + table(["", ""], refused, left=(0, 1))
     return text
 
@@ -108,7 +110,7 @@ def record_cut(answer: Answer | Impossible) -> dict[str, object]:
     record: dict[str, object] = dict.fromkeys(names)
     record |= {"sharding": answer.sharding, "runs": find_runner(answer.sharding) or None, "fits": answer.fits}
     if isinstance(answer, Impossible):
-        return record | {"why_not": answer.why}
+        return record | {"why_not": answer.explain()}
     scheme = answer.plan.scheme if answer.plan else None
     step = answer.longest_step
     cut = (scheme.kind.key, scheme.row_parts, scheme.col_parts) if scheme else (None,) * 3

@@ -94,7 +94,7 @@ def _plan_table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
     evaluator = build_evaluator(model, gpus, batch)
     uniform = UniformPlans(evaluator, count_usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
     if not isinstance(uniform, UniformPlan):
-        raise BadInputError(f"{model} on {gpus} GPUs: {uniform.why}.", "choose more GPUs.")
+        raise BadInputError(f"{model} on {gpus} GPUs: {uniform.explain()}.", "choose more GPUs.")
     return uniform.costed
 
 

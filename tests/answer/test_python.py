@@ -96,6 +96,8 @@ def test_python_sweeps_and_checks_as_the_commands(cli: Any) -> None:
             perfmodel.sweep(**wrong)
     with pytest.raises(BadInputError, match="leave id_bytes out"):
         perfmodel.project(table_bytes=10e12, id_bytes=4)
+    with pytest.raises(BadInputError, match="gpus 9 fits, sharded table by table"):
+        perfmodel.project(tables="torchrec-production", gpus=4)
 
 
 def test_a_frame_of_tables_is_a_table_set(tmp_path: Path) -> None:

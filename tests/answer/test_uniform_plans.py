@@ -74,7 +74,7 @@ def test_row_wise_as_a_plan_is_the_projection(base: Answer) -> None:
 def why(base: Answer, way: str) -> str:
     (found,) = answer_shardings(base, [way])
     assert isinstance(found, Impossible)
-    return found.why
+    return found.explain()
 
 
 def test_what_is_impossible_says_why() -> None:

@@ -79,7 +79,7 @@ def test_the_frames_add_up() -> None:
         ({"reserve": 1.0}, "reserve 1"),
         ({"max_hbm_bytes": 1e15}, "max_hbm_bytes"),
         ({"only": "nobody=row-wise"}, "^only nobody=row-wise: table 'nobody' is not known"),
-        ({"max_hbm_bytes": 1e3}, r"\(gpus\) or GPUs with more memory \(max_hbm_bytes=…, reserve=…\)"),
+        ({"max_hbm_bytes": 1e3}, r"\(gpus\) or more memory of each \(max_hbm_bytes=…, reserve=…\)"),
         ({"machine": "h1000"}, "h1000"),
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
         ({"tables": FRAME.drop(columns="rows")}, "^frame 'tables': missing column rows"),

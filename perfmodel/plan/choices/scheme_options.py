@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
+from perfmodel.answer.inputs import TooFewGpusError, write
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange, by_domain, copied, replace_sparse
@@ -17,11 +18,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import list_bins
 from perfmodel.plan.choices.listing import Listing, Mask, list_columns
 from perfmodel.schema.workload import Distribution
-from perfmodel.units import counted, format_bytes, format_count
+from perfmodel.units import counted, format_count
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)  # shares of a table's look-ups for which its hot rows may be replicated
+MORE_MEMORY = "use more GPUs (--gpus) or more memory of each (--set max_hbm=…, --set reserve=…)."
 MOST_KINDS = 10_000  # most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB
-format_memory = partial(format_bytes, binary=False)
 _AT_ONCE = 1 << 14  # options whose loads are computed together
 _FEW = 6  # options of a table and an exchange that are tried at their prices
 
@@ -259,11 +260,11 @@ def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_byte
     fits = options.memory <= limit_bytes
     for q in np.flatnonzero(options.count_left(fits) == 0):
         needed = float(options.memory[options.group == q].min())
-        excess = format_memory(needed - limit_bytes)
-        raise BadInputError(
-            f"table {tables.names[sample[q]]!r} fits nowhere: its smallest shard needs "
-            f"{format_memory(needed)}, {excess} more than the {format_memory(limit_bytes)} of a GPU.",
-            "use more GPUs (--gpus) or GPUs with more memory (--set max_hbm=…, --set reserve=…).",
+        needs, excess, room = map(write, (needed, needed - limit_bytes, limit_bytes))
+        raise TooFewGpusError(
+            f"table {tables.names[sample[q]]!r} does not fit {counted(options.gpus, 'GPU')}: its smallest "
+            f"shard needs {needs}, {excess} more than the {room} of a GPU.",
+            MORE_MEMORY,
         )
     options = options.keep(fits)
     check_room(options, limit_bytes)
@@ -280,12 +281,9 @@ def check_room(options: Options, limit_bytes: float, rules: str = "") -> None:
     if total <= limit_bytes:
         return
     gpus = options.gpus
-    needs, excess, room = map(format_memory, (total * gpus, (total - limit_bytes) * gpus, limit_bytes * gpus))
-    raise BadInputError(
-        f"the tables need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}.",
-        f"{rules}use {int(np.ceil(total * gpus / limit_bytes))} GPUs or more (--gpus), "
-        f"or allow more of the memory of each (--set max_hbm=…, --set reserve=…).",
-    )
+    needs, excess, room = map(write, (total * gpus, (total - limit_bytes) * gpus, limit_bytes * gpus))
+    words = f"the tables need {needs}, {excess} more than the {room} of {counted(gpus, 'GPU')}."
+    raise TooFewGpusError(words, rules + MORE_MEMORY)
 
 
 def price_loads(estimate: Callable[[Array], Array], loads: Array, share: float = 0.05) -> Array:

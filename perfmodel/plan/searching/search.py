@@ -8,15 +8,15 @@ from functools import partial
 
 import numpy as np
 
+from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import CostedPlan, Evaluator
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import WAYS
 from perfmodel.engine.tables import PlanTables
-from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding import StepCurves, compute_lower_bound
-from perfmodel.plan.choices.scheme_options import Options, check_kinds, list_options
+from perfmodel.plan.choices.scheme_options import MORE_MEMORY, Options, check_kinds, list_options
 from perfmodel.plan.searching.annealing import Annealing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
@@ -139,10 +139,8 @@ class Search:
     def _build_result(self, stopped: str) -> SearchResult:
         """The best plan by exact times. stopped  why the search ended"""
         if self.best is None:
-            raise BadInputError(
-                f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
-                "use more GPUs (--gpus), more memory (--set max_hbm=…), or --effort thorough.",
-            )
+            words = f"no plan was found that fits the memory of {self.options.gpus} GPUs."
+            raise TooFewGpusError(words, MORE_MEMORY)
         near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
         plans = [self.evaluator.cost(state.build_plan()) for state in (self.best, *near)]
         best = min(plans, key=lambda plan: plan.time_s)

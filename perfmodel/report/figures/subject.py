@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.answer import Answer, Question, answer_on, answer_row_wise
+from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answer import note_idle
-from perfmodel.answer.ranking import Ranking, answer_question, rank
+from perfmodel.answer.inputs import TooFewGpusError
+from perfmodel.answer.ranking import Ranking, answer_question, name_gpus
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, project_grid
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.chart import Row
-from perfmodel.report.ranking_text import headline
+from perfmodel.report.ranking_text import rank_fitting
 from perfmodel.schema.evidence import Evidence
 
 PLANNED_WORDS = "a sharding for each table"
@@ -73,13 +74,13 @@ def find_subject(question: Question) -> Subject:
 
     Limits: nothing fits, or the sharding of the question does not -> BadInputError
     """
-    if question.sharding is None:
-        lead = rank(answer_row_wise(question))
-        if not lead.fits:
-            raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
-        answer = note_idle(lead.answer, answer_question)
+    try:
+        lead = rank_fitting(question) if question.sharding is None else None
+        answer = note_idle(lead.answer if lead else answer_question(question), answer_question)
+    except TooFewGpusError as error:
+        raise name_gpus(question, error) from None
+    if lead:
         return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None, lead.planned is not None)
-    answer = note_idle(answer_question(question), answer_question)
     if not answer.fits:
         held = answer.gpu_count.describe_memory()
         raise BadInputError(f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}.", "use more GPUs.")
