@@ -98,10 +98,10 @@ def _describe_run(document: Mapping[str, object]) -> logs.LoggedRun:
     blocking = str(config.get("blocking_collectives")).lower() == "true"
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
-    # ranks of a process; a list of so many entries has one a rank (and the product stays small)
-    per_process = gpus * (_count(config.get("nthreads")) or 1) if len(devices) < 2**10 else 1
-    if len(devices) > 1 and _count(devices[1].get("rank")) == 1:
-        per_process = 1  # an entry a rank
+    per_process = gpus * (_count(config.get("nthreads")) or 1)
+    entry_a_rank = len(devices) > 1 and _count(devices[1].get("rank")) == 1
+    if entry_a_rank or per_process * len(devices) > 2**16:  # no cluster has so many ranks
+        per_process = 1
     ranks = []
     for device in devices:
         first = _count(device.get("rank"))
