@@ -184,22 +184,23 @@ def sweep_samples(
 ) -> pd.DataFrame:
     """The rows of ``sweep_columns`` that fit, with so many samples on all GPUs together.
 
+    columns   without gpus: of one configuration, so that the index of every row is 0
+    done      is called with a number of configurations when they are done
     samples   of which the fullest GPU has ceil(samples / gpus); None: each GPU has ``columns["batch"]``
-    spreads   multiples of the fewest GPUs that fit, which are tried if ``columns`` have no gpus; then they
-              have one configuration
+    spreads   multiples of the fewest GPUs that fit, which are tried if ``columns`` have no gpus
     """
 
-    def answer(counts: Sequence[float]) -> pd.DataFrame:
+    def answer(counts: Sequence[float], count_done: Done = lambda count: None) -> pd.DataFrame:
         """The rows that fit, on these numbers of GPUs."""
         gpus = np.array(counts, dtype=np.float64)
         point = {name: np.resize(column, gpus.size) for name, column in columns.items()} | {"gpus": gpus}
         point = point if samples is None else point | {"batch": np.ceil(samples / gpus)}
-        frame = sweep_columns(question, point, done)
+        frame = sweep_columns(question, point, count_done)
         return frame[frame["fits"]] if len(frame) else frame
 
-    done(len(next(iter(columns.values()))))
     if "gpus" in columns:
-        return answer(columns["gpus"].tolist())
+        return answer(columns["gpus"].tolist(), done)
+    done(1)
     # The fewest GPUs are at least those that a batch of one sample needs.
     small = columns if samples is None else {**columns, "batch": np.ones(1)}
     frame = sweep_columns(question, small)

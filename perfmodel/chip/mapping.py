@@ -133,8 +133,8 @@ class Mapper:
 
     @cached_property
     def _dual(self) -> tuple[float, float]:
-        """(time that the cores need at least [ps], what keeping a byte in a buffer costs there [ps/byte])."""
-        works = [o.pieces * o.piece_ps for o in self.tables]
+        """(time that cores need at least [ps], price at that bound of a byte kept in a buffer [ps/byte])."""
+        works = [o.pieces * o.piece_ps for o in self.tables]  # of all pieces, an entry for each option
         held = [o.pieces * o.held_bytes for o in self.tables]
         return lower_bound(works, held, [o.piece_ps for o in self.tables], self.cores, self.room_bytes)
 

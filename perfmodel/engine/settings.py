@@ -185,7 +185,7 @@ def _apply_published(machine: Machine, implementation: str | None) -> Machine:
 
 def _replace_values(machine: Machine, values: Mapping[str, Quantity]) -> Machine:
     """The machine with other values by key, which do not count as the user's what-ifs."""
-    update = {"values": {**machine.values, **values}, "overrides": machine.overrides}
+    update = {"values": {**machine.values, **values}, "overrides": machine.overrides}  # as they were
     return machine.model_copy(update=update)
 
 

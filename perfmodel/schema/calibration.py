@@ -236,7 +236,7 @@ class Calibration(Strict):
         return next((law for law in self.laws if collective in law.collectives), None)
 
     def to_json(self) -> str:
-        """The file's text: sorted keys, one line per list, identical for identical content."""
+        """The file's text: sorted keys, a line for each value, identical for identical content."""
         empty = {name for name in _OPTIONAL if not getattr(self, name)}
         content = self.model_dump(mode="json", exclude=empty)
         return json.dumps(content, sort_keys=True, indent=1) + "\n"

@@ -153,7 +153,9 @@ def test_several_machines_are_compared_by_time(cli: Any, monkeypatch: pytest.Mon
     assert json.loads(cli(*COMPARED, "--json").out)["rows"] == rows_of(cli, "--by", "time")
     text = cli(*COMPARED, *PRICED, "--by", "cost").out
     assert "USD/10⁹" in text and "cost ratio" in text and "1.00×" in text and "cheapest" not in text
-    assert "time ratio" in cli(*COMPARED).out
+    lines: list[str] = []
+    monkeypatch.setattr("perfmodel.cli.sweep.tell", lines.append)
+    assert "time ratio" in cli(*COMPARED).out and lines[-1] == "3 of 3 configurations"
     assert "median" in cli(*COMPARED, "--gpus", "160,320").out  # a sweep
     monkeypatch.setenv("COLUMNS", "60")
     assert " h100-sxm-ib " in (text := cli(*COMPARED).out) and "samples/s, evidence." in text

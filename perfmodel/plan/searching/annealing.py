@@ -193,9 +193,9 @@ class Annealing:
         return float(time[chosen[0]]) if chosen.size == 1 else self.time_s  # several may be faster together
 
     def _choose_moves(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
-        """Indices of the moves to make, among the moves whose times are in ``time``.
+        """Indices of the moves to make, among moves in random order whose times are in ``time`` [s].
 
-        now, warm  as in ``_move_shards``;  source, target  place that each move leaves and reaches
+        now, warm  as in ``_move_shards`` [s];  source, target  rank or domain that each leaves and reaches
         """
         best = int(np.argmin(time))
         if is_faster(time[best], now):
