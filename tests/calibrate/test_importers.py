@@ -131,6 +131,7 @@ READ: dict[str, str] = {
     "json": json.dumps({"results": RESULTS, "config": {"nthreads": 4, "devices": RANKS_OF_A_PROCESS}}),
     "on_stream": nvshmem("32 block 4", "64 x 4", job="alltoall_on_stream", size="8, use_graph: 1"),
     "nvshmem": nvshmem("32 b 4", "64", "0 b 4", job="fcollect", size="x") + "\n64 2 32-bit b 4 0.1 0.1",
+    "two": "\n".join(nvshmem("64 b 4", pes="\n".join(PES.split("\n")[:count])) for count in (8, 2)),
     "perftest": re.sub(r"(mype: [4-7] mype_node: )\d", lambda m: f"{m[1]}{int(m[0][-1]) - 4}", NVSHMEM),
     "headless": "gpus,time_s\n8,1e-5\n",
     "runs": "\n".join([*(new_log([], op="all_reduce"), NEW.replace("nGpus 1", "nGpus 2")), FOUR]),
