@@ -192,8 +192,12 @@ class Ranking:
         return list_helping(self.answer, answer_question)
 
 
-def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer | Impossible]]:
+def answer_each(
+    base: Answer, names: Sequence[str], above: int = 0
+) -> tuple[Answer, list[Answer | Impossible]]:
     """(row-wise answer, the answers with these shardings) on the fewest GPUs that one of them fits.
+
+    above  GPUs that do not fit, as in ``find_enough``
 
     Limits: several shardings -> the fewest GPUs that one which may lead (``RUN``) fits
     """
@@ -202,6 +206,7 @@ def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer
         (base, list(answer_shardings(base, names))),
         lambda more: list(answer_shardings(more, names)),
         lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
+        above=above,
     )
 
 
@@ -257,31 +262,38 @@ def rank(base: Answer, above: int = 0) -> Ranking:
     return _lead_by_plan(ranking) if enough is ranking else enough
 
 
-def name_enough(question: Question) -> str:
+def name_enough(question: Question, copies: int = 1) -> str:
     """``--gpus 152 fits, sharded grid.``: the fewest GPUs that fit, which are more than the question names.
 
+    copies  of the tables, each on as many GPUs
     Limits: no number fits -> a note that says so;  no such question has an answer -> ""
     """
     try:
         base = answer_row_wise(replace(question, gpus=None, sharding=None))
-        enough = rank(base, question.gpus or 0)
+        above = question.gpus or 0
+        if question.sharding is None:
+            best: Answer | Impossible = rank(base, above).answer
+        else:
+            (best,) = answer_each(base, [question.sharding], above)[1]
     except (BadInputError, NoCalibrationError):
         return ""
-    best = enough.answer
-    if enough.fits:
+    if isinstance(best, Answer) and best.fits:
         nodes = math.ceil(best.gpus / best.gpu_count.gpus_per_node)
         where = f" ({counted(nodes, 'node')})" if question.rows else ""
         how = "table by table" if best.sharding == PLANNED else best.sharding
-        return f"--gpus {best.gpus}{where} fits, sharded {how}."
+        return f"--gpus {best.gpus * copies}{where} fits, sharded {how}."
     held = base.gpu_count.describe_memory("{} ({})")
-    limit = f"{format_count(AT_MOST * base.gpus)} GPUs: on {base.gpus} {ROW_WISE} needs {held}"
-    return f"no sharding that {TORCHREC} runs fits up to {limit}. Use a smaller --batch."
+    why = best.explain() if isinstance(best, Impossible) else f"on {base.gpus} {ROW_WISE} needs {held}"
+    limit = f"up to {format_count(AT_MOST * base.gpus)} GPUs: {why}."
+    if question.sharding is None:
+        return f"no sharding that {TORCHREC} runs fits {limit} Use a smaller --batch."
+    return f"{question.sharding} does not fit {limit} Use another --sharding, or a smaller --batch."
 
 
-def name_gpus(question: Question, error: TooFewGpusError) -> BadInputError:
-    """The error, with the number of GPUs that fits as its next step."""
+def name_gpus(question: Question, error: TooFewGpusError, copies: int = 1) -> BadInputError:
+    """The error, with the number of GPUs that fits as its next step. copies  as in ``name_enough``"""
     where = f"{error.message} Rows are in host memory." if question.rows else error.message
-    return BadInputError(where, name_enough(question) or error.next_step)
+    return BadInputError(where, name_enough(question, copies) or error.next_step)
 
 
 def _lead_by_plan(ranking: Ranking) -> Ranking:

@@ -177,9 +177,10 @@ class PlanQuestion:
             ruled=self.constraints is not None or self.for_torchrec,
         )
 
-    def plan(self, watch: Watch = lambda best_s: None) -> Planned:
+    def plan(self, watch: Watch = lambda best_s: None, copies: int = 1) -> Planned:
         """The best plan of a search. watch  is called with the best time [s]
 
+        copies  of these GPUs and tables, which the advice counts
         Limits: none fits -> BadInputError with the fewest GPUs that do
         """
         try:
@@ -189,7 +190,9 @@ class PlanQuestion:
             if self.rules:  # which no other search keeps
                 raise
             reserve = 1 - self.limit_bytes / self.question.machine.value("hbm_bytes")
-            raise name_gpus(replace(self.question, reserve=reserve, planner=plan_quickly), error) from None
+            raise name_gpus(
+                replace(self.question, reserve=reserve, planner=plan_quickly), error, copies
+            ) from None
 
     def price(self, plan: Plan) -> Planned:
         """The cost and the bound of a given plan. For TorchRec a plan is costed as TorchRec would run it.

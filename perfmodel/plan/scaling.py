@@ -174,11 +174,13 @@ def compare_plans(
         if not stopped:
             group = question.use_gpus(count // copies, copies)
             try:
-                answer = group.plan(partial(tell, group.gpus))
+                answer = group.plan(partial(tell, group.gpus), copies)
                 why = ""
             except BadInputError as error:
-                step = f"for each of {copies} copies: {error.next_step}" if copies > 1 else error.next_step
-                refusals.append(BadInputError(error.message, step))
+                message = (
+                    f"{error.message} That is for each of {copies} copies." if copies > 1 else error.message
+                )
+                refusals.append(BadInputError(message, error.next_step))
                 why = error.message
             except KeyboardInterrupt:
                 if not any(point.answer for point in points):

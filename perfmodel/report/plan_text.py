@@ -67,7 +67,7 @@ def headline(planned: Planned) -> str:
     what = "training step" if planned.training else "forward pass"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
     sentence = f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on {where}."
-    compared = ", ".join(compare_words(baseline, cost.time_s) for baseline in planned.baselines)
+    compared = "; ".join(compare_words(baseline, cost.time_s) for baseline in planned.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     lines = [sides(sentence, f"band {band(cost.low_s, cost.high_s)}")]
     lines.append(sides(paragraph(f"     {compared}"), per_s))

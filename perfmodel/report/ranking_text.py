@@ -96,9 +96,9 @@ def _write_end(ranking: Ranking, line: Line, *, whole: bool) -> str:
     shardings_flag = "--sharding NAME" if answer.question.max_latency_s else "--sharding all"
     words = ["-v", *([] if alone else [shardings_flag]), " ".join(step)]
     if ranking.planned:
-        gpus_words = () if ranking.base.work.given_gpus else ("--gpus", str(answer.gpus))
-        search = line.text(("as_json", "sharding", "rows", "max_latency"), gpus_words, "plan")
-        words[1] = search if len(search) < _LONGEST_COMMAND else "perfmodel plan"
+        left_out = ("as_json", "sharding", "rows", "max_latency", "gpus")
+        search = line.text(left_out, ("--gpus", str(answer.gpus)), "plan")
+        words[1:2] = [search] if len(search) < _LONGEST_COMMAND else []  # which -v prints
     parts = []
     if experiment is not None:
         parts.append(experiment_text(experiment, run_line(file), "" if whole else ", ".join(words)))
@@ -131,7 +131,7 @@ def rank_fitting(question: Question) -> Ranking:
         return ranking
     filled = question.table_bytes is None and question.tables is None
     enough = "" if filled or question.gpus is None else name_enough(question)
-    next_step = enough or "use more GPUs (--gpus), a smaller --batch or --set reserve."
+    next_step = enough or "use a smaller --batch or --set reserve."
     raise BadInputError(headline(ranking), next_step)
 
 
@@ -309,7 +309,9 @@ def gpu_words(answer: Answer, next_node: Sensitivity | None = None) -> str:
         where += f" · the rows alone need {counted(count.for_rows, 'GPU')}"
     elif count.gpus > 1:
         fewest = format_count(min(count.needed, count.gpus))
-        where += f" · fits from {fewest} GPUs, {count.rule.partition(' of ')[0]}"
+        rule = count.rule.partition(" of ")[0]
+        exact = answer.fits and (answer.sharding == ROW_WISE or count.needed == count.gpus)
+        where += f" · {'fits from' if exact else 'rows need'} {fewest} GPUs, {rule}"
     if next_node is not None:
         more = "whole node" if answer.gpus % count.gpus_per_node else "a node more"
         where += f" · {more}: {format_time(next_node.after_s)}"

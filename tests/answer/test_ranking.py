@@ -116,7 +116,7 @@ def test_a_plan_leads_a_set_of_tables_on_the_screen_and_in_its_json(cli: Any) ->
     assert sum(step["time_s"] for step in record["steps"]) == pytest.approx(record["time_s"])
     assert f"): {format_time(record['time_s'])} a batch, " in text.splitlines()[0]
     assert f"{uniform['sharding']} for all: {format_time(uniform['time_s'])}" in " ".join(text.split())
-    assert "perfmodel plan --model criteo-1tb --gpus 16" in cli("-v", "project", *words).out
+    assert "perfmodel plan --gpus 16 --model criteo-1tb" in cli("-v", "project", *words).out
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_copies_that_do_not_fit_are_rows_without_a_plan() -> None:
     assert scaling.knee is None and scaling.to_dict()["scaling"][1]["time_s"] is None
     text = scaling_text(scaling, "the command")
     assert "the tables need" in text and "no plan" in text
-    with pytest.raises(BadInputError, match=r"more than the .*\nfor each of 4 copies: --gpus 14 fits"):
+    with pytest.raises(BadInputError, match=r"each of 4 copies.\n--gpus 56 fits"):
         compare_plans(question, [16], [4])
     with pytest.raises(BadInputError, match="no 3 equal groups") as refused:
         compare_plans(question, [16], [1, 3])

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answer import note_idle
 from perfmodel.answer.inputs import TooFewGpusError
-from perfmodel.answer.ranking import Ranking, answer_question, name_gpus
+from perfmodel.answer.ranking import Ranking, answer_question, name_enough, name_gpus
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import Configs, project_grid
 from perfmodel.engine.schemes import ROW_WISE
@@ -83,7 +83,8 @@ def find_subject(question: Question) -> Subject:
         return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None, lead.planned is not None)
     if not answer.fits:
         held = answer.gpu_count.describe_memory()
-        raise BadInputError(f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}.", "use more GPUs.")
+        why = f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}."
+        raise BadInputError(why, name_enough(question) or "use more GPUs.")
     return Subject(answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus), answer)
 
 
