@@ -17,7 +17,7 @@ from perfmodel.answer.uniform_plans import MOST_TABLES, Impossible, UniformPlan,
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.schemes import PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
+from perfmodel.engine.schemes import ALL, PLANNED, ROW_WISE, ROWS_ONCE, TORCHREC, WAYS, copied
 from perfmodel.engine.steps import STEPS, sum_causes
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import capacity
@@ -271,7 +271,7 @@ def name_enough(question: Question, copies: int = 1) -> str:
     try:
         base = answer_row_wise(replace(question, gpus=None, sharding=None))
         above = question.gpus or 0
-        if question.sharding is None:
+        if question.sharding in (None, ALL):
             best: Answer | Impossible = rank(base, above).answer
         else:
             (best,) = answer_each(base, [question.sharding], above)[1]
@@ -285,7 +285,7 @@ def name_enough(question: Question, copies: int = 1) -> str:
     held = base.gpu_count.describe_memory("{} ({})")
     why = best.explain() if isinstance(best, Impossible) else f"on {base.gpus} {ROW_WISE} needs {held}"
     limit = f"up to {format_count(AT_MOST * base.gpus)} GPUs: {why}."
-    if question.sharding is None:
+    if question.sharding in (None, ALL):
         return f"no sharding that {TORCHREC} runs fits {limit} Use a smaller --batch."
     return f"{question.sharding} does not fit {limit} Use another --sharding, or a smaller --batch."
 
