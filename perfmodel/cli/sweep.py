@@ -142,7 +142,7 @@ def _read_prices(texts: Sequence[str], by: str, machines: Sequence[str]) -> tupl
 
 
 def _read_axes(options: SweepOptions) -> dict[str, list[float]]:
-    """The values of every axis of the grid, by column: as typed, else those of the paper's grid."""
+    """The values of every axis of the grid, by column: as typed, else as in the paper's grid."""
     axes = dict[str, list[float]]()
     if options.grid is not None:
         apart("--grid", options.grid, LEAVE_ONE, table_size=options.table_size)

@@ -153,7 +153,7 @@ class PassBasis:
         return float(np.exp(z * fit.log_sd))
 
     def domain(self, G: Array) -> Array:
-        """g, how many of G ranks reach each other without a network: those of a scale-up domain, or node."""
+        """g, the number of ranks (of G) in a scale-up domain or node, which need no network among them."""
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 

@@ -73,16 +73,16 @@ def scale_histogram(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> 
     order = np.argsort(-lookups / share, kind="stable")
     # Of each bin, most popular first: rows up to its end, and share of the look-ups up to there.
     ends = np.cumsum(share[order]) / share.sum() * E
-    asked_before = np.cumsum(lookups[order]) / lookups.sum()
+    lookups_before = np.cumsum(lookups[order]) / lookups.sum()
     k = np.arange(ends.size)
     # Ends move so that each is at least one row after the one before, and before the last row.
     whole_rows = np.maximum(np.maximum.accumulate(ends - k), 1) + k
     whole_rows = whole_rows[: int(np.searchsorted(whole_rows, E - 1, side="right"))]
     edges = np.concatenate([[0], whole_rows, [E]])
     rows = np.diff(edges)
-    asked = np.diff(np.interp(edges, np.append(0, ends), np.append(0, asked_before)))
-    wanted = np.flatnonzero(asked)
-    return asked[wanted] / rows[wanted], rows[wanted]
+    bin_lookups = np.diff(np.interp(edges, np.append(0, ends), np.append(0, lookups_before)))
+    looked_up = np.flatnonzero(bin_lookups)
+    return bin_lookups[looked_up] / rows[looked_up], rows[looked_up]
 
 
 class Popularity:
