@@ -20,6 +20,7 @@ from perfmodel.answer.ranking import (
     find_fastest,
     find_ties,
     find_within,
+    name_enough,
     name_gpus,
     place_row_wise,
 )
@@ -66,6 +67,8 @@ def project(context: typer.Context, options: ProjectOptions) -> CommandReply:
             return CommandReply.explain(explained, sharding=answer.sharding)
         if ranking.fits:
             answer = note_idle(answer, answer_question)
+        elif enough := name_enough(question):  # the rows fit on these GPUs, with their buffers they do not
+            answer = replace(answer, notes=(*answer.notes, enough))
         changes = list_helping(answer, answer_question)
     except TooFewGpusError as error:
         raise name_gpus(question, error) from None
