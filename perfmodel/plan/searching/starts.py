@@ -89,11 +89,10 @@ class Starts:
         best are rebalanced until ``soon``.  Limits: very many tables -> fewer plans, and none is rebalanced
         """
         over = self.is_over()
-        for family in self.singles:
-            self._try(family, _FIRST[0], _never, improved=False)
-            if self.many_kinds:  # it would give the same plan again
-                self.done.add((family, _FIRST[0]))
-        if not self.starts:  # rules may want another exchange for each table, and memory smaller shards
+        fitting = [self._try(family, _FIRST[0], _never, improved=False) for family in self.singles]
+        if self.many_kinds:  # it would give the same plan again
+            self.done |= {(family, _FIRST[0]) for family in self.singles}
+        if not all(fitting) or not self.starts:  # memory or rules may want several exchanges, smaller shards
             for shard in (_FIRST[0], *_SOON):
                 self._try(tuple(self.options.kinds), shard, _never, improved=False)
         if self.options.kind_of.size > _QUICK:
@@ -149,8 +148,8 @@ class Starts:
         order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
-    def _try(self, family: Family, shard: float, until: Until, *, improved: bool) -> None:
-        """Try a plan of a family; while its shards cannot be placed, again with less memory.
+    def _try(self, family: Family, shard: float, until: Until, *, improved: bool) -> bool:
+        """Try a plan of a family; while its shards cannot be placed, again with less. False: none fits.
 
         shard  largest load of a shard, relative to a balanced rank [-];  until  returns whether to stop
         improved  whether the options are also improved table by table
@@ -161,13 +160,13 @@ class Starts:
             self.choosing[family] = Choosing(self.evaluator, o, mask) if o.count_left(mask).all() else None
         choosing = self.choosing[family]
         if choosing is None:
-            return
+            return True
         for room in _ROOMS:
             before = self.choice.get(family)
             room_bytes = room * self.limit_bytes
             choice = choosing.run(room_bytes, shard, None if before is None else before.loads, until)
             if choice is None:
-                return
+                return False
             self.choice[family] = choice
             packed = self._pack(choice.option, choice.time_s, family)
             if improved:
@@ -175,7 +174,8 @@ class Starts:
                 option = descent.run(choice.option, mask, self.until)
                 packed |= self._pack(option, descent.rate(option), family)
             if packed or until():
-                return
+                return True
+        return False
 
     def _pack(self, option: Ints, time_s: float, family: Family) -> bool:
         """Place tables with these options on ranks; returns False if it is worth to try with less memory.
