@@ -223,7 +223,7 @@ def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) 
 
     def compare(c: Curve) -> tuple[float, float]:
         """How unlike the group's the ranks of a cell are, in octaves: of a domain, then all."""
-        in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
+        in_domain = abs(np.log2(c.domain_gpus / group.domain_gpus)) if several else 0.0
         return in_domain, abs(np.log2(c.gpus / group.gpus))
 
     return min((c for c in alike if (c.gpus > c.domain_gpus) == several), key=compare, default=None)

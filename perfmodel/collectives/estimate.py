@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.derivation import Calibrated
-from perfmodel.collectives.link_laws import LARGEST_BYTES, Floats
+from perfmodel.collectives.link_laws import LARGEST_BYTES, SMALLEST_BYTES, Floats
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.collectives.timings import COLUMNS, Timing, select
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -129,9 +129,8 @@ class CollectiveModel:
         keys = (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
         dtypes = {name: np.dtype(float if name.endswith("_s") else np.int8) for name in COLUMNS}
         columns: dict[str, npt.NDArray[Any]] = {name: np.zeros(flat.size, dtypes[name]) for name in COLUMNS}
-        alone = bool((keys == keys[:1]).all())
-        for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
-            rows = slice(None) if alone else np.flatnonzero(keys == key)
+        for key in set(keys.tolist()):
+            rows = np.flatnonzero(keys == key)
             count, on_node = divmod(key, _KEY_BASE)
             values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
             for column, value in zip(columns.values(), values, strict=False):  # ``library`` stays 0
@@ -153,7 +152,7 @@ class CollectiveModel:
         numbers = frame.reindex(columns=["payload_bytes", "gpus", "gpus_per_node"])
         numbers["gpus_per_node"] = numbers["gpus_per_node"].fillna(self.machine.gpus_per_node)
         size, ranks, node = numbers.apply(pd.to_numeric, errors="coerce").to_numpy(float).T
-        short = np.isin(names, PER_PEER) & (ranks > 1) & (size > 0) & (size < ranks)
+        short = np.isin(names, PER_PEER) & (size > 0) & (size < ranks)
         if short.any():
             row = int(np.argmax(short))
             sent = f"{size[row]:g} B of {names[row]} over {ranks[row]:g} ranks"
@@ -206,7 +205,7 @@ class Libraries:
         timings, refused = [], []
         for name, times in self.libraries.items():
             try:
-                timing = times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
+                timing = times.estimate(collective, np.maximum(payload, SMALLEST_BYTES), gpus, gpus_per_node)
                 timings.append(replace(timing, library_names=(name,)))
             except NoCalibrationError as error:
                 refused.append(error)

@@ -17,7 +17,6 @@ from perfmodel.collectives.derivation import Calibrated, Correction, curve_time,
 from perfmodel.collectives.link_laws import (
     GRID_BYTES,
     GRID_LOG2,
-    PER_OCTAVE,
     compute_law_time,
     compute_least_times,
     find_rate_shares,
@@ -34,6 +33,7 @@ Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 
 LIMITS = ("", "link latency", "link rate", "network latency", "NIC rate")
+_ROUNDING = 2e-3  # logs round sizes
 _Z95 = 1.96
 _SHORTEST_S = 1e-12  # ranks without links between them have a light time of 0, whose logarithm does not exist
 
@@ -78,18 +78,19 @@ class TimeTable:
 
     def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
         """(time_s, low_s, high_s, floor_s, evidence, limit) of each size; limit  an index into LIMITS."""
-        place = np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE  # the grid ends at ``LARGEST_BYTES``
-        left = np.minimum(place.astype(np.int64), GRID_LOG2.size - 2)
+        place = np.interp(np.log2(payload_bytes), GRID_LOG2, np.arange(GRID_LOG2.size))
+        left = place.astype(np.int64)
         weight = place - left
+        right = left + weight.astype(bool)
 
         def interpolate(column: Floats) -> Floats:
             """A column of the grid at each size, linear between two points."""
-            return np.asarray(column[left] + weight * (column[left + 1] - column[left]))
+            return np.asarray(column[left] + weight * (column[right] - column[left]))
 
-        evidence = np.maximum(self.evidence[left], self.evidence[left + weight.astype(bool)])
+        evidence = np.maximum(self.evidence[left], self.evidence[right])
         if self.anchors.size:
-            near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
-            exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3  # logs round sizes
+            nearest = np.searchsorted(np.sqrt(self.anchors[1:] * self.anchors[:-1]), payload_bytes)
+            exact = np.isclose(payload_bytes, self.anchors[nearest], rtol=_ROUNDING)
             evidence = np.where(exact, np.int8(self.anchor_evidence), evidence).astype(np.int8)
         time = np.exp(interpolate(self.log_time))
         low = np.exp(interpolate(self.log_low))
@@ -177,7 +178,7 @@ def find_latency_share(
     across = group.domains > 1
     if law is None:
         share = np.exp(log_time[0] - log_time)
-        codes = np.where(share < 0.5, 2, 1) + (2 if across else 0)
+        codes = 1 + np.argmax([share, 1 - share], axis=0) + (2 if across else 0)
         return share, np.asarray(codes, np.int8)
     shares = find_rate_shares(law, machine, collective, group)
     latency = np.clip(1 - sum(shares.values()), 0, 1)

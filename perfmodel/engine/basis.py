@@ -29,6 +29,7 @@ _LIMITS = {
     "local_sum": ("launch_floor_s", "local_sum_bytes_per_s"),
 }
 """Constants of the kernels: launch floor, rate, and of a gather the rate of the L2."""
+_ROUNDING = 1e-3  # of bytes that were timed: as many count as inside them
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
 _UNIQUE = ("hash", "torch_unique")  # ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``
 
@@ -175,30 +176,29 @@ class PassBasis:
         quantity = self.setting.machine.values
         constants = [self.numbers[name] for name in names]
         floor_s, rate = constants[:2]
-        floor: Array | float = floor_s * launches
+        parts = [moved / rate]
         if l2 is None:
             time = kernels.stream_kernel_time(moved, floor_s, rate, launches)
         else:
             time = kernels.gather_pool_time(moved, l2, floor_s, rate, constants[2], launches)
-        # Whether the L2 takes longer than DRAM.
-        cached = np.zeros(time.shape, bool) if l2 is None else moved / rate < l2 / constants[2]
+            parts.append(l2 / constants[2])
+        floors = np.broadcast_to(np.asarray(floor_s * launches, dtype=np.float64), time.shape)
         k: Array | float = self.get_kernel_factor(kernel)
         keys = names if l2 is None else (*names, "row_access_bytes")  # on which the bytes of a gather depend
         ranks = [quantity[key].evidence.rank for key in keys]
         rank: Codes = constant(max(ranks), time.shape)
         if fit is None:
             sds = [quantity[name].log_sd or 0.0 for name in names]
-            share, sd = floor / time, np.where(cached, sds[-1], sds[1])
+            share, sd = floors / time, np.take(sds[1:], np.argmax(parts, axis=0))
             spread = np.hypot(share * sds[0], (1 - share) * sd)  # of floor and rate, by their shares of t
             k = kernels.widen_factor(k, spread, self.numbers["normal_quantile_95"])
         else:
-            inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
+            inside = np.isclose(moved, np.clip(moved, fit.low_bytes, fit.high_bytes), rtol=_ROUNDING)
             determined = [r for r, key in zip(ranks, keys, strict=True) if not self.setting.is_untold(key)]
             weakest = max([*determined, Evidence.INTERPOLATED.rank])
             rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         # The place in ``names`` of the constant that limits it: floor, rate of DRAM, or rate of the L2.
-        limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
-        floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
+        limit = np.argmax([floors, *parts], axis=0).astype(np.int8)
         limit_s = moved / find_memory_limit(self.setting.machine)
         low = np.maximum(time / k, np.minimum(time, limit_s))  # a time by what-ifs may be below the limit
         library = constant(0, time.shape)
@@ -280,5 +280,5 @@ def _build_timing(times: Sequence[Array], floor: Of, names: tuple[str, ...], ran
     low, time, high = times
     floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
     ranks = np.broadcast_to(np.asarray(rank, dtype=np.int8), time.shape)
-    limit = (time - floors > floors).astype(np.int8)
+    limit = np.argmax([floors, time - floors], axis=0).astype(np.int8)
     return Timing(time, low, high, floors, ranks, limit, names, constant(0, time.shape), (KERNEL_LIBRARY,))

@@ -6,7 +6,7 @@ Every pass is costed here: row-wise passes of many configurations, the plans of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -19,7 +19,7 @@ from perfmodel.collectives.timings import Array, Codes, Timing, constant
 from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
-from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.exchange_sets import ExchangeSets, list_codes
 from perfmodel.engine.loads import LoadModel, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.placement import Plan, Scheme
@@ -72,11 +72,9 @@ class PassCost:
         time = self.time_s
         rests: dict[int, Array] = {}  # by rank of the evidence, the time of the steps that have it
         for step in self.steps:
-            ranks, seconds = step.timing.evidence, step.timing.time_s
-            lowest, highest = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
-            for rank in range(lowest, highest + 1):
-                share = seconds if lowest == highest else np.where(ranks == rank, seconds, 0)
-                rests[rank] = rests[rank] + share if rank in rests else share
+            ranks = step.timing.evidence
+            for rank in list_codes(ranks).tolist():
+                rests[rank] = rests.get(rank, 0) + np.where(ranks == rank, step.timing.time_s, 0)
         main = np.zeros(time.shape, dtype=np.int8)
         weaker = np.zeros_like(time)
         for rank in sorted(rests, reverse=True):
@@ -98,17 +96,13 @@ class PassCost:
             time_s = float(timing.time_s[index])
             if time_s == 0:
                 continue
-            payload = float(step.payload_bytes[index])
-            mean, rank = 0.0, 0
-            if busiest is not None and step.step.name != HANDOVER:
-                payload, mean, rank = busiest(step.step)
             library = timing.library_names[int(timing.library[index])]
             row = StepRow(
                 name=step.step.name,
                 label=step.step.label,
                 collective=step.step.collective,
                 library=library,
-                payload_bytes=payload,
+                payload_bytes=float(step.payload_bytes[index]),
                 time_s=time_s,
                 share=time_s / total_s,
                 low_s=float(timing.low_s[index]),
@@ -117,9 +111,10 @@ class PassCost:
                 clock=self.setting.find_clock(library),
                 evidence=Evidence.from_rank(int(timing.evidence[index])),
                 limit=timing.limit_names[int(timing.limit[index])],
-                mean_bytes=mean,
-                rank=rank,
             )
+            if busiest is not None and step.step.name != HANDOVER:
+                payload, mean, rank = busiest(step.step)
+                row = replace(row, payload_bytes=payload, mean_bytes=mean, rank=rank)
             rows.append(row)
         return tuple(rows)
 

@@ -71,7 +71,7 @@ class AllLookUps:
         kind = kind[order]
         rows = rows[order]
         odd = odd[order]
-        starts = np.flatnonzero(np.append(True, (np.diff(kind) != 0) | (np.diff(rows) != 0))).tolist()
+        starts = np.flatnonzero(np.append(True, np.diff([kind, rows]).any(axis=0))).tolist()
         groups = []
         for begin, end in zip(starts, [*starts[1:], odd.size], strict=True):
             equal = look_ups[int(kind[begin])]
@@ -164,7 +164,7 @@ class TableCut:
     id_bytes, ids       bytes of an id, without and with the weight of its row
     v, pooled    bytes of an element of a bag, on the wire and as it is pooled;  gradient  of a replica's
     q, index     share of the bags that are sent;  bytes of the index that says which, of sparse bags
-    domains      that hold row parts of one column
+    domains      that hold row parts of one column, in exchange two_level
     beside, shards      tables of the pass;  shards that share the L2 of a holder
     plain        whether all ids are uniform and no rows are hot, so that formulas give all numbers of rows
     dp, ub, sparse, two, split  masks by exchange; split: lengths and ids go to the holders
@@ -208,7 +208,7 @@ class TableCut:
         if self.sparse.any():
             self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
         self.index = np.where(self.sparse, n["sparse_bag_index_bytes"], 0.0)
-        self.domains = np.maximum(r / self.g, 1)
+        self.domains = r / self.g
         self.lookups = np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.even))
         self.requested: Array = np.zeros(t.shape)
         if self.ub.any():

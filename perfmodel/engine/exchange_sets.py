@@ -61,13 +61,13 @@ class ExchangeSets:
         """K, number of resources: first of all tables together, then of each sharding type."""
         if self.types is not None:
             return WIDTH
-        return 1 + max(number for name in self.shardings for number in BY_TYPE[name].values())
+        return TOGETHER + sum(len(BY_TYPE[name]) for name in self.shardings)
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
-        """[T] index of each table's type in ``shardings``; -1 if it has no exchanges of its own."""
+        """[T] index of each table's type in ``shardings``; their number if it has no exchanges of its own."""
         places = {name: place for place, name in enumerate(self.shardings)}
-        return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
+        return np.array([places.get(name, len(places)) for name in self.types or ()], dtype=np.int64)
 
     def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
         """The loads of tables, those of exchanges moved to the resources of each table's set [..., width].
@@ -98,7 +98,7 @@ class ExchangeSets:
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
 
 
-def list_codes(codes: Array | Ints) -> Ints:
+def list_codes(codes: NDArray[Any]) -> Ints:
     """The different codes in an array, sorted. ``np.unique`` would load numpy's masked arrays for it."""
     return np.flatnonzero(np.bincount(np.ravel(codes).astype(np.int64)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -32,7 +31,7 @@ CHUNK = 32_768
 STACK = 2**16
 """Kinds of tables times configurations whose loads are computed together: they fit the CPU's caches."""
 _ROUNDS = 64  # of the search for the fewest GPUs, at most; random configurations take up to 8
-_NOISE = 1e-12  # of a number of GPUs, from rounding
+_ALMOST = 1 - 1e-12  # of a number of GPUs that rounding may leave just above a whole one
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +105,7 @@ def count_loads(basis: PassBasis, work: Configs, kind: Ints, *, works: bool = Tr
 
 def _list_stacks(work: Configs) -> list[slice]:
     """Slices of the kinds of tables, each of ``STACK`` kinds times configurations at most."""
-    size = max(STACK // work.gpus.size, 1)
+    size = -(-STACK // work.gpus.size)
     return [slice(start, start + size) for start in range(0, len(work.tables), size)]
 
 
@@ -146,19 +145,17 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
 
 def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
     """Code of the exchange of bags of each configuration [C]: the faster, if the library can run two."""
-    best = np.asarray(int(basis.exchanges[0]))
-    best_s = np.asarray(np.inf)
-    if len(basis.exchanges) == 1:
-        return best
+    codes = np.array([int(kind) for kind in basis.exchanges])
+    if len(codes) == 1:
+        return codes
     times = build_times(basis, work)
-    # Steps up to the gather, the only step of every pass, are the same with either exchange.
+    # Steps before the gather, the only step of every pass, are the same with either exchange.
     gather = next(place for place, step in enumerate(times.steps) if step.always)
-    for kind in basis.exchanges:
-        loads = count_loads(basis, work, np.asarray(int(kind)), works=False)
-        after_s = np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
-        best = np.where(after_s < best_s, int(kind), best)
-        best_s = np.minimum(after_s, best_s)
-    return best
+    rests = []
+    for code in codes:
+        loads = count_loads(basis, work, code, works=False)
+        rests.append(np.sum([times.time_step(step, loads).time_s for step in times.steps[gather:]], axis=0))
+    return np.asarray(codes[np.argmin(rests, axis=0)])
 
 
 def build_times(basis: PassBasis, work: Configs) -> PassTimes:
@@ -193,9 +190,10 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
         row = row_bytes(t.dtype[some], t.dim[some], training=basis.training)
         rows += (held * row).sum(axis=0)
         state += (held * (t.dim[some] * per_element + per_row)).sum(axis=0)
-    passes = [] if loads is None or len(basis.exchanges) > 1 else [loads]
-    for kind in [] if passes else basis.exchanges:
-        passes.append(count_loads(basis, work, np.asarray(int(kind)), works=False))
+    if loads is None or basis.exchanges[1:]:
+        passes = [count_loads(basis, work, np.asarray(int(kind)), works=False) for kind in basis.exchanges]
+    else:
+        passes = [loads]
     times = build_times(basis, work)
     return GpuMemory(rows, state, reduce(np.maximum, (times.count_buffers(sent.T) for sent in passes)))
 
@@ -204,13 +202,13 @@ def _compute_chunks(work: Configs, spans: Sequence[Any], compute: Callable[[Conf
     """``compute`` of the configurations of each span (``Configs.select``), on all cores, in order."""
     from concurrent.futures import ThreadPoolExecutor  # which one answer alone does not load
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # numpy releases the lock
+    with ThreadPoolExecutor() as pool:  # numpy releases the lock
         return list(pool.map(lambda span: compute(work.select(span)), spans))
 
 
 def _count_in_chunks(basis: PassBasis, work: Configs) -> GpuMemory:
     """``count_memory`` of any number of configurations."""
-    if work.gpus.size <= CHUNK:
+    if not work.gpus.size // CHUNK:
         return count_memory(basis, work)
     spans = [slice(x, x + CHUNK) for x in range(0, work.gpus.size, CHUNK)]
     memories = _compute_chunks(work, spans, lambda chunk: count_memory(basis, chunk))
@@ -271,16 +269,14 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         over = memory.total_bytes[unfit] - work.usable_bytes
         taken_before, over_before, cut_before = before[:, places]
         with np.errstate(all="ignore"):
-            # ceil(S / (U - b)), without rounding up a whole number; at least one GPU more.
-            step = np.ceil(taken * memory.kept_bytes[unfit] / room * (1 - 2 * np.finfo(np.float64).eps))
-            step = np.maximum(step, taken + 1)
-            lost = (room <= 0) | (step > MOST_GPUS)  # no number of GPUs fits
+            step = np.ceil(taken * memory.kept_bytes[unfit] / room * _ALMOST)  # ceil(S / (U - b))
             # The line through this round and the one before, if the same tables are cut in both.
             as_cut = cut == cut_before
             slope = (over - over_before) / (taken - taken_before)
-            zero = np.ceil((taken - over / slope) * (1 - _NOISE))
-            step = np.where(as_cut & (slope < 0), np.maximum(step, zero), step)
-            lost |= (as_cut & (slope >= 0)) | (step > MOST_GPUS)
+            zero = np.ceil((taken - over / slope) * _ALMOST)
+            falls = slope < 0
+            step = np.where(as_cut & falls, np.maximum(step, zero), step)
+            lost = (room <= 0) | (as_cut & ~falls) | (step > MOST_GPUS)  # no number of GPUs fits
         before[:, places] = taken, over, cut
         needed[places] = np.where(lost, work.needed[places], step)
         places = places[~lost]
@@ -304,7 +300,7 @@ def project_grid(basis: PassBasis, work: Configs) -> Columns:
     the time), and <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
-    if work.gpus.size <= CHUNK:
+    if not work.gpus.size // CHUNK:
         return cost_grid(basis, work).columns
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # numpy sorts 16-bit integers by their digits: fast
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves

@@ -143,7 +143,7 @@ def _count_groups(a: TableCut) -> Array:
     for kind in (a.kind, np.where(a.hot, Exchange.DP, a.kind)):
         group = groups.find(a.t, kind * (a.G > 1), dtype)
         for place in list_codes(group).tolist():
-            counted[place] = np.maximum(counted[place], lengths * (group == place))
+            counted[place] = np.where(group == place, lengths, counted[place])
     return counted
 
 

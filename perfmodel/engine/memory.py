@@ -101,7 +101,7 @@ class MemoryModel:
     def count_held(self, plan: Plan) -> tuple[Array, Array]:
         """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""
         tables, ranks = plan.shards
-        replicated = np.array([p.ranks.size == 0 for p in plan.placements])
+        replicated = np.array([not p.ranks.size for p in plan.placements])
         t = np.arange(len(self.tables))
         sums = []
         shards = self.count_shard(t, *plan.schemes[1:])

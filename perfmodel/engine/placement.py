@@ -167,12 +167,12 @@ class Plan:
                 f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",
                 "give the rank of every shard (none for data-parallel).",
             )
-        if ranks.size == 0:
+        if not ranks.size:
             return
-        if ranks.min() < 0 or ranks.max() >= self.gpus:
-            wrong = ranks.min() if ranks.min() < 0 else ranks.max()
+        wrong = ranks[(ranks < 0) | (ranks >= self.gpus)]
+        if wrong.size:
             raise BadInputError(
-                f"table {name!r}: rank {wrong} does not exist.", f"ranks are 0 to {self.gpus - 1}."
+                f"table {name!r}: rank {wrong[0]} does not exist.", f"ranks are 0 to {self.gpus - 1}."
             )
         if np.bincount(ranks).max() > 1:
             raise BadInputError(
@@ -271,7 +271,7 @@ def deal_shards(
         kind = kind_of[run[0]]
         scheme = cut[kind]
         shard_weight = float(weight[kind])
-        even = run.size > 1 and not np.ptp(held)  # all ranks hold as much, so that rounds repeat
+        even = not np.ptp(held)  # all ranks hold as much, so that rounds repeat
         dealt: list[Placement] = []
         while len(dealt) < run.size:
             ranks = find_lightest(sharding, scheme, held, gpus, domain)
@@ -280,7 +280,7 @@ def deal_shards(
             if key not in placements:
                 placements[key] = Placement(scheme, ranks)
             dealt.append(placements[key])
-            if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
+            if even and not np.ptp(held):
                 break
         placed |= {table: dealt[n % len(dealt)] for n, table in enumerate(run.tolist())}
         for n in range(len(dealt), run.size):
@@ -294,7 +294,7 @@ def find_lightest(sharding: str, scheme: Scheme, held: Array, gpus: int, domain:
     held  weight of the shards that each rank has so far, in any unit [gpus];  sharding  of ``WAYS``
     Limits: a table over all ranks -> ranks in order
     """
-    if scheme.parts == gpus and scheme.col_parts == 1:
+    if not scheme.copied and scheme.row_parts == gpus:
         return np.arange(gpus)
     if scheme.by_domain:
         domains = scheme.row_parts // domain

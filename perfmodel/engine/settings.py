@@ -58,11 +58,10 @@ class Handover:
 
         sent  each step, and in which of the passes it sends something
         """
-        taken = np.zeros_like(sent[0][1])
+        taken = np.any([where for _, where in sent], axis=0)
         ends = [np.zeros(taken.shape)] * 3
         for step, where in sent:
             ends = _add(ends, self.find_constant(step), where)
-            taken = taken | where
         rank = np.where(taken, Evidence.INTERPOLATED.rank, 0).astype(np.int8)
         return _add(ends, self.constants.get(BETWEEN), taken), rank
 

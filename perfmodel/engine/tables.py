@@ -52,7 +52,7 @@ class TableShapes:
     law: Ints
 
     def __len__(self) -> int:
-        return int(self.rows.shape[0])
+        return len(self.rows)
 
     @property
     def columns(self) -> dict[str, Array]:
@@ -156,7 +156,8 @@ class PlanTables(TableShapes):
     def distribution(self) -> str | list[str]:
         """Name of the distribution of ids: one for all tables, or a list with one per table."""
         names = [law.name for law in self.ids]
-        return names[0] if len(set(names)) == 1 else names
+        different = set(names)
+        return different.pop() if len(different) == 1 else names
 
     @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:

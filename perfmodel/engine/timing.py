@@ -35,7 +35,7 @@ class PassTimes:
     gpus: Of
     domain: Of
     steps: tuple[Step, ...]
-    groups: Sequence[int]
+    groups: range
     digits: Of = 8.0
 
     def time_step(self, step: Step, most: Array) -> Timing:
@@ -103,8 +103,6 @@ class PassTimes:
                 continue
             sent = values[step.resources[0]]
             received = values[step.resources[-1]]
-            if not (sent.any() or received.any()):
-                continue
             # What a reduction receives is a part of what was sent, or replaces it.
             if len(step.resources) == 1:
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
@@ -172,7 +170,7 @@ class FastTimes(PassTimes):
         The floor is that of ``time_step`` at small loads, each slope that of one large load.
         """
         resources = list(step.resources)
-        loads = np.zeros((len(resources) + 1, max((*resources, *self.groups)) + 1))
+        loads = np.zeros((len(resources) + 1, self.groups.stop))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
         floor, *times = self.time_step(step, loads).time_s.tolist()
@@ -193,9 +191,8 @@ class FastTimes(PassTimes):
                 fast[step.name] = self._build_curve(step)
         for step in self.apart:
             fast[step.name] = _build_launches(step.resources[0], launches_s)
-        between = self.basis.setting.handover.constants.get(BETWEEN)
-        if between is not None and self.gpus > 1:
-            needs = [step.resources[0] for step in self.steps if step.collective]
+        if between := self.basis.setting.handover.constants.get(BETWEEN):
+            needs = [step.resources[0] for step in self.steps if step.collective and step.name in fast]
             fast[BETWEEN] = lambda most: np.asarray(between.value * most[..., needs].any(axis=-1))
         return fast
 
@@ -252,7 +249,7 @@ class FastCurve:
         steps = np.tile(1 + np.arange(cells) / cells, octaves)
         exponents = np.repeat(np.arange(octaves), cells) + _SMALLEST_LOG2
         edges = np.append(np.ldexp(steps, exponents), 2.0**_LARGEST_LOG2)
-        values = np.asarray(time(np.maximum(edges, 1)), dtype=np.float64)
+        values = np.asarray(time(edges), dtype=np.float64)
         slope = np.diff(values) / np.diff(edges)
         # Before the first piece stands one of 0 s, for no bytes.
         self._slope = np.concatenate([[0.0], slope])
@@ -265,8 +262,8 @@ class FastCurve:
         S = np.asarray(size, dtype=np.float64)
         # The bits of a float are its exponent, then its fraction: shifted, they number pieces from 0 on.
         piece = (S.view(np.int64) >> self._shift) - self._first
-        piece = np.minimum(np.maximum(piece, 0), self._slope.size - 1)
-        return np.asarray(self._base[piece] + self._slope[piece] * S)
+        base, slope = (column.take(piece, mode="clip") for column in (self._base, self._slope))
+        return np.asarray(base + slope * S)
 
 
 _DROPPED_BITS = 20  # of 52 that are dropped: about 10 decimal digits stay

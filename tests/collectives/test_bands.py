@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.link_laws import GRID_LOG2, compute_least_times
+from perfmodel.collectives.link_laws import compute_least_times
 from perfmodel.collectives.time_tables import find_curve_errors, name_links
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import list_machines, load_machine
@@ -70,14 +70,6 @@ def test_no_end_is_faster_than_light_and_none_falls(collective: str) -> None:
         light = np.log(compute_least_times(H100, collective, Group.of(gpus, 8)))
         assert np.all(table.log_low >= light - 1e-12)
         assert all(np.all(np.diff(column) >= 0) for column in (table.log_low, table.log_time, table.log_high))
-
-
-def test_links_that_nobody_measured_say_so() -> None:
-    typed = CollectiveModel.load(H100.with_overrides({"nic_bytes_per_s": 1e11}))
-    parts = [part.what for part in typed.table("all_to_all", 16, 8).band]
-    assert parts[-1] == "links that nobody measured"
-    shipped = CollectiveModel.load(H100).table("all_to_all", 16, 8).band
-    assert len(shipped) <= 3 and all(part.below.size == GRID_LOG2.size for part in shipped)
 
 
 def points(**columns: Any) -> pd.DataFrame:

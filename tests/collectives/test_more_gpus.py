@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cli_calls import called
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.link_laws import inside_rate, step_constants
@@ -147,9 +146,3 @@ def test_each_reason_has_its_case(reason: Callable[[Pair], bool]) -> None:
     pair = EXAMPLES[reason]
     assert pair.times_s[1] < pair.times_s[0]
     assert reason(pair)
-
-
-def test_sizes_typed_in_si_units_come_back_in_them() -> None:
-    words = ("collective", "--op", "all_gather", "--gpus", "16")
-    assert "1 GB" in called(*words, "--size", "1GB").out and "1 GiB" in called(*words, "--size", "1GiB").out
-    assert " 2 GB " in called(*words, "--size", "1GB..2GB", "--gates").out

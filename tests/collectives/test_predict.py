@@ -56,17 +56,6 @@ def test_a_measured_point_is_given_back() -> None:
     assert {Evidence.from_rank(r) for r in answer.evidence} == {Evidence.MEASURED}
 
 
-def test_evidence_by_distance() -> None:
-    answer = predict(
-        collective=["all_gather"] * 4,
-        payload_bytes=[2**20, 3 * 2**19, 2**20, 2**20],
-        gpus=[8, 8, 6, 64],
-    )
-    assert answer["evidence"].tolist() == ["measured", "interpolated", "interpolated", "extrapolated"]
-    far = predict("b200-sxm-ib", collective=["all_gather"], payload_bytes=[2**20], gpus=[64])
-    assert far["evidence"].tolist() == ["extrapolated"]
-
-
 def test_what_was_asked_before_changes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows from a calibration alone is kept: no what-if may see what another one made of it."""
     shipped = load_machine("h100-sxm-ib")
@@ -83,7 +72,7 @@ def test_what_was_asked_before_changes_no_time(monkeypatch: pytest.MonkeyPatch) 
     for machine, before, after in zip(machines, first, again, strict=True):
         monkeypatch.setattr(derivation, "_cache", {})
         assert times(machine) == before == after
-    assert first[0] != first[1]
+    assert first[0] != first[1] and derivation._cache
 
 
 @pytest.mark.parametrize("machine", ["h100-sxm-ib", "h100-sxm-efa", "b200-sxm-ib"])

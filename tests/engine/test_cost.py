@@ -285,20 +285,12 @@ def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:
         "all_to_all_gradients": "all_to_all_bags",
         "all_to_all_sparse_gradients": "all_to_all_sparse_bags",
         "all_to_all_gradients_across": "all_to_all_across",
-    }.items():  # the transpose: as many bytes, as much time
-        assert (backward[back].payload_bytes, backward[back].time_s) == (
-            rows[there].payload_bytes,
-            rows[there].time_s,
-        )
-    for back, there in {
         "all_gather_gradients": "reduce_scatter_bags",
         "all_gather_inside": "reduce_scatter_inside",
         "all_gather_across": "reduce_scatter_across",
-    }.items():
-        assert (
-            backward[back].payload_bytes == rows[there].payload_bytes
-            and backward[back].collective == "all_gather"
-        )
+    }.items():  # the transpose: as many bytes; of an all-to-all as much time
+        assert backward[back].payload_bytes == rows[there].payload_bytes
+        assert backward[back].collective == "all_gather" or backward[back].time_s == rows[there].time_s
 
 
 def test_backward_pass_by_hand() -> None:

@@ -333,4 +333,4 @@ def test_a_hand_over_whose_band_reaches_to_zero_has_its_part_too() -> None:
     step = replace(answer.steps[0], name=HANDOVER, low_s=0.0)
     explained = replace(build_explained_pass(answer), rows=(step, *answer.steps[1:]))
     ((_, below, _),) = explained.explain(HANDOVER).band
-    assert math.isfinite(below) and below > 1
+    assert below == pytest.approx(52 * math.log(2))

@@ -60,7 +60,8 @@ def test_where_an_exchange_fits() -> None:
     assert [kind.key for kind in EXCHANGED if fits(kind, 1, 1, 8, 4)] == ["rb", "ub"]
     assert [kind.key for kind in EXCHANGED if fits(kind, 4, 2, 8, 4)] == ["rb", "sparse", "ub", "two_level"]
     every = ["rb", "sparse", "ub", "two_level", "rs"]
-    assert [kind.key for kind in EXCHANGED if fits(kind, 8, 1, 8, 4)] == every
+    for G, g in ((8, 4), (2, 2)):
+        assert [kind.key for kind in EXCHANGED if fits(kind, G, 1, G, g)] == every
     assert not fits(Exchange.TWO_LEVEL, 4, 1, 9, 4) and not fits(Exchange.TWO_LEVEL, 6, 1, 8, 4)
     assert [kind.key for kind in EXCHANGED if fits(kind, 1, 1, 1, 1)] == ["rb"]
 
