@@ -262,8 +262,7 @@ class FastCurve:
         S = np.asarray(size, dtype=np.float64)
         # The bits of a float are its exponent, then its fraction: shifted, they number pieces from 0 on.
         piece = (S.view(np.int64) >> self._shift) - self._first
-        base, slope = (column.take(piece, mode="clip") for column in (self._base, self._slope))
-        return np.asarray(base + slope * S)
+        return np.asarray(self._base.take(piece, mode="clip") + self._slope.take(piece, mode="clip") * S)
 
 
 _DROPPED_BITS = 20  # of 52 that are dropped: about 10 decimal digits stay
