@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
 IN_NODE_GPUS = (2, 4, 8)
-_FEWEST_SIZES = 4
-"""Fewest sizes of a measured curve from which one size can be left out."""
 
 
 def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
@@ -47,9 +45,8 @@ def predict_left_out_sizes(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame
         entry = medians.list_preferred_entries()[name]
         points = medians.list_measured_points(entry, medians.load_shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
-        for _, cell in points.groupby(["collective", "gpus"], observed=True):
-            if len(cell) >= _FEWEST_SIZES:
-                parts.append(_predict_left_out(cell).assign(machine=name))
+        cells = points.groupby(["collective", "gpus"])
+        parts += [_predict_left_out(cell).assign(machine=name) for _, cell in cells]
     return medians.judge_points(pd.concat(parts))
 
 
@@ -85,11 +82,10 @@ def predict_two_nodes(with_clusters: bool = True) -> pd.DataFrame:
     parts = []
     for name, entry in medians.list_preferred_entries().items():
         points = medians.list_measured_points(entry, samples)
-        held_out = points[points["nodes"] == 2]
-        if held_out.empty or not (points["nodes"] == 1).any():
-            continue
-        model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
-        parts.append(medians.predict_points(held_out, model).assign(machine=name, clock=str(entry.clock)))
+        if {1, 2}.issubset(points["nodes"]):
+            model = CollectiveModel(load_machine(name), fit_one_node(entry, with_clusters))
+            predicted = medians.predict_points(points[points["nodes"] == 2], model)
+            parts.append(predicted.assign(machine=name, clock=str(entry.clock)))
     return pd.concat(parts)
 
 

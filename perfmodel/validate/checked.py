@@ -83,7 +83,8 @@ class Series:
         """
         off = np.log(self.time_s / expected_s)
         normal = self.normal
-        widths = np.log(np.where(off > 0, normal.high_s / normal.time_s, normal.time_s / normal.low_s))
+        below = np.signbit(off)
+        widths = np.log(np.where(below, normal.time_s / normal.low_s, normal.high_s / normal.time_s))
         return np.asarray(off / np.maximum((widths + _ROUNDING) / Z95, least_log_sd))
 
     @cached_property
@@ -100,16 +101,15 @@ class Series:
         noise, so it is none; only the largest size is one by itself, if it is off by twice the band's width.
         """
         places = np.flatnonzero(self.side)
-        last = self.side.size - 1
-        far = abs(float(self.deviations(self.normal.time_s)[-1])) > 2 * Z95
+        far = np.flatnonzero(np.abs(self.deviations(self.normal.time_s)) > 2 * Z95)
+        alone = {self.side.size - 1}.intersection(far)
         ends = np.flatnonzero((np.diff(self.side[places]) != 0) | (np.diff(places) > 2)) + 1
-        runs = np.split(places, ends)
-        return [run for run in runs if run.size > 1 or (run.size and run[0] == last and far)]
+        return [run for run in np.split(places, ends) if run[1:].size or alone.intersection(run)]
 
-    def find_outside(self, *sides: int) -> Bools:
-        """Mask of the sizes in its stretches, above (1) or below the band (-1)."""
-        within = np.isin(np.arange(self.side.size), np.concatenate([np.empty(0), *self.stretches]))
-        return np.asarray(within & np.isin(self.side, sides))
+    def find_outside(self, side: int) -> Bools:
+        """Mask of the sizes in its stretches above (1) or below the band (-1)."""
+        places = [place for stretch in self.stretches for place in stretch]
+        return np.asarray(np.isin(np.arange(self.side.size), places) & (self.side == side))
 
     @property
     def slow(self) -> bool:
@@ -122,7 +122,7 @@ class Series:
         light_s = compute_least_times(self.model.machine, self.collective, self.group)
         # rates, unlike times, are smooth between the sizes of the grid
         least_s = self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / light_s)
-        return bool(np.any((self.time_s < least_s)[self.find_outside(1, -1)]))
+        return bool(np.any((self.time_s < least_s)[self.find_outside(-1)]))
 
     @property
     def verdict(self) -> str:

@@ -82,14 +82,14 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
     curves = list[Curve]()
     models = list[CollectiveModel]()
     for backend, clock in ((Backend.NVSHMEM, nvshmem_clock), (Backend.NCCL, nccl_clock)):
-        for calibration in list_matching(MACHINE, backend, clock)[:1]:
+        calibration = next(iter(list_matching(MACHINE, backend, clock)), None)
+        if calibration:
             models.append(CollectiveModel(load_machine(MACHINE), calibration))
             curves += filter(None, [calibration.curve(collective, GPUS, GPUS)])
-    if len(curves) < len(PAIRS[0]):
+    if not curves[1:]:
         return None
     sizes = list_common_sizes(curves)
-    nvshmem = models[0].estimate(collective, sizes, GPUS)
-    nccl = models[1].estimate(collective, sizes, GPUS)
+    nvshmem, nccl = [model.estimate(collective, sizes, GPUS) for model in models]
     low, _, high = compute_ratio_band(
         (nccl.low_s, nccl.time_s, nccl.high_s), (nvshmem.low_s, nvshmem.time_s, nvshmem.high_s)
     )

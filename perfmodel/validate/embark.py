@@ -15,6 +15,7 @@ from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, WholeStep, collect_ends
 from perfmodel.errors import BadInputError
+from perfmodel.model.capacity import usable_bytes
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, compute_step_time
 from perfmodel.plan.plan_files import read_plan
 from perfmodel.schema.fields import Strict, read_as
@@ -72,7 +73,7 @@ def build_evaluator(model: str, gpus: int, batch: int) -> Evaluator:
 
 def count_usable_bytes(evaluator: Evaluator) -> float:
     """Memory of a GPU for tables and their exchange [bytes]."""
-    return evaluator.setting.machine.value("hbm_bytes") * (1 - load_embark().reserve)
+    return float(usable_bytes(evaluator.setting.machine.value("hbm_bytes"), load_embark().reserve))
 
 
 def plan_name(model: str, gpus: int) -> str:

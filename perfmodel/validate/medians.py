@@ -60,7 +60,7 @@ def take_medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     """
     rows = rows.assign(domain_gpus=find_domains(rows, machine))
     return (
-        rows.groupby([*_CELL, "payload_bytes"], observed=True)
+        rows.groupby([*_CELL, "payload_bytes"])
         .agg(
             time_s=("time_s", "median"),
             sources=("source_id", lambda names: " ".join(sorted(set(names.astype(str))))),
@@ -78,7 +78,7 @@ def predict_points(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame
     import pandas as pd
 
     parts = []
-    for collective, rows in points.groupby("collective", observed=True):
+    for collective, rows in points.groupby("collective"):
         estimate = model.estimate(
             str(collective),
             rows["payload_bytes"].to_numpy(float),

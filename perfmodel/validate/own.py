@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfmodel.answer import project_row_wise
 from perfmodel.engine.settings import TORCH
 from perfmodel.engine.tables import row_bytes
@@ -41,11 +43,8 @@ def compare_run(folder: Path) -> pd.DataFrame:
             f"measure some, and what they consist of:\n  {calibrate_line(folder)}",
         )
     machine = load_machine(find_machine_beside(folder, run.header.machine, f"run {run.run_id}"))
-    parts = [
-        _project(rows, folder, machine)
-        for _, rows in passes.reset_index(drop=True).groupby(["backend", "implementation"])
-    ]
-    return pd.concat(parts).sort_index().sort_values("backend", kind="stable", ignore_index=True)
+    parts = [_project(rows, folder, machine) for _, rows in passes.groupby(["backend", "implementation"])]
+    return pd.concat(parts).sort_index().sort_values("backend", kind="stable")
 
 
 def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
@@ -53,21 +52,21 @@ def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFra
 
     passes  of one kind and library, in the run ``folder``. Kernels: the passes' own, as torch's in ours
     """
-    backend = str(passes["backend"].iloc[0])
+    first = next(passes.itertuples())
+    backend = str(first.backend)
     fits = {path: fit for path, fit in calibrations_of(folder).items() if str(fit.backend) == backend}
     if not fits:
         raise NoCalibrationError(
             f"run {folder.name} holds whole passes over {backend} and no calibration of {backend}.",
             f"measure its collectives:\n  {calibrate_line(folder, '--only', backend)}",
         )
-    clock = str(passes["clock"].iloc[0])
-    path = min(fits, key=lambda p: str(fits[p].clock) != clock)
+    path = min(fits, key=lambda p: str(fits[p].clock) != first.clock)
     row = row_bytes([DTYPES.index(name) for name in passes["dtype"]], passes["dim"], training=False)
     columns = ("gpus", "batch", "pooling", "dim", "dtype", "id_bytes")
     question: dict[str, object] = {name: passes[name].to_numpy() for name in columns}
     question["table_count"] = passes["tables"].to_numpy()
     question["table_bytes"] = passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * row
-    uses_torch = passes["implementation"].iloc[0] == OWN_PASS and fits[path].kernels_of(TORCH) is not None
+    uses_torch = first.implementation == OWN_PASS and fits[path].kernels_of(TORCH) is not None
     kernels = TORCH if uses_torch else None
     frame = project_row_wise(question, machine, backend=backend, calibration=path, kernels=kernels)
     measured = passes["time_s"].to_numpy(float)
@@ -80,7 +79,7 @@ def _project(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFra
         "projected_low_s": low,
         "projected_high_s": high,
         "error": projected / measured - 1,
-        "inside": (low <= measured) & (measured <= high),
+        "inside": measured == np.clip(measured, low, high),
     }
     steps = [name for name in (*TIMED_AS, "handover") if f"{name}_time_s" in frame.columns]
     added |= {f"{name}_projected_s": frame[f"{name}_time_s"].to_numpy(float) for name in steps}
@@ -118,12 +117,10 @@ def compare_steps(passes: pd.DataFrame) -> pd.DataFrame:
     ours = passes[passes["implementation"] == OWN_PASS]
     rows = []
     for step, timed in TIMED_AS.items():
-        columns = f"{timed}_time_s", f"{step}_projected_s"
-        if ours.empty or not set(columns) <= set(ours.columns):
-            continue
-        timed_both = ours[[*columns, "time_s"]].dropna()
-        if len(timed_both):
-            share = float((timed_both[columns[0]] / timed_both["time_s"]).median())
-            error = float((timed_both[columns[1]] / timed_both[columns[0]] - 1).median())
-            rows.append((step, len(timed_both), share, error))
+        columns = [f"{timed}_time_s", f"{step}_projected_s", "time_s"]
+        measured, projected, whole = ours.reindex(columns=columns).dropna().to_numpy(float).T
+        if measured.size:
+            share = float(np.median(measured / whole))
+            error = float(np.median(projected / measured - 1))
+            rows.append((step, measured.size, share, error))
     return pd.DataFrame(rows, columns=["step", "n", "share", "error"])

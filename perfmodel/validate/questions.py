@@ -83,9 +83,9 @@ def count_crossings(axes: Mapping[str, Sequence[float]], **options: Any) -> Find
     grid = sweep.combine_axes(**axes)
     sizes, *ratios = _compare_bags(grid, Clock.DEVICE, Clock.EAGER, options)
     _, stream, *_ = _compare_bags(grid, Clock.STREAM, Clock.STREAM, options)
-    beyond = sizes[ratios[0] <= 1]
-    flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
     wins = [ratio > 1 for ratio in ratios]
+    beyond = sizes[~wins[0]]
+    flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
     counts = [float(np.diff(win).sum()) if win[0] else 0.0 for win in wins]
     judged = Finding.within(counts[0], counts, format_count)
     words = f"{judged.words}: {flips}; on a stream NVSHMEM wins {int((stream > 1).sum())} of {len(stream)}"
@@ -146,11 +146,10 @@ def compare_samples(source: str, slow: str, fast: str, below_bytes: float = inf)
     rows = rows[(rows["source_id"] == source) & (rows["payload_bytes"] < below_bytes)]
     if rows.empty:
         return _UNMEASURED
-    smallest = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]
-    times = smallest.groupby("note", observed=True)["time_s"].median()
+    smallest = rows["payload_bytes"].min()
+    times = rows[rows["payload_bytes"] == smallest].groupby("note")["time_s"].median()
     value = float(times[slow] / times[fast])
-    size = format_bytes(float(smallest["payload_bytes"].iloc[0]))
-    return Finding(value, f"{format_ratio(value)} at {size}")
+    return Finding(value, f"{format_ratio(value)} at {format_bytes(float(smallest))}")
 
 
 def compare_dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:

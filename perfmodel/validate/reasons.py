@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -119,7 +120,7 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
             reason = LikelyReason(*texts, explains, int(slow.sum()), ratios, stated)
             likely.append(((not stated, rule.general, misfit), within, reason))
     likely.sort(key=lambda row: row[0])
-    largest = min((within for _, within, _ in likely), default=0)
+    largest = min((within for _, within, _ in likely), default=inf)
     proven = [reason for *_, reason in likely if reason.stated]
     alike = [reason for _, within, reason in likely if within <= largest + 1][:_MOST_REASONS]
     return proven or [reason._replace(cannot_tell=len(alike) > 1) for reason in alike]

@@ -69,6 +69,9 @@ def test_validate_takes_a_run(folder: Path, tmp_path: Path, cli: Any) -> None:
     assert len(json.loads(cli("validate", "--run", str(folder), "--json").out)["passes"]) == 6
     odd = own_run.write_run(tmp_path / "odd", held_out_factor=3.0)
     assert cli("validate", "--run", str(odd)).code == 6
+    text = calibration_in(odd).read_text(encoding="utf-8").replace("eager", "stream")
+    (odd / "first.json").write_text(text, encoding="utf-8")  # of another clock than the passes
+    assert set(compare_run(odd)["calibration"]) == {"four-cores/mpi-5.0.11-eager"}
     assert cli("validate", "--run", "nowhere").code == 2
     assert cli("validate", "--run", str(folder), "--paper").code == 2
     bare = tmp_path / "bare"

@@ -18,10 +18,17 @@ FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
 
 
-def test_two_node_points_are_held_out_of_the_fit() -> None:
-    alone = accuracy.fit_one_node(medians.list_preferred_entries()["gh200-slingshot"])
+def test_two_node_points_are_held_out_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the other machines one was measured on several nodes alone, and one on a single node alone."""
+    names = ("gh200-slingshot", "a100-slingshot", "b300-sxm-ib")
+    entries = {name: medians.list_preferred_entries()[name] for name in names}
+    alone = accuracy.fit_one_node(entries["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
+    monkeypatch.setattr(medians, "list_preferred_entries", lambda: entries)
+    monkeypatch.setattr(accuracy, "fit_one_node", lambda *_: alone)
+    points = accuracy.predict_two_nodes()
+    assert set(points["nodes"]) == {2} and set(points["machine"]) == {"gh200-slingshot"}
 
 
 def test_an_operator_that_is_left_out_informs_nothing() -> None:

@@ -238,14 +238,19 @@ def test_a_fact_that_stands_in_a_log_is_said_where_its_curve_is_normal() -> None
 
 
 @pytest.mark.parametrize(
-    ("places", "ends"), [([5], []), ([5, 6], [(5, 6)]), ([5, 7], [(5, 7)]), ([5, 8], []), ([22], [(22, 22)])]
-)
+    ("places", "off", "ends"),
+    [
+        ([5, 6], 1.05, [(5, 6)]), ([5, 7], 1.05, [(5, 7)]), ([5, 8], 1.05, []), ([22], 1.05, []),
+        ([5, 22], 2.5, [(22, 22)]),
+    ],
+)  # fmt: skip
 def test_two_neighbours_are_outside_and_a_single_size_only_if_it_is_the_largest(
-    places: list[int], ends: list[tuple[int, int]]
+    places: list[int], off: float, ends: list[tuple[int, int]]
 ) -> None:
-    """Neighbours may have a size inside between them; the largest must be outside by twice the band."""
-    edge = (1.05 if len(places) > 1 else 2.5) * model_of().estimate("all_gather", SIZES, 16, 8).high_s
-    times = np.where(np.isin(np.arange(SIZES.size), places), edge, normal("all_gather", 16))
+    """Neighbours may have a size inside between them; the largest must be outside by twice the band, whose
+    end is inside."""
+    edge = model_of().estimate("all_gather", SIZES, 16, 8).high_s
+    times = np.where(np.isin(np.arange(SIZES.size), places), edge * off, edge)
     stretches = judge(frame("all_gather", 16, times))[0].stretches
     assert [(run[0], run[-1]) for run in stretches] == ends
 

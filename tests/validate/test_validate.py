@@ -39,6 +39,7 @@ def test_summary_of_four_points() -> None:
     row = summary(medians.judge_points(rows).assign(machine="m"), ["machine"]).iloc[0]
     assert row["n"] == 4 and row["inside"] == 0.75 and row["width"] == 2
     assert row["median"] == row["bias"] == pytest.approx(0.15)  # of 0.1 0.1 0.2 0.5, one of them negative
+    assert accuracy.summarize(medians.judge_points(rows), "ratio", "4 points").value == pytest.approx(1.15)
     mixed = medians.judge_points(rows.assign(payload_bytes=[1e9, 1.0, 1e6, 1e9])).assign(machine="m")
     assert list(summary(mixed, ["machine", "size"])["size"]) == ["floor", "middle", "bulk"]
 
@@ -156,7 +157,7 @@ def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> N
     every = validate(held_out=True)
     assert len(every) == len(asked) == len(load_claims("bands"))
     slow = asked.count("two_nodes")
-    assert slow == 4 and len(validate()) == len(every) - slow
+    assert slow == 4 and len(validate()) == len(every) - slow and every[0].regression
 
 
 @pytest.mark.parametrize(
