@@ -128,7 +128,7 @@ def find_cells(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
         algorithm=[FORCED.get(str(name), "") for name in variants],
     )
     cells = []
-    for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"], observed=True):
+    for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"]):
         collective, gpus, domain, algorithm = map(str, key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
         measured = medians.index.to_numpy(float), medians.to_numpy(float)

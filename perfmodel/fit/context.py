@@ -99,7 +99,7 @@ def _time_alone(
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
         curve = calibration.curve(collective, int(gpus), machine.domain_gpus_of(int(node)))
         if curve is not None:
-            times[i] = curve_time(curve, sizes[i : i + 1])[0]
+            times[i] = curve_time(curve, sizes[i])
     return times
 
 

@@ -68,12 +68,11 @@ def fit_curve(
         alpha, beta, p = np.exp([*q, *fixed])
         return np.asarray(np.log(hockney_time(sizes, alpha, beta, p)) - logs)
 
-    rates = np.log(sizes) - logs  # ln of bytes/s
-    # a floor like the smallest sizes, the rate of the largest, a usual knee
-    start = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
-    bounds = [(values.min() - _FARTHEST_LOG, values.max() + _FARTHEST_LOG) for values in (logs, rates)]
+    # a floor like the shortest time, the highest rate, a usual knee
+    start = [float(np.min(logs)), float(np.max(np.log(sizes) - logs)), float(np.log(_FIRST_KNEE))]
+    bounds = [(centre - _FARTHEST_LOG, centre + _FARTHEST_LOG) for centre in start]
+    bounds[2] = tuple(np.log(KNEE_BOUNDS).tolist())
     free = 3 - len(fixed)
-    bounds.append((np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1])))
     solution = solve(residual, start[:free], bounds[:free])
     wide = [*half_widths(solution.fun, solution.jac), *[0.0 for _ in fixed]]
     fitted = zip([*solution.x, *fixed], wide, strict=True)
@@ -83,7 +82,7 @@ def fit_curve(
     off = np.log(np.ravel(time_s)) - logs[np.searchsorted(sizes, np.ravel(payload_bytes))]
     repeats = np.abs(off)
     steps = np.abs(anchors - logs)
-    at_bound = not fixed and not KNEE_BOUNDS[0] * 1.001 <= knee[1] <= KNEE_BOUNDS[1] / 1.001
+    at_bound = np.isclose(knee[1], KNEE_BOUNDS, rtol=1e-3).any()
     return CurveFit(
         alpha_s=alpha[1],
         beta_bytes_per_s=beta[1],

@@ -123,7 +123,7 @@ def _measure_copies(run: Run, kernels: pd.DataFrame) -> dict[str, _Value]:
 def _measure_kernels(run: Run, kernels: pd.DataFrame, draft: Machine) -> dict[str, _Value]:
     """Constants of the kernels that were timed; the first clock that has some counts. draft  values so far"""
     for clock in (Clock.EAGER, Clock.STREAM):
-        for constants in fit_kernels(kernels, draft, clock)[:1]:
+        for constants in fit_kernels(kernels, draft, clock):
             why = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
             return {
                 key: _Value(interval.value, f"run {run.run_id}", why)

@@ -43,6 +43,7 @@ _MEMORY = "gather_bytes_per_s"
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9
+_NO_TIME_S = 2e-9  # a fit that ends at the shortest time is a little above it
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def fit_kernels(
     keep = (samples["clock"] == str(clock)) & (samples["operation"] == "gather_pool")
     rows = samples[keep & ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")]
     names = sorted({str(name) for name in rows["implementation"]})
-    of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
+    of_the_pass = next((name for name in (*_OF_THE_PASS, *names) if name in names), "")
     timed = build_kernel("bucketize", _select_timed("bucketize", passes), machine)
     bucketize = _determine(timed, machine)
     fits: list[KernelConstants] = []
@@ -141,7 +142,7 @@ def _record_constants(
         fits=fits,
         at_bound=at_bound,
         untold=untold,
-        in_pass={"gather_pool": slower} if gather and slower else {},
+        in_pass={"gather_pool": slower} if slower else {},
         implementation=implementation,
         clock=clock,
     )
@@ -285,17 +286,17 @@ def _fit_in_pass(passes: pd.DataFrame | None, machine: Machine, known: Values) -
 
     def residual(x: Floats) -> Floats:
         """ln(t_fit / t) of each pass; x  ln of the factor and, if it is free, of the added time."""
-        added = np.exp(x[1]) if x.size > 1 else 0.0
-        return np.asarray(np.log(np.exp(x[0]) * alone + added) - logs)
+        factor, *more = np.exp(x)
+        return np.asarray(np.log(factor * alone + sum(more)) - logs)
 
     shifts = (float(np.log(_SHORTEST_S)), float(np.log(modelled.time_s.max())))
     start = [0.0, float(np.log(modelled.time_s.min() / 10))]
     free = 1 if modelled.time_s.size <= _FEWEST_PASSES else 2
     best = solve(residual, start[:free], [_FACTORS, shifts][:free])
-    more_s = float(np.exp(best.x[1])) if free > 1 else 0.0
+    factor, *more = np.exp(best.x).tolist()
     return InPass(
-        factor=rounded(float(np.exp(best.x[0]))),
-        more_s=rounded(more_s) if more_s > 2 * _SHORTEST_S else 0.0,
+        factor=rounded(factor),
+        more_s=sum(rounded(time_s) for time_s in more if time_s > _NO_TIME_S),
         log_sd=_measure_errors(np.asarray(best.fun))["log_sd"],
         passes=modelled.time_s.size,
     )

@@ -106,11 +106,11 @@ def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, 
 
     def compare(logs: Floats) -> Floats:
         """ln(law / measured): one row per set of unknowns, one column per point."""
-        parts = [np.empty((logs.shape[0], 0))]
+        parts = [np.empty((len(logs), 0))]
         for cell in cells:
             question = cell.collective, cell.group, cell.payload_bytes, cell.algorithm
             parts.append(np.log(LINK_LAWS[law].time_at(logs, steps, *question) / cell.time_s))
-        return np.concatenate(parts, axis=1)
+        return np.hstack(parts)
 
     def dampen(logs: Floats) -> Floats:
         """Signed roots of the soft-l1 loss of each point: least squares of these minimises that loss."""
@@ -249,6 +249,4 @@ def rounded(value: float, digits: int = 4) -> float:
 def make_interval(value: float, low: float, high: float) -> Interval:
     """A fitted value with its 95 % interval, rounded as in files: the value stays inside."""
     centre = rounded(value)
-    low = min(rounded(min(low, value), 3), centre)
-    high = max(rounded(max(high, value), 3), centre)
-    return Interval(value=centre, low=low, high=high)
+    return Interval(value=centre, low=min(rounded(low, 3), centre), high=max(rounded(high, 3), centre))

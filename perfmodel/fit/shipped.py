@@ -64,7 +64,7 @@ class Chosen(Strict):
         import pandas as pd
 
         frame = pd.concat([s.rows(samples).assign(_rank=s.rank) for s in self.cells])
-        cells = frame.groupby(["collective", "gpus", "gpus_per_node"], observed=True)
+        cells = frame.groupby(["collective", "gpus", "gpus_per_node"])
         return frame[frame["_rank"] == cells["_rank"].transform("min")].drop(columns="_rank")
 
 
@@ -169,14 +169,14 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
     """
     samples = load_samples(None)
     learned = learn_networks(find_cluster_cells(samples), load_priors().model_copy(update={"learned": {}}))
-    save_learned(learned, folder.parent / "priors" / LEARNED)
+    save_learned(learned, folder.parent.joinpath("priors", LEARNED))
     priors = load_priors().model_copy(update={"learned": learned})
     starts: dict[str, Calibration] = {}
     for entry in load_plan().calibration:
         calibration = fit_entry(entry, samples, like=starts.get(entry.machine), priors=priors)
         if entry.is_first:
             starts[entry.machine] = calibration
-        save_calibration(calibration, folder / f"{calibration.calibration_id}.json")
+        save_calibration(calibration, folder.joinpath(f"{calibration.calibration_id}.json"))
         yield calibration.calibration_id, calibration
 
 

@@ -151,7 +151,7 @@ def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
     steps = step_constants(machine, priors)
     nothing = fit_law("pairwise", [], machine, priors)
     at = nothing.names.index("remote_peer_s")
-    assert nothing.values[at] == pytest.approx(0.5e-6)
+    assert (nothing.values[at], nothing.fitted_domains, nothing.fitted_gpus) == (pytest.approx(0.5e-6), 1, 1)
     truth = np.log(np.array(nothing.values))
     truth[at] = np.log(2e-6)
     sizes, law = 2.0 ** np.arange(8, 32), LINK_LAWS["pairwise"]

@@ -124,8 +124,9 @@ def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
     assert fresh.keys() == shipped.keys() >= {"infiniband", "efa", "slingshot", "roce"}
     for network, laws in shipped.items():
         for law, learned in laws.items():
-            found = fresh[network][law].unknowns
-            assert found == pytest.approx(learned.unknowns, rel=2e-3), network
+            found = fresh[network][law]
+            assert found.unknowns == pytest.approx(learned.unknowns, rel=2e-3), network
+            assert (found.clusters, found.domains) == (learned.clusters, learned.domains), network
 
 
 def test_a_cluster_that_is_left_out_says_nothing_of_its_network() -> None:
