@@ -50,14 +50,11 @@ def build_zipf_bins(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
     """
     most = int(E)
     head = np.arange(1, min(most, bins_per_octave) + 1, dtype=np.float64)
-    ranks = head
-    counts = np.ones_like(head)
-    if head.size < most:
-        octaves = np.log2(most / head[-1])
-        steps = np.linspace(0, octaves, int(np.ceil(octaves * bins_per_octave)) + 1)
-        edges = np.unique(np.round(head[-1] * 2**steps))
-        ranks = np.concatenate([head, np.sqrt((edges[:-1] + 1) * edges[1:])])
-        counts = np.concatenate([counts, np.diff(edges)])
+    octaves = np.log2(most / head[-1])
+    steps = np.linspace(0, octaves, int(np.ceil(octaves * bins_per_octave)) + 1)
+    edges = np.unique(np.round(head[-1] * 2**steps))
+    ranks = np.concatenate([head, np.sqrt((edges[:-1] + 1) * edges[1:])])
+    counts = np.concatenate([np.ones_like(head), np.diff(edges)])
     weight = ranks**-s
     return weight / np.sum(weight * counts), counts
 
@@ -106,10 +103,10 @@ def compute_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) ->
     resident = as_array(X)
     unique = as_array(U)
     with np.errstate(divide="ignore", invalid="ignore"):
-        filling = np.where(resident < rows, np.log1p(-resident / rows) / np.log1p(-1 / rows), np.inf)
+        filling = np.log1p(-resident / rows) / np.log1p(-1 / rows)
         later = resident + (draws - filling) * (rows - resident) / rows
     misses = np.where(unique <= resident, unique, later)
-    return np.clip(1 - misses / draws, 0, 1)
+    return np.maximum(1 - misses / draws, 0)
 
 
 _HALVINGS = 80  # of an interval of draws: more than a float can tell
@@ -154,6 +151,6 @@ def count_cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) ->
     rows = as_array(rows)
     stays = find_characteristic_draws(p, rows, X)[..., np.newaxis]
     with np.errstate(divide="ignore", invalid="ignore"):
-        absent = np.exp(np.where(stays, stays * np.log1p(-p), 0))
+        absent = np.where(stays, np.exp(stays * np.log1p(-p)), 1.0)
     missed = np.sum(rows * compute_touched_share(p, n) * absent, axis=-1)
     return np.asarray(np.minimum(missed, count_unique_rows(p, rows, n)))

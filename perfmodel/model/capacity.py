@@ -78,8 +78,7 @@ def gpus_needed(table_bytes: ArrayLike, hbm_bytes: ArrayLike, reserve: ArrayLike
     Source: arXiv 2512.05831: G = table bytes / HBM bytes
     Limits: table_bytes <= hbm_bytes -> 1;  10 TB over 80 GB -> 125
     """
-    usable = np.asarray(hbm_bytes, dtype=np.float64) * (1 - np.asarray(reserve, dtype=np.float64))
-    ratio = np.asarray(table_bytes, dtype=np.float64) / usable
+    ratio = np.asarray(table_bytes, dtype=np.float64) / usable_bytes(hbm_bytes, reserve)
     rounding = 2 * np.finfo(np.float64).eps  # a ratio just above a whole number counts as whole
     return np.maximum(np.ceil(ratio * (1 - rounding)), 1)
 
@@ -95,7 +94,7 @@ def round_to_nodes(n: ArrayLike, g: ArrayLike) -> Array:
     """
     needed = np.asarray(n, dtype=np.float64)
     node = np.asarray(g, dtype=np.float64)
-    return np.where(needed <= node, needed, np.ceil(needed / node) * node)
+    return np.where(needed // node, np.ceil(needed / node) * node, needed)
 
 
 def list_allowed_gpus(n: int, m: int, g: int) -> list[int]:

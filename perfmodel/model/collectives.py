@@ -219,7 +219,7 @@ def compute_nvls_bandwidth(
             bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#all-reduce-across-domains)
     Limits: B_bus -> inf: G = 2 -> 2/3 B, G -> inf -> 2 B;  B -> inf -> B_bus;  G = 1 as G = 2
     """
-    ranks = gpus if gpus > 2 else 2
+    ranks = max(gpus, 2)
     links = 2 * (ranks - 1) / ranks * link_bytes_per_s / (1 + 1 / ranks)
     return join_rates(links, bus_bytes_per_s, sharpness)
 
@@ -370,8 +370,6 @@ def compute_light_time(
     Limits: G = 1 -> 0;  both rates -> inf -> 0;  G = 8 in the switch -> a bus bandwidth of 14/9 B_link
     """
     size = np.asarray(payload_bytes, float)
-    if gpus == 1:
-        return np.zeros_like(size)
     share = (gpus - 1) / gpus
     reduced = collective == "all_reduce"
     if domains == 1:

@@ -14,6 +14,7 @@ from perfmodel.model.recording import Number, equation
 Floats = npt.NDArray[np.float64]
 
 _LEAST = float(np.finfo(float).tiny)  # so that 0 / 0 gives 0
+_FLAT = float(np.finfo(float).eps) * 2**10  # rise of ln t that may be rounding alone
 
 
 @equation
@@ -133,11 +134,11 @@ def interpolate_anchors(
     left = np.clip(np.searchsorted(anchor_bytes, size, side="right") - 1, 0, anchor_bytes.size - 2)
     span = at_anchors[left + 1] - at_anchors[left]
     # Where the curve is flat between two anchors, w is linear in ln S instead.
-    linear = np.log(np.maximum(size, 1) / anchor_bytes[left]) / np.log(
+    linear = np.log(np.maximum(size, anchor_bytes[left]) / anchor_bytes[left]) / np.log(
         anchor_bytes[left + 1] / anchor_bytes[left]
     )
-    flat = span <= np.finfo(float).eps * 2**10
-    weight = np.where(flat, linear, (np.log(curve) - at_anchors[left]) / np.where(flat, 1, span))
+    flat = span <= _FLAT
+    weight = np.where(flat, linear, (np.log(curve) - at_anchors[left]) / np.where(flat, np.inf, span))
     before, after = anchor_times_s[left], anchor_times_s[left + 1]
     inside = time_between_anchors(before, after, np.clip(weight, 0, 1))
     below = time_beyond_anchors(curve, anchor_times_s[0], ends[0])

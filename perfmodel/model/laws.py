@@ -353,7 +353,7 @@ def compute_pairwise_time(
     inside = (u["link_bytes_per_s"], u["link_half_peers"])
     rates = (*inside, u["nic_bytes_per_s"], u["remote_peer_bytes_per_s"])
     moved = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *shape, nccl.rate_sharpness)
-    if group.smallest_domain_gpus < group.domain_gpus:
+    if group.smallest_domain_gpus != group.domain_gpus:
         small = (group.gpus, group.smallest_domain_gpus, group.domains)
         lonely = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *small, nccl.rate_sharpness)
         moved = take_larger(moved, lonely)

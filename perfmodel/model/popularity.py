@@ -25,6 +25,7 @@ _DRAWS_PER_OCTAVE = 6
 _MOST_DRAWS_LOG2 = 48
 _MOST_KEPT = 64  # numbers of draws whose distinct rows are kept for reuse
 _ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left out
+_ROUNDED = 1 - 1e-9  # of a number of rows, which may be a little less than it should
 
 
 @lru_cache(maxsize=2048)
@@ -125,7 +126,7 @@ class Popularity:
     def _draws(self) -> Array:
         """Numbers of draws [I] of the table, from 1 until every row has been asked for."""
         with np.errstate(divide="ignore"):
-            octaves = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
+            octaves = min(np.log2(_ALL_ASKED) - np.log2(self.p.min()), _MOST_DRAWS_LOG2)
         return np.asarray(2.0 ** (np.arange(int(octaves * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
 
     @cached_property
@@ -179,16 +180,15 @@ class Popularity:
         if not self.bins(part)[1].size:
             return np.zeros(np.shape(X))
         distinct, missing, first, every, share = self._of_part(part)
-        held = as_array(X)
+        held = np.minimum(X, every)  # where all rows fit, none leaves
         unique = self.unique(n, part)
         with np.errstate(divide="ignore"):
             stays = np.exp(np.interp(np.log(held), distinct, self._draw_logs))  # T_c
             gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))  # m
-        stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)  # all rows fit: none leaves
-        later = held + np.where(np.isfinite(stays), n - stays, 0) * gone
+        later = held + (n - stays) * gone
         missed = np.where(n <= stays, unique, np.maximum(later, unique))
         # A cache that holds less than the row of a first draw holds none.
-        return np.asarray(np.minimum(np.where(held < first * (1 - 1e-9), n * share, missed), n * share))
+        return np.asarray(np.minimum(np.where(held < first * _ROUNDED, n * share, missed), n * share))
 
 
 @lru_cache(maxsize=4096)

@@ -167,6 +167,8 @@ def test_what_nccl_may_choose_from() -> None:
         (("all_gather", 8e9, 1, 1, 1, 1e9, 1e9), False, 0),
         (("all_gather", 8e9, 8, 8, 1, 7e9, 1), False, 1),
         (("all_to_all", 16e9, 16, 8, 2, 1e15, 8e9), False, 1),
+        (("all_gather", 16e9, 2, 1, 2, 1, 8e9), False, 1),
+        (("all_gather", 4e9, 4, 2, 2, 3e9, 1e15), False, 1),
         (("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9), False, 1),
         (("all_reduce", 16e9, 16, 8, 2, 1e15, 2e9), False, 1),
         (("all_reduce", 8e9, 8, 8, 1, 14e9, 1), False, 1),
@@ -229,12 +231,9 @@ def test_ring_tree_time_takes_the_cheapest() -> None:
 
 
 def test_pairwise_law_limits() -> None:
-    assert laws.compute_pairwise_time(
-        PAIRS, STEPS, "all_to_all", Group.of(8, 8), np.array([0.0])
-    ) == pytest.approx(12 * US)
-    assert laws.compute_pairwise_time(
-        PAIRS, STEPS, "all_to_all", Group.of(16, 8), np.array([1e13])
-    ) == pytest.approx(5e12 / 50e9, rel=1e-2)
+    for gpus, size, time_s, rel in ((8, 0.0, 12 * US, 1e-6), (16, 1e13, 5e12 / 50e9, 1e-2)):
+        times = laws.compute_pairwise_time(PAIRS, STEPS, "all_to_all", Group.of(gpus, 8), np.array([size]))
+        assert times == pytest.approx(time_s, rel=rel)
 
 
 @given(

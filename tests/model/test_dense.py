@@ -50,10 +50,7 @@ def test_operations_by_hand() -> None:
 def test_kernels_are_bound_by_arithmetic_or_memory_and_have_a_floor() -> None:
     """100 FLOP at 10/s x 0.5: 20 s; 60 bytes at 2/s: 30 s; floors of 1 s."""
     assert compute_kernels_time([DenseKernel(100, 10), DenseKernel(0, 60)], 10, 0.5, 2, 1) == 20 + 30 + 2
-    assert (
-        compute_kernels_time([], 10, 0.5, 2, 1) == 0
-        and compute_kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
-    )
+    assert compute_kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
 
 
 def test_kernels_have_all_operations() -> None:
@@ -85,10 +82,7 @@ def test_steps_by_hand() -> None:
     assert exposed() == 2 + 2 and compute_step_time(PARTS, training=True) == 34 + 4
     assert PARTS.serial_time == 53 and PARTS.embedding_communication_time == 16
     forward = StepParts(bucketize=1, keys=2, lookup=3, forward=6, pool=1, top=5, bottom=2, dp_lookup=1)
-    assert (
-        compute_exposed_time(forward, training=False) == 2 + 3
-        and compute_step_time(forward, training=False) == 13 + 5
-    )
+    assert compute_step_time(forward, training=False) == 13 + 2 + 3
 
 
 @pytest.mark.parametrize(
