@@ -212,9 +212,9 @@ class Calibration(Strict):
     @model_validator(mode="after")
     def _check(self) -> Calibration:
         """Raise ValueError for two sets of kernels of one implementation, and two curves of one cell."""
-        names = [kernels.implementation for kernels in self.more_kernels]
-        if names and (self.kernels is None or len({self.kernels.implementation, *names}) <= len(names)):
-            raise ValueError(f"more_kernels: {names} are of other implementations than kernels, one each")
+        names = [getattr(kernels, "implementation", "") for kernels in (self.kernels, *self.more_kernels)]
+        if self.more_kernels and ("" in names or len(set(names)) != len(names)):
+            raise ValueError(f"more_kernels: {names[1:]} are of other implementations than kernels, one each")
         for cell, count in Counter(curve.cell for curve in self.curves).items():
             if count > 1:
                 group = f"{cell[1]} GPUs, {cell[2]} in a domain"

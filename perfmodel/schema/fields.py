@@ -213,7 +213,7 @@ class Hardware(Strict):
         allowed = cls.keys[key]
         if number == 0:
             return "" if allowed.zero else "must be more than 0"
-        if allowed.unit == "count" and math.isfinite(number) and not float(number).is_integer():
+        if allowed.unit == "count" and not float(number).is_integer():
             return f"must be a whole number, not {number:g}"
         return allowed.refusal(number)
 

@@ -32,6 +32,7 @@ HOME_VARIABLE = "PERFMODEL_HOME"
 
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
+_LONGEST_LINE = 120
 _LONGEST_PROBLEM = 2_000
 _MOST_NEAREST = 3
 _MOST_NAMES = 60
@@ -76,8 +77,8 @@ def cell(text: str) -> str:
 
 def first_line(text: str) -> str:
     """First line of a library's message, cut to one screen width, without the final dot."""
-    line = text.splitlines()[0].removesuffix(".") if text else ""
-    return line if len(line) <= 2 * _LONGEST_VALUE else line[: 2 * _LONGEST_VALUE] + "…"
+    line = next(iter(text.splitlines()), "").removesuffix(".")
+    return f"{line[:_LONGEST_LINE]}{'…' if line[_LONGEST_LINE:] else ''}"
 
 
 def shown(value: object) -> str:
@@ -86,7 +87,7 @@ def shown(value: object) -> str:
         text = _SHORT.repr(value)
     except ValueError:  # Python does not print it
         return "a number of many digits"
-    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+    return f"{text[:_LONGEST_VALUE]}{'…' if text[_LONGEST_VALUE:] else ''}"
 
 
 def invalid_fields(
@@ -103,12 +104,12 @@ def describe_problems(error: ValidationError, line_numbers: Sequence[int] = ()) 
     line_numbers  of the rows of a CSV file: ``tables.3.rows`` is then printed as ``line 5, rows``
     """
     lines = []
-    for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
-        place = problem["loc"]
+    for problem in error.errors()[:_SHOWN_PROBLEMS]:
         kind = problem["type"]
-        field = ".".join(map(str, place))
-        if line_numbers and len(place) > 1 and isinstance(place[1], int):
-            field = ", ".join([f"line {line_numbers[place[1]]}", *map(str, place[2:])])
+        field = ".".join(map(str, problem["loc"]))
+        match problem["loc"]:
+            case (_, int(row), *columns) if line_numbers:
+                field = ", ".join([f"line {line_numbers[row]}", *map(str, columns)])
         words = _REASONS.get(kind) or _SUFFIX.sub("", _PREFIX.sub("must", problem["msg"]))
         if kind == "value_error":  # our own say the value
             words = words.removeprefix("Value error, ")

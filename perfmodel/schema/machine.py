@@ -65,7 +65,7 @@ class Machine(Hardware):
         link = self.links.scale_up
         domain = self.nvlink_domain_gpus
         node = self.gpus_per_node
-        if domain > 1 and self.value("nvlink_bytes_per_s") == 0:
+        if domain != 1 and not self.value("nvlink_bytes_per_s"):
             raise ValueError(f"an {link} domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
         if 1 < domain < node:
             raise ValueError(
@@ -182,7 +182,7 @@ def machine_file(name: str) -> str:
     """Text of a shipped machine's file as a template for a user's own, which borrows its collectives."""
     text = _find_shipped(name).read_text(encoding="utf-8")
     alone = re.sub(r"^like = .*\n", "", text, flags=re.MULTILINE)
-    return alone.replace("[links]\n", f'[links]\nlike = "{name}"\n', 1)
+    return alone.replace("[links]\n", f'[links]\nlike = "{name}"\n')
 
 
 def chip_file(name: str) -> str:

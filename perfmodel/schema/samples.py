@@ -82,8 +82,7 @@ def parse_samples(text: str, where: str) -> pd.DataFrame:
 
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     """Write samples in the canonical columns, if they can be read back; formulas get an apostrophe."""
-    missing = [column for column in COLUMNS if column not in frame.columns]
-    if missing:
+    if missing := [column for column in COLUMNS if column not in frame.columns]:
         raise BadInputError(f"samples have no column {', '.join(missing)}.", expected(_WHAT))
     ordered = frame[list(COLUMNS)].copy()
     ordered["in_place"] = [str(bool(value)).lower() for value in ordered["in_place"]]

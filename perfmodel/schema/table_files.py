@@ -192,7 +192,7 @@ def _read_entry(table: object, where: str) -> object:
     """A table of a list in our own fields, in lower case; what is no table is reported by the validation."""
     if not isinstance(table, dict):
         return table
-    if not _TableEntry.model_fields.keys() >= table.keys():
+    if table.keys() - _TableEntry.model_fields.keys():
         names = _check_names([str(name) for name in table], "field", where)
         table = dict(zip(names, table.values(), strict=True))
     return read_config(table, where) if MARK in table else table

@@ -88,14 +88,14 @@ class TorchRecPlan(Exact):
         if len({entry.table for entry in self.tables}) < len(self.tables):
             raise ValueError("two tables have one name")
         for entry in self.tables:
-            if max(entry.ranks, default=0) >= self.gpus:
+            if any(rank >= self.gpus for rank in entry.ranks):
                 raise ValueError(f"table {entry.table!r} has a rank above {self.gpus - 1}")
         return self
 
 
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
     """Write a plan for TorchRec as JSON, one table per line. Limits: it cannot be written -> BadInputError"""
-    record = plan.model_dump(exclude={"tables"}, exclude_none=True)
+    record = plan.model_dump(exclude={"tables"})
     tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_defaults=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
     write_whole(path, f'{head},\n "tables": [\n{tables}\n ]\n}}\n', WHAT)

@@ -151,5 +151,5 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
                 f"{_WHAT} {path}: {column} sums to {total:.8g}.",
                 "all shares of a column together are 1: add what is missing, or divide each by the sum.",
             )
-    used = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
+    used = sorted((pair for pair in bins if pair[0]), key=lambda pair: -pair[1] / pair[0])
     return Distribution(f"histogram:{name or path}", 0.0, tuple(used))

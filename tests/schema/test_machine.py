@@ -47,7 +47,7 @@ def test_every_value_has_source_why_and_evidence(name: str) -> None:
 def test_nodes_per_domain(name: str, per_node: int, domain: int, nodes: int) -> None:
     machine = load_machine(name)
     assert (machine.gpus_per_node, machine.nvlink_domain_gpus) == (per_node, domain)
-    assert machine.domain_gpus_of(1) == nodes
+    assert (machine.domain_gpus_of(1), machine.domain_gpus_of(2 * per_node)) == (nodes, 2 * per_node)
 
 
 def test_of_several_machines_that_begin_alike_the_usual_one_comes_first() -> None:
@@ -73,7 +73,8 @@ def test_overrides_are_assumed_and_listed() -> None:
 
 
 def test_a_domain_that_is_one_node_follows_the_node() -> None:
-    fewer = load_machine("h100-sxm-ib").with_overrides({"gpus_per_node": 4})
+    fewer = load_machine("h100-sxm-ib").with_overrides({"gpus_per_node": 2})
+    fewer = fewer.with_overrides({"gpus_per_node": 4})
     assert fewer.nvlink_domain_gpus == 4 and fewer.domain_gpus_of(1) == 1
     assert fewer.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
     assert load_machine("gb200-nvl72").with_overrides({"gpus_per_node": 2}).domain_gpus_of(1) == 36

@@ -89,17 +89,17 @@ def test_a_visit_is_a_row_with_its_median(tmp_path: Path) -> None:
 
 def test_what_ended_badly_is_left_out_and_what_is_doubtful_is_flagged(tmp_path: Path) -> None:
     lines: list[object] = [HEADER]
-    for size, status in ((16, Status.FAILED), (32, None), (64, Status.NOISY), (128, Status.THROTTLED)):
+    ends = {16: Status.FAILED, 32: None, 33: None, 64: Status.NOISY, 128: Status.THROTTLED}
+    for size, status in ends.items():
         point = collective(size)
-        lines += lines_of(point, visit(point, 1e-6), status=status)
+        lines += lines_of(point, *[visit(point, 1e-6)] * (3 if size == 33 else 2), status=status)
     wrong = collective(256)
     lines += lines_of(wrong, visit(wrong, 1e-6, wrong=1), visit(wrong, 5e-6))
     run = read_run(write(tmp_path, *lines))
     frame = run.collective_samples()
-    assert dict(zip(frame["payload_bytes"], frame["flag"], strict=True)) == {
-        64: "noisy", 128: "throttled", 256: "ok",
-    }  # fmt: skip
-    assert frame["time_s"].to_list() == [1e-6, 1e-6, 5e-6]
+    flags = {33: "noisy", 64: "noisy", 128: "throttled", 256: "ok"}
+    assert dict(zip(frame["payload_bytes"], frame["flag"], strict=True)) == flags
+    assert frame["time_s"].to_list() == [*[1e-6] * 7, 5e-6]
     assert not run.complete
 
 
@@ -116,7 +116,7 @@ def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
     ))  # fmt: skip
     kernels, composed = run.work_samples(PointKind.KERNEL), run.work_samples(PointKind.COMPOSED)
     assert kernels["operation"].to_list() == ["gather_pool", "copy"]
-    assert kernels["pooling"].to_list() == [4, 1]
+    assert kernels[["batch", "pooling"]].to_numpy().tolist() == [[64, 4], [1, 1]]
     assert kernels["payload_bytes"].to_list() == [0, 4096]
     assert composed[["time_s", "gather_pool_time_s"]].to_numpy().tolist() == [[6e-6, 3e-6]]
     assert composed["held_out"].to_list() == [True]
