@@ -176,15 +176,15 @@ def choose_ways(symmetric: Sequence[LookUpOptions], room_bytes: float) -> list[i
 
     Sorted by time saved for each byte that stays. room_bytes  of a core's local buffer
     """
-    ways = [int(np.argmin(np.where(o.held_bytes == 0, o.alone_ps, np.inf))) for o in symmetric]
+    ways = [int(np.argmin(np.where(o.held_bytes, np.inf, o.alone_ps))) for o in symmetric]
     savings = [
         ((o.alone_ps[ways[table]] - o.alone_ps[way]) / o.held_bytes[way], table, way)
         for table, o in enumerate(symmetric)
-        for way in np.flatnonzero(o.held_bytes > 0).tolist()
+        for way in np.flatnonzero(o.held_bytes).tolist()
     ]
     for saving, table, way in sorted(savings, reverse=True):
         held = symmetric[table].held_bytes
-        if saving > 0 and held[ways[table]] == 0 and held[way] <= room_bytes:
+        if saving > 0 and not held[ways[table]] and held[way] <= room_bytes:
             ways[table] = way
             room_bytes -= held[way]
     return ways

@@ -30,7 +30,7 @@ _ELEMENT_BYTES = 4  # of a bag's element
 _LOCAL_ID_BYTES = 4  # of an id in the vector buffer
 _CHUNK_PARTS = 8  # a chunk is an eighth of the vector buffer
 _KEPT_PARTS = (1, 2, 4, 8, 16, 64, 10**9)  # rows kept: a buffer of them, a half, a quarter …, and one row
-_STEP = 1.2  # from one number of slices to the next
+_SLICES = np.rint(1.2 ** np.arange(46)).astype(int).tolist()  # of a batch, with all cores: up to 3 650
 _ALIKE = 1.05  # loads of shared memory so close are equal when options are compared
 
 
@@ -125,10 +125,9 @@ class TableOnChip:
         cores = self.chip.cores
         room = float(self.chip.value("local_bytes") // self.row)
         powers = (2 ** np.arange(cores.bit_length())).tolist()
-        steps = _STEP ** np.arange(int(np.log(cores) / np.log(_STEP)) + 1)
         fitting = np.ceil(self.rows / max(room, 1) * np.array([0.5, 0.75, 1, 1.5])).tolist()
         numbers = {int(parts) for parts in [*powers, *fitting] if 1 < parts <= min(self.rows, cores)}
-        slices_of_all = sorted({*np.rint(steps).astype(int).tolist(), cores})
+        slices_of_all = sorted({*_SLICES, cores})
         cuts = [(slices, 1, share) for slices in slices_of_all for share in _KEPT_PARTS]
         further = product(sorted(numbers), powers, _KEPT_PARTS[:3])
         cuts += [(slices, parts, share) for parts, slices, share in further]
@@ -136,7 +135,8 @@ class TableOnChip:
         slices, parts, share = np.array(cuts).T
         kept_rows = np.maximum(np.minimum(np.ceil(self.rows / parts), room // share), 1)
         undivided = share == 1
-        used = [undivided & (parts == 1), share > 0, undivided, share > 0]  # cuts of each of WAYS
+        every = np.ones_like(undivided)
+        used = [undivided & (parts == 1), every, undivided, every]  # cuts of each of WAYS
         way, cut = np.nonzero(used)
         return way, slices[cut], parts[cut], np.where((way == L1) | (way == L1_UB), kept_rows[cut], 0.0)
 
@@ -162,7 +162,7 @@ class TableOnChip:
         numbers, place = np.unique(draws, return_inverse=True)
         stays = self._find_stay(self.chip.value("core_cache_bytes"))
         values = np.array([equations.row_misses(self.bins[0], n, stays) for n in numbers])
-        return np.minimum(values @ self.bins[1] / numbers, 1)[place], values[:, 0][place]
+        return (values @ self.bins[1] / numbers)[place], values[:, 0][place]
 
     def _find_stay(self, cache_bytes: float) -> float:
         """Look-ups during which a row stays in a cache of so many bytes; infinite if it holds all rows."""
@@ -262,16 +262,17 @@ class _Pieces:
         middle = v("cache_latency_s") + self.row / rate
         far = v("row_latency_s") + self.row / rate
         mean = (1 - past) * near + (past - missed) * middle + missed * far
-        rates = np.where(past < 1, np.minimum(v("local_bytes_per_s"), rate / np.maximum(past, 1e-9)), rate)
+        rates = np.minimum(v("local_bytes_per_s"), rate / past)
         n = self.look_ups * (1 - self.inside)
         return equations.gm_time(n, self.row, mean, far, v("rows_in_flight"), rates, v("row_issue_s"))
 
     def _compute_slice_s(self) -> Array:
         """Time of the busiest slice of the shared cache: the one with the hottest row gathered [s]."""
-        p, _, before = self.table.bins
+        p, rows, _ = self.table.bins
         gathered = self.every * (1 - self.inside)
-        bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
-        after = np.minimum(self.every * p[bin_after], gathered)  # of the first row that no buffer keeps
+        bin_after = np.searchsorted(np.cumsum(rows), self.head, side="right")
+        next_p = p.take(bin_after, mode="clip")  # of the first row that no buffer keeps
+        after = np.minimum(self.every * next_p, gathered)
         hottest = np.where(self.way == GM, self.past_hottest * self.slices, after)
         requests = np.where(self.way == GM, self.past * self.every, gathered)
         rate = self.v("cache_bytes_per_s")

@@ -22,7 +22,6 @@ _WEIGHTS = (1.0, 1.0, 0.3, 0.1, 0.0)  # of work and bytes, beside the busiest co
 _TOGETHER = 5  # tables that are taken off together, at most
 _MOVES = 1_200  # tables put on cores, and exchanges looked for
 _CLOSE = 1 + 1e-3  # to the bound: the search ends
-_ROOM = 1 + 1e-9
 
 
 @dataclass(eq=False)
@@ -43,7 +42,7 @@ class CoreMapping:
     @classmethod
     def empty(cls, tables: Sequence[LookUpOptions], cores: int) -> CoreMapping:
         """A mapping with no table on any core yet. tables  options of each;  cores  of the chip"""
-        none: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(tables)
+        none: list[Ints] = [np.array([], dtype=np.int64)] * len(tables)
         return cls(tables, np.zeros(len(tables), dtype=np.int64), none, np.zeros(cores + 2), np.zeros(cores))
 
     @property
@@ -68,9 +67,8 @@ class CoreMapping:
         self._add(table, 1)
 
     def remove(self, table: int) -> None:
-        """Take a table off its cores."""
+        """Take a table off its cores, until it is put on others."""
         self._add(table, -1)
-        self.cores[table] = self.cores[table][:0]
 
     def move(self, table: int, source: int, target: int) -> None:
         """Move the table's piece on core ``source`` to core ``target``."""
@@ -147,7 +145,7 @@ class Mapper:
         orders, size = [], []
         for o in self.tables:
             cost = o.pieces * (o.piece_ps + self._dual[1] * o.held_bytes) + o.shared_ps.max(axis=1)
-            late = np.maximum(o.piece_ps - target_ps, 0)
+            late = np.maximum(o.piece_ps, target_ps)
             order = np.lexsort((cost, late, o.held_bytes > most_bytes))
             size.append(o.piece_ps[order[0]] / target_ps + o.held_bytes[order[0]] / self.room_bytes)
             orders.append(order.tolist())
@@ -164,7 +162,7 @@ class Mapper:
 
     def _find_least_busy(self, mapping: CoreMapping, options: LookUpOptions, option: int) -> Ints:
         """The least busy cores that have room for the pieces of an option; none if there are too few."""
-        free = np.flatnonzero(mapping.held_bytes + options.held_bytes[option] <= self.room_bytes * _ROOM)
+        free = np.flatnonzero(mapping.held_bytes + options.held_bytes[option] <= self.room_bytes)
         number = int(options.pieces[option])
         return free[np.argsort(mapping.load_ps[free], kind="stable")[: number if number <= free.size else 0]]
 
@@ -188,7 +186,7 @@ class Mapper:
         self.moves += 1
         o = self.tables[table]
         held, group = np.unique(o.held_bytes, return_inverse=True)  # options that keep as much: one sort
-        free = mapping.held_bytes + held[:, np.newaxis] <= self.room_bytes * _ROOM
+        free = mapping.held_bytes + held[:, np.newaxis] <= self.room_bytes
         top = max(float(mapping.load_ps.max()), float(o.piece_ps.min()))
         # for each option the loads of cores with room, least first; its pieces go to the first of them
         loads = (np.sort(np.where(free, mapping.load_ps[:-2], np.inf), axis=1) / top)[group]
@@ -216,7 +214,7 @@ class Mapper:
         """
         self.moves += 1
         source = int(np.argmax(mapping.load_ps[:-2]))
-        room = self.room_bytes * _ROOM
+        room = self.room_bytes
         pairs = list(zip(self.tables, mapping.choice.tolist(), strict=True))
         piece_ps = np.array([*(o.piece_ps[option] for o, option in pairs), 0.0])
         held = np.array([*(o.held_bytes[option] for o, option in pairs), 0.0])

@@ -34,6 +34,7 @@ _HEAD = _FIRST_LOG2 + 1  # index of the size 2^8
 _TRIALS = 8  # of the price of memory
 _SPREAD = 4.0  # factor between prices of memory, until one price is too low and one too high
 _ROUNDING = 1e-9  # of a time
+_ABOVE = 1 + 1e-9  # of a load
 _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 """Sizes, as powers of two, between which and twice of which chords have the slopes of the lines."""
 
@@ -120,7 +121,7 @@ class StepCurves:
 
 def _find_scale(evaluator: Evaluator, step: Step, place: int) -> float:
     """Bytes of a step's resource ``place`` that take as long as a byte of its first resource."""
-    if step.collective or place == 0:
+    if step.collective:
         return 1.0
     slopes = evaluator.times.find_slopes(step)
     return slopes[0] / slopes[place] if slopes[place] else 1.0  # 0: a step that never runs here
@@ -165,7 +166,7 @@ class _Prices:
         # The most that a step may wait for: all tables on each rank, or anything where ranks differ.
         most = np.zeros(len(curves.times))
         np.maximum.at(most, curves.step, np.where(uneven, np.inf, largest.sum(axis=0)))
-        reach = np.minimum(within, np.searchsorted(curves.sizes, most * (1 + _ROUNDING)))
+        reach = np.minimum(within, np.searchsorted(curves.sizes, most * _ABOVE))
         self.reach = np.minimum(reach, curves.sizes.size - 1)
         self.slope, self.cut = self._draw_lines()
 
@@ -183,7 +184,7 @@ class _Prices:
         for step, end in enumerate(self.reach):
             line, sizes = curves.times[step, : end + 1], curves.sizes[: end + 1]
             edges = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
-            if sizes.size > 1:
+            if end:
                 edges[1] = np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0]))
                 edges[2] = np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1]))
             slope = np.concatenate([edges, chords[step]])
@@ -204,9 +205,9 @@ class _Prices:
         """
         step = self.curves.step
         lines = self.evaluate_lines(loads)
-        top = lines.max(axis=1, keepdims=True)
-        touch = lines >= top - _ROUNDING * (1e-6 + np.abs(top))  # lines of the hull at this load
-        slope = np.where(touch, self.slope, 0).max(axis=1)
+        top = lines.max(axis=1)[:, np.newaxis]
+        touch = np.isclose(lines, top, _ROUNDING, 1e-15)  # lines of the hull at this load
+        slope = (touch * self.slope).max(axis=1)
         price = np.zeros(step.size)
         for p in range(slope.size):
             waits = np.flatnonzero(step == p)
@@ -237,7 +238,7 @@ class _Prices:
                 low = memory_s
             else:
                 high = memory_s
-            if high == 0:
+            if not high:
                 break
             if np.isinf(high):
                 memory_s = memory_s * _SPREAD or usual_s

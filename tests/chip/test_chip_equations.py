@@ -67,7 +67,7 @@ def test_the_slice_of_the_hottest_row_serves_one_after_the_other() -> None:
 
 def test_no_table_is_faster_than_its_fastest_piece_and_cores_share_the_work() -> None:
     works, held, longest = [array(8.0, 4.0)], [array(0.0, 100.0)], [array(8.0, 4.0)]
-    assert eq.lower_bound(works, held, longest, 4, np.inf) == (4.0, 0.0)
+    assert eq.lower_bound(2 * works, 2 * held, [*longest, array(1.0)], 4, np.inf) == (4.0, 0.0)
     works, longest = 8 * works, 8 * [array(2.0, 1.0)]
     assert eq.lower_bound(works, 8 * held, longest, 4, np.inf)[0] == pytest.approx(8.0), "8 x 4 on 4 cores"
     bound, price = eq.lower_bound(works, 8 * held, longest, 4, 100.0)

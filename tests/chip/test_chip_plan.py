@@ -83,8 +83,9 @@ def test_tables_beyond_global_memory_are_refused_by_how_much() -> None:
     with pytest.raises(BadInputError) as caught:
         plan_chip(load_chip("ascend-910"), PlanTables.load("mlperf-dlrm-dcnv2"), 1024)
     assert "needs 105 GB, 72.5 GB more than the 32 GB" in caught.value.message
-    unsaid = load_chip("ascend-910").with_overrides({"gm_size_bytes": 0})
-    assert plan_chip(unsaid, tables(10**10), 64).time_s > 0, "a size that is not given is not checked"
+    for rows, size_bytes in ((10**10, 0), (5 * 10**8, 32e9)):  # not given, so not checked; just enough
+        chip = load_chip("ascend-910").with_overrides({"gm_size_bytes": size_bytes})
+        assert plan_chip(chip, tables(rows), 64).time_s > 0
 
 
 def test_small_batches_and_one_core_are_planned_and_a_batch_of_nothing_is_not() -> None:
@@ -92,8 +93,9 @@ def test_small_batches_and_one_core_are_planned_and_a_batch_of_nothing_is_not() 
     plan = plan_chip(chip, tables(100, 20_000, 5_000_000), 7)
     assert 0 < plan.bound_s <= plan.time_s <= plan.symmetric_s
     assert all(p.batch_slices <= 7 for p in plan.placements)
-    alone = plan_chip(chip.with_overrides({"cores": 1}), tables(1000), 64)
+    alone = plan_chip(chip.with_overrides({"cores": 1}), tables(16_384), 1)  # the table fills the buffer
     assert alone.time_s == pytest.approx(alone.bound_s) and alone.core_s.size == 1
+    assert alone.symmetric_s < alone.baseline_s
     with pytest.raises(BadInputError, match="no work"):
         plan_chip(chip, tables(100), 0)
 

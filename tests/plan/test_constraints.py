@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,11 @@ def test_constraints_of_torchrec_are_obeyed(tmp_path: Path) -> None:
     asked = question(rules, 8, for_torchrec=True)
     scheme = held(asked.plan().plan, "item_a").scheme
     assert (scheme.row_parts, scheme.col_parts) == (1, 2)  # 128 columns: two parts of 64
-    narrow = Placement.of(Scheme(Exchange.RB, 1, 4), range(4))
     constraints = asked.constraints
     assert constraints is not None
-    assert "less than 64" in constraints.allowed[2].explain_refusal(narrow.scheme, 128, 8, 8)
+    assert "less than 64" in constraints.allowed[2].explain_refusal(scheme, 120, 8, 8)
     assert not constraints.allowed[2].explain_refusal(scheme, 128, 8, 8)
+    assert not replace(constraints.allowed[2], shardings=None).explain_refusal(Scheme(scheme.kind), 32, 8, 8)
     assert all(limits.shardings is None for at, limits in enumerate(constraints.allowed) if at != 2)
 
 

@@ -304,7 +304,7 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
     steps = (*evaluator.steps, *evaluator.times.apart)
     waits = Counter(map(waited, steps))
     assert max(waits.values()) == together
-    for size in (0.0, 3.0, 255.0, 300.0, 12_345.0, 2.0**20, 8.9e9):
+    for size in (0.0, 3.0, 255.0, 256.0, 300.0, 12_345.0, 2.0**20, 8.9e9):
         most = np.zeros((1, evaluator.times.groups.stop))
         most[0, curves.resource] = size * curves.scale
         taken = evaluator.times.estimate_steps(most)

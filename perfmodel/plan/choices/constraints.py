@@ -58,9 +58,9 @@ class _ParameterConstraints(Exact):
     not listed here is refused
     """
 
-    sharding_types: list[ShardingType] | None = None
+    sharding_types: list[ShardingType] = []
     compute_kernels: list[str] | None = None
-    min_partition: Annotated[int, Field(ge=1)] | None = None
+    min_partition: Annotated[int, Field(ge=1)] = 0
 
     @model_validator(mode="before")
     @classmethod
@@ -110,10 +110,10 @@ def _read_rules(path: Path) -> list[TableRule]:
                 f"{where}: compute_kernels {shown(kernels)} keep rows outside GPU memory.",
                 f"a plan has rows in GPU memory alone: {', '.join(sorted(_IN_HBM))}.",
             )
-        names = {OF_TORCHREC[name].name for name in limits.sharding_types or []}
+        names = {OF_TORCHREC[name].name for name in limits.sharding_types}
         if COLUMN_WISE in names:
             names -= {TABLE_COLUMN_WISE}  # it is a case of it
-        rules.append(TableRule(where, glob.escape(table), tuple(sorted(names)), limits.min_partition or 0))
+        rules.append(TableRule(where, glob.escape(table), tuple(sorted(names)), limits.min_partition))
     return rules
 
 

@@ -97,10 +97,10 @@ def list_possible_schemes(
     """
     yield COPY
     exponents = range(gpus.bit_length())
-    powers = {1 << k for k in exponents if 1 << k <= gpus}
-    halves = {gpus >> k for k in exponents if gpus % (1 << k) == 0}
-    domains = {domain << k for k in exponents if domain << k <= gpus // domain * domain}
-    widths = [1, *(c for c in range(2, dim // VECTOR + 1) if dim % (VECTOR * c) == 0)]
+    powers = {1 << k for k in exponents}
+    halves = {gpus >> k for k in exponents if not gpus % (1 << k)}
+    domains = {domain << k for k in exponents}
+    widths = [1, *(c for c in range(2, dim // VECTOR + 1) if not dim % (VECTOR * c))]
     for r in sorted(r for r in powers | halves | domains if r <= rows):
         for c in widths:
             if r * c > gpus:

@@ -169,11 +169,11 @@ def list_options(evaluator: Evaluator, limit_bytes: float, more: Sequence[set[Sc
     listed = list_columns(tables.rows[sample], tables.dim[sample], gpus, evaluator.domain, hot).add(more)
     table = sample[listed.group]
     copies = copied(listed.exchange)
-    parts = np.where(copies, 0, listed.r * listed.c)
+    parts = listed.r * listed.c * ~copies
     memory = np.sum(evaluator.memories.count_shard(table, listed.r, listed.c, listed.hot), axis=0)
     replicas = np.where(copies, tables.rows[table], listed.hot)
     everywhere_memory = np.sum(evaluator.memories.count_copies(table, replicas), axis=0)
-    shard_memory = np.where(copies, 0, memory)
+    shard_memory = memory * ~copies
     shard, everywhere, average = _count_loads(evaluator, table, listed, parts / gpus)
     options = Options(
         kind_of=kind_of,

@@ -102,12 +102,12 @@ class Annealing:
         # The fastest state up to now, as ``place_shards`` takes it.
         snapshot: tuple[Ints, list[Ints], Ints, Ints] | None = None
         for turn in range(rounds):
-            if turn % _PRICED == 0:
+            if not turn % _PRICED:
                 if until():
                     break
                 self._price_schemes()
             warm = heat * before * (1 - turn / rounds) ** 2  # slowdown that is allowed [s]
-            now = self._recut_table(now, warm) if turn % _EVERY == 0 else self._move_shards(now, warm)
+            now = self._move_shards(now, warm) if turn % _EVERY else self._recut_table(now, warm)
             if is_faster(now, best):
                 best = now
                 snapshot = self.option.copy(), self.ranks, self.table, self.place.copy()
@@ -306,7 +306,7 @@ class Annealing:
         held = self.held - holds[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
         shard_bytes = o.shard_memory[option][:, np.newaxis] * (holds | fixed)
         memory = self.memory - o.everywhere_memory[option][:, np.newaxis] - shard_bytes
-        return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
+        return base * (base > _DUST), held * (held > _DUST), memory
 
     def _apply(self, option: Ints, ranks: list[Ints]) -> bool:
         """Give the state's tables these options and ranks, if it fits then and is faster; returns whether."""
@@ -338,7 +338,7 @@ def find_most_beside(held: Array, source: Ints, target: Ints) -> Array:
     top = np.argpartition(-held, count - 1, axis=0)[:count]
     values = np.take_along_axis(held, top, axis=0)
     taken = (top == source[:, np.newaxis, np.newaxis]) | (top == target[:, np.newaxis, np.newaxis])
-    return np.asarray(np.where(taken, 0, values).max(axis=1))
+    return np.asarray((values * ~taken).max(axis=1))
 
 
 def _find_smallest(score: Array, count: Ints) -> Mask:

@@ -103,7 +103,7 @@ class Choosing:
             room = room_bytes - float(buffers[0])
             small = self._find_small(shard_s, shard * held, shard * room * _OF_MEMORY)
             mix = self._fit_memory(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
-            if mix is None and turn == 0:  # the buffers of these loads leave no room for any choice
+            if mix is None and not turn:  # the buffers of these loads leave no room for any choice
                 buffers_bytes = self.evaluator.times.count_buffers(self.options.average[self.option].T)
                 leanest = _Mix(find_least(self.memory + buffers_bytes, self.begin)[1], self.count)
                 loads = self._sum_loads(leanest)
@@ -117,7 +117,7 @@ class Choosing:
                 best = choice
             balance = float((shard_s * self.spread)[mix.places] @ mix.tables)
             held = balance if np.isinf(held) else (held + balance) / 2  # time of a rank's shards [s]
-            loads = loads + (now - loads) * (1.0 if turn == 0 else 2 / (turn + 2))  # Frank and Wolfe's step
+            loads = loads + (now - loads) * (2 / (turn + 2))  # Frank and Wolfe's step
             if best is not None and until():
                 break
         return best
@@ -165,14 +165,13 @@ class Choosing:
         _, dear = find_least(memory, self.begin)
         if float(memory[dear] @ self.count) > room:
             return None
-        finite = np.where(np.isfinite(price), self.memory, 0)
         low, high = 0.0, np.inf
         step = _STEP
         middle = self.memory_s or float(price[free] @ self.count) / room
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
             self.evaluator.work.add(effort.PRICED, price.size)
-            _, now = find_least(price + middle * finite, self.begin)
+            _, now = find_least(price + middle * self.memory, self.begin)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now
             else:
@@ -195,8 +194,7 @@ class Choosing:
         """
         differ = np.flatnonzero(free != dear)
         growth = self.memory[free[differ]] - self.memory[dear[differ]]
-        gain = price[dear[differ]] - price[free[differ]]
-        order = differ[(growth > 0) & (gain > 0)]
+        order = differ[growth > 0]
         tables = np.zeros(self.count.size)
         for q in order:
             table_bytes = self.memory[free[q]] - self.memory[dear[q]]

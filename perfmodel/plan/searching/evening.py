@@ -101,9 +101,7 @@ class _Round:
         self.room = evening.room
         self.squarings = squarings
         self.ranks = ranks
-        held = state.held.max(axis=0)
-        held[held == 0] = 1.0
-        held = held[used]
+        held = state.held[:, used].max(axis=0)
         self.price = self._price_loads(used, held)
         self.load = (state.held[:, used] / held).reshape(state.options.gpus // ranks, ranks, used.size)
         self.full = round_off(round_off(self._raise_power(self.load) @ self.price).sum(axis=1))
@@ -120,7 +118,7 @@ class _Round:
         changed = np.repeat(self.state.busiest[np.newaxis], 2 * used.size + 1, axis=0)
         changed[: used.size, used] -= _LOWER * step
         changed[used.size : -1, used] += _HIGHER * step
-        time = self.state.evaluator.estimate_times(np.maximum(changed, 0))
+        time = self.state.evaluator.estimate_times(changed)
         price = (time[-1] - time[: used.size]) / _LOWER + (time[used.size : -1] - time[-1]) / _HIGHER
         return np.asarray(np.maximum(price, price.max() * 1e-4))
 
@@ -144,8 +142,8 @@ class _Round:
             heavier = heavier - self.weight[back]
         change = change[:, :, np.newaxis]
         self.state.evaluator.work.add(effort.EVENED, change.size * self.price.size)
-        left = np.maximum(self.load[source][:, np.newaxis] - change, 0)  # what the old place has then
-        right = np.maximum(self.load[to][np.newaxis] + change, 0)  # what the new place has
+        left = self.load[source][:, np.newaxis] - change  # what the old place has then
+        right = self.load[to][np.newaxis] + change  # what the new place has
         powers = self._raise_power(left) + self._raise_power(right)
         after = round_off((powers @ self.price).sum(axis=-1))
         gain = self.full[source][:, np.newaxis] + self.full[to] - after

@@ -158,7 +158,7 @@ class Scale:
         """The scale on which a rank with the loads ``target`` [K] is full."""
         doubled = np.vstack([target + np.diag(target), target])
         time = evaluator.estimate_times(doubled)
-        return Scale(np.where(target, target, 1), time[:-1] - time[-1])
+        return Scale(np.where(target, target, np.inf), time[:-1] - time[-1])
 
     def score(self, loads: Array) -> Array:
         """How full ranks are [...] with loads [..., K]: a time to compare ranks by, no time of a pass."""
