@@ -199,15 +199,6 @@ def test_a_lone_gpu_on_the_last_node_carries_the_rest_through_one_card() -> None
     assert answer["time_s"].iloc[0] > even["time_s"].iloc[0]
 
 
-def test_fewer_or_slower_cards_slow_what_crosses() -> None:
-    question = "all_to_all", [2**30], 128
-    plain, single, slow = (
-        estimate(values, *question).time_s
-        for values in ({}, {"nics_per_node": 1.0}, {"pcie_bytes_per_s": 1e9})
-    )
-    assert single == pytest.approx(plain * 8, rel=0.1) and slow > 2**30 * 120 / 128 / 1e9
-
-
 def test_latency_is_the_part_that_no_rate_shortens_and_labels_say_what_does() -> None:
     answer = model_of().estimate("reduce_scatter", [2**12, 2**24, 2**36], 128)
     share = answer.floor_s / answer.time_s

@@ -231,16 +231,6 @@ def test_a_band_that_the_memory_cuts_off_says_so(cli: Cli, rate: str) -> None:
     assert bool(cut) == (rate == "3.6TB/s")
 
 
-def test_one_collective_is_explained(cli: Cli) -> None:
-    words = ("collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "128")
-    shown, said = (json.loads(cli(*words, *more, "--json").out) for more in ((), ("--explain",)))
-    assert said["step"]["time_s"] == shown["time_s"] and said["step"]["high_s"] == shown["high_s"]
-    assert [part["symbol"] for part in said["time"]] == ["t", "alpha", "rho", "moved"]
-    text = cli(*words, "--explain").out
-    assert text.startswith("all-to-all of 1 GiB on 128 GPUs of h100-sxm-ib: 22.8 ms")
-    assert "= alpha + r rho + moved" in text and "a law, on clusters of 13 operators" in text
-
-
 @pytest.mark.parametrize(
     ("words", "label"),
     [

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,18 +21,22 @@ from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.world import World
 from perfmodel.answer import project_one
+from perfmodel.collectives.estimate import CollectiveModel, find_gates
 from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.explained import ExplainedPass
+from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.schemes import OF_TORCHREC
-from perfmodel.engine.settings import load_setting
+from perfmodel.engine.settings import BETWEEN, Handover, load_setting
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.training import Dense, GivenTime, WholeStep
 from perfmodel.errors import PerfmodelError
-from perfmodel.schema.evidence import COLLECTIVES, Clock
-from perfmodel.schema.machine import load_machine
+from perfmodel.model.recording import to_float
+from perfmodel.schema.calibration import KernelConstants, KernelFit
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Clock
+from perfmodel.schema.fields import Interval
+from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.priors import load_dense
 from perfmodel.schema.workload import Distribution, Table, TableSet, parse_distribution
 from perfmodel.validate.questions import find_answer
@@ -68,8 +74,19 @@ _DRAWN = {
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
 
 
-_SIZES = [256, 40_000, 1 << 20, 1 << 30, *(int(1.03 * 4**octaves) for octaves in range(4, 19))]
-_GPUS = [1, 2, 3, 5, 8, 12, 24, 64, 100, 1024]
+_SIZES = [1024.0, 40_000.0, 2.0**20, 2.0**30, *(1.03 * 4**octaves for octaves in range(5, 19))]
+_GPUS = [2, 3, 5, 6, 8, 12, 16, 24, 64, 100, 1024]
+_CHANGES: list[dict[str, float | str]] = [
+    *({}, {}, {}, {"nic_bytes_per_s": 2e10}, {"nvlink_bytes_per_s": 9e11}, {"nvlink_domain_gpus": 1}),
+    *({"gpus_per_node": 2}, {"pcie_bytes_per_s": 2e10}, {"nics_per_node": 4}),
+    {"nics_per_node": 4, "gpus_per_node": 4},
+]
+_STEPS = BETWEEN, "all_to_all_ids", "reduce_scatter_bags", "all_reduce_copies", "all_to_all_splits"
+_HANDOVER = Handover({n: Interval(value=2e-6, low=1e-6, high=(4 + k) * 1e-6) for k, n in enumerate(_STEPS)})
+_FIT = KernelFit(log_sd=0.1, sample_count=9, loo_median=0.1, loo_p90=0.2, low_bytes=1e6, high_bytes=1e8)
+_OWN = {"values": {}, "fits": {"gather_pool": _FIT, "bucketize": _FIT}, "untold": ["row_access_bytes"]}
+_FITTED = KernelConstants(**_OWN, implementation="torch", clock=Clock.EAGER)
+"""What a calibration of one's own adds to a pass."""
 
 
 def draw_tables(random: np.random.Generator, ids: Distribution | None = None) -> TableSet:
@@ -77,13 +94,14 @@ def draw_tables(random: np.random.Generator, ids: Distribution | None = None) ->
     drawn = [
         Table(
             f"t{place}",
-            int(10 ** random.uniform(0.5, 7)),
+            int(random.choice([8, 16, *10 ** random.uniform(1, 7, 5)])),
             int(random.choice(_DIMS)),
             float(random.choice([1, 2, 4, 30, 100])),
             str(random.choice(["fp32", "fp16", "int8", "fp8"])),
             weighted=bool(random.integers(2)),
             distribution=ids or parse_distribution(str(random.choice(_DISTRIBUTIONS))),
             features=int(random.choice([1, 1, 3])),
+            buckets=int(random.choice([0, 0, 0, 7])),
         )
         for place in range(int(random.integers(3, 7)))
     ]
@@ -93,20 +111,25 @@ def draw_tables(random: np.random.Generator, ids: Distribution | None = None) ->
 def draw_evaluator(random: np.random.Generator) -> Evaluator:
     """3 to 6 tables on 1 to 8 GPUs."""
     gpus, node = int(random.integers(1, 9)), int(random.choice([2, 4, 8]))
-    ids = parse_distribution(str(random.choice(_DISTRIBUTIONS)))
+    ids = [None, parse_distribution(str(random.choice(_DISTRIBUTIONS)))][int(random.integers(2))]
     training = bool(random.integers(2))
     tables = PlanTables.of(draw_tables(random, ids))
     types = tuple(str(random.choice([*OF_TORCHREC])) for _ in tables.names)
+    setting = load_setting(load_machine(str(random.choice(_DRAWN["machine"]))), "nccl")
+    if random.integers(2):
+        setting = replace(setting, handover=_HANDOVER, kernels=_FITTED)
     basis = PassBasis(
-        load_setting(load_machine(str(random.choice(_DRAWN["machine"]))), "nccl"),
+        setting,
         node if node < gpus and gpus % node == 0 else None,
         [None, "fp16"][int(random.integers(2))],
         training,
         str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
         rows=None if training else [None, HostRows(), HostRows(0.2)][int(random.integers(3))],
+        unpooled=not training and not random.integers(4),
     )
     sets = [None, ExchangeSets(), ExchangeSets(types)][int(random.integers(3))]
-    return Evaluator(basis, tables, int(random.choice([64, 1024, 8192])), gpus, sets=sets)
+    batch, id_dtype = int(random.choice([64, 1024, 8192])), str(random.choice(["int64", "int64", "int32"]))
+    return Evaluator(basis, tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
 
 def write_case(name: str, case: int) -> str:
@@ -157,32 +180,62 @@ def _ask_set(case: int) -> Any:
 
 
 def _ask_collective(case: int) -> Any:
-    """Times of one collective over sizes and numbers of GPUs."""
+    """Times of one collective over sizes and numbers of GPUs; one of them explained, two as gates."""
     random = np.random.default_rng(case)
-    drawn = {name: str(random.choice(_DRAWN[name])) for name in ("machine", "backend")}
-    frame = perfmodel.collective(op=COLLECTIVES[case % len(COLLECTIVES)], size=_SIZES, gpus=_GPUS, **drawn)
-    return frame.to_dict(orient="records")
+    machine = load_machine(str(random.choice(list_machines())))
+    machine = machine.with_overrides(_CHANGES[int(random.integers(len(_CHANGES)))])
+    name = COLLECTIVES[case % len(COLLECTIVES)]
+    one_sided = name == "all_to_all" and "sxm" in machine.name and random.integers(2)
+    known = CollectiveModel.load(machine, "nvshmem" if one_sided else None).calibration
+    model = CollectiveModel(machine, known.model_copy(update={"this_cluster": bool(random.integers(2))}))
+    node, ranks = int(random.choice([1, 2, 4, 8, 8, 72])), sorted(random.choice(_GPUS, 6, replace=False))
+    timing = model.estimate(name, _SIZES, np.array(ranks)[:, np.newaxis], node)
+    sizes = [size for size in _SIZES if size >= ranks[0] or name not in PER_PEER]
+    frame = model.predict({"collective": name, "payload_bytes": sizes, "gpus": int(ranks[0])})
+    parts = ("time_s", "low_s", "high_s", "floor_s")
+    return {
+        **{part: np.log(np.maximum(getattr(timing, part), 1e-9)) for part in parts},
+        "evidence": timing.evidence,
+        "limit": timing.limit,
+        "explained": [
+            _list_numbers(explain_collective(model, name, size, int(count), node))
+            for size, count in product(_SIZES[:4], ranks[::2])
+        ],
+        "gates": [
+            np.log(gate.longest_time_s) for gate in find_gates([(model, name, ranks[0], node, _SIZES[:2])])
+        ],
+        "predicted": frame.to_dict(orient="records"),
+    }
 
 
 def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     costed = evaluator.cost(plan)
     cost = costed.cost
-    row = cost.rows[evaluator.batch % len(cost.rows)]
     layers = load_dense("dlrm-dcnv2") if evaluator.gpus % 2 else GivenTime(1e-3, 0.1)
     dense = Dense.compute(layers, evaluator)
-    keys = "time_s", "low_s", "high_s", "evidence"
+    explained = ExplainedPass.from_plan(costed)
+    keys = "payload_bytes time_s low_s high_s floor_s evidence limit library mean_bytes rank imbalance"
     return {
         "pass": [cost.time_s, cost.low_s, cost.high_s],
-        "rows": [{key: getattr(row, key) for key in keys} for row in cost.rows],
+        "rows": [{key: getattr(row, key) for key in keys.split()} for row in cost.rows],
         "loads": {place: size for place, size in enumerate(costed.loads.max(axis=1).tolist()) if size},
-        "memory": costed.fullest_bytes,
+        "memory": vars(costed.memory),
         "estimate": evaluator.estimate_times(costed.loads.max(axis=1)),
         "copied": costed.copied_shares,
         "fullest": [evaluator.fullest_part(t, placed.scheme) for t, placed in enumerate(plan.placements)],
         "dense": dense.times,
         "step": WholeStep.compute(costed, dense).to_dict(1.0),
-        "explained": ExplainedPass.from_plan(costed).explain(row.name).to_dict(),
+        "explained": [_list_numbers(explained.explain(row.name)) for row in cost.rows],
+        "words": explained.explain(cost.rows[evaluator.batch % len(cost.rows)].name).to_dict(),
     }
+
+
+def _list_numbers(explained: Explanation) -> dict[str, Any]:
+    """The numbers of an explanation: logarithms, so that small ones count."""
+    values = [to_float(part.value) for part in (*explained.time, *explained.load)]
+    values += [number for row in (*explained.stages, *explained.tables) for number in row[1:]]
+    logs = np.log(np.maximum(values, 1e-12))
+    return {"logs": logs, "band": explained.band, "factor": explained.factor, "rank": explained.rank}
 
 
 def _ask_plan(case: int) -> Any:
@@ -231,7 +284,7 @@ def _ask_search(case: int) -> Any:
     random = np.random.default_rng(case)
     tables = draw_tables(random)
     gpus = int(random.choice([1, 2, 4, 8, 12]))
-    room = sum(table.rows * table.dim for table in tables.tables) * random.uniform(4, 12) / gpus
+    room = sum(table.rows * table.dim for table in tables.tables) * random.uniform(6, 18) / gpus
     plan = perfmodel.plan_tables(
         tables,
         gpus,
@@ -239,7 +292,7 @@ def _ask_search(case: int) -> Any:
         batch=int(random.choice([64, 1024])),
         max_hbm_bytes=[None, room, room][int(random.integers(3))],
         only=[(), "row-wise,table-wise", "t0=row-wise,data-parallel,table-wise"][int(random.integers(3))],
-        for_torchrec=bool(random.integers(2)),
+        for_torchrec=not any(table.dim % 4 for table in tables.tables),
         gpus_per_node=[None, 2, 4][int(random.integers(3))],
         effort="quick",
     )
