@@ -164,7 +164,8 @@ def test_as_many_tables_are_compared_as_a_ranking_compares(monkeypatch: pytest.M
 
 
 def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
-    block = draw("over-gpus", subject(tables=MODEL, gpus=16))
+    on_top = subject(tables=MODEL, gpus=16)
+    block = draw("over-gpus", on_top)
     *uniform, planned = block.data
     assert [row["gpus"] for row in uniform] == [2, 4, 8, 16, 24, 32, 64, 128]
     eight = rank_shardings(project_one(tables=MODEL, gpus=8)).answer
@@ -174,6 +175,9 @@ def test_more_gpus_have_the_time_and_the_gpu_hours_of_their_answers() -> None:
     assert planned["line"] == "a sharding for each table" and planned["gpus"] == 16
     assert f", on {least['gpus']} GPUs." in block.title and "as many samples on each" in block.how_to_read
     assert 8 in [row["gpus"] for row in draw("over-gpus", subject(table_bytes=300e9, gpus=5)).data]
+    assert on_top.lead
+    alone_fits = draw("over-gpus", replace(on_top, lead=replace(on_top.lead, best=())))
+    assert alone_fits.data == [row for row in block.data if row["gpus"] != 16 or row is planned]
 
 
 def test_a_batch_of_all_gpus_is_divided_among_them() -> None:
@@ -187,7 +191,7 @@ def test_a_batch_of_all_gpus_is_divided_among_them() -> None:
 
 def test_a_plan_leads_the_figures_of_a_table_set() -> None:
     on_top = subject(tables=MODEL, gpus=16)
-    assert on_top.planned and on_top.answer.time_s < on_top.uniform.time_s
+    assert on_top.planned and on_top.uniform and on_top.answer.time_s < on_top.uniform.time_s
     steps = draw("breakdown", on_top)
     assert sum(row["time_s"] for row in steps.data) == pytest.approx(on_top.answer.time_s)
     shardings = draw("shardings", on_top)

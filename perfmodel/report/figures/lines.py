@@ -185,7 +185,7 @@ def draw_over_gpus(subject: Subject) -> Block:
         traces += draw_series(rows, (_GPUS, y), 0, (0, place), _describe_point)
         if planned:
             traces += draw_series([point], (_GPUS, y), 1, (0, place), _describe_point, marks=True)
-    look = {"height": 400, "showlegend": planned, "shapes": [draw_rule("x", answer.gpus)]}
+    look = {"height": 440, "showlegend": planned, "shapes": [draw_rule("x", answer.gpus)]}
     figure = new_figure(traces, [_GPUS], [_TIME, _HOURS], **look)
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
@@ -214,7 +214,7 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
         with suppress(PerfmodelError):
             batch = {} if total is None else {"batch": share_equally(total, gpus)}
             answer = subject.uniform if gpus == own_gpus else fixed.ask(gpus=gpus, **batch)
-            if answer.fits:
+            if answer is not None and answer.fits:
                 yield answer
 
 

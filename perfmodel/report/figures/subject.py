@@ -41,9 +41,9 @@ class Subject:
     planned: bool = False
 
     @property
-    def uniform(self) -> Answer:
-        """The best answer with one sharding for all tables: what other values are asked with."""
-        return (self.lead and self.lead.uniform) or self.answer
+    def uniform(self) -> Answer | None:
+        """The best answer with one sharding for all tables, as other values have it; None: none fits."""
+        return self.lead.uniform if self.lead and self.planned else self.answer
 
     def change(self, **changes: Any) -> Question:
         """The question with other values (fields of ``Question`` by name)."""
