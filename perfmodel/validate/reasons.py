@@ -22,7 +22,6 @@ from perfmodel.units import format_ratio, format_time
 from perfmodel.validate.checked import LATENCY_SHARE, Z95, Series
 
 _MOST_REASONS = 4
-_EXPLAINED = 0.5  # of the slow sizes
 _QUANTILES = (0.25, 0.5, 0.75)
 _STEPS = 13  # of a range of rates
 _NOTHING = r"\A(?!)"  # that no log says
@@ -111,7 +110,7 @@ def find_reasons(series: Series, others: Sequence[Series]) -> list[LikelyReason]
             misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free  # Akaike: each fitted number costs 2
             explains = int((inside & slow).sum())
             within = int((inside & used).sum())
-            if explains >= _EXPLAINED * slow.sum() and within > (used & ~slow).sum():
+            if 2 * explains >= slow.sum() and within > (used & ~slow).sum():
                 tries.append((-within, misfit, explains, value, tuple((times / expected_s)[slow])))
         if tries:
             within, misfit, explains, value, ratios = min(tries)

@@ -14,7 +14,7 @@ from scipy.optimize import isotonic_regression
 from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.validate import accuracy, medians, validate
-from perfmodel.validate.crossover import Comparison
+from perfmodel.validate.crossover import Comparison, list_common_sizes
 from perfmodel.validate.verdicts import Claim, Finding, Outcome, load_claims
 
 MIB = 2**20
@@ -141,6 +141,10 @@ def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
     fast, slow = replace(found, low=found.nccl_s / 2.1, high=found.nccl_s * 4).ends
     assert (fast.small_ratio, slow.small_ratio) == (pytest.approx(2 / 2.1), 8)
     assert (fast.winner, slow.winner) == ("nccl", "nvshmem")
+    names = ("nvshmem-3.3.9-device", "nccl-2.29.2-stream")  # 128 B to 256 MiB, 512 B to 512 MiB
+    curves = [shipped_calibration(f"h200-sxm-ib/{name}").curve("all_reduce", 8, 8) for name in names]
+    sizes = list_common_sizes([*filter(None, curves)])
+    assert (sizes[0], sizes[-1], sizes.size) == (512, 2**28, 19 * 16 + 1)
 
 
 def test_a_broken_band_is_a_regression() -> None:
