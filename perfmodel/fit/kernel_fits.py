@@ -263,7 +263,7 @@ def _determine(kernel: _Kernel | None, machine: Machine) -> _Fitted | None:
     if endless and _solve(kernel, fitted, endless).cost <= worse:
         unseen.add(_CACHE)
     fixed = {key: machine.value(key) for key in kernel.start if key in unseen}
-    again = _solve(kernel, fitted, fixed) if 0 < len(fixed) < len(fitted) else None
+    again = _solve(kernel, fitted, fixed) if fixed and fixed.keys() != fitted.keys() else None
     if again and again.cost <= worse:
         names = [key for key in kernel.start if key not in fixed]
         logs = dict(zip(names, again.x.tolist(), strict=True))

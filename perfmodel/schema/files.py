@@ -153,7 +153,7 @@ def _find_nearest(text: str, names: Sequence[str]) -> list[str]:
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:
     """Whether a text looks like a path (a slash, one of ``suffixes``), not like a shipped name."""
-    return "/" in text or "\\" in text or text.lower().endswith(tuple(suffixes))
+    return not {"/", "\\"}.isdisjoint(text) or text.lower().endswith(tuple(suffixes))
 
 
 def find_shipped(kind: str, name: str, folder: str, suffix: str, usual: str = "") -> Path:
