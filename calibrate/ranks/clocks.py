@@ -14,12 +14,16 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
+
+if TYPE_CHECKING:
+    import torch
 
 WARM_UP_CALLS = 3
 """Untimed calls before the timed calls of every visit, which warm up code, buffers and connections."""
@@ -108,19 +112,17 @@ class Cuda(Cpu):
 
     def time_batch(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
         """As in ``Cpu``, by CUDA events; slowdowns are read in the first batch of a visit."""
-        begin = self._cuda.Event(enable_timing=True)
-        end = self._cuda.Event(enable_timing=True)
         start = self._now()
         hold_s = min(_HOLD_LEAST_S + _HOLD_MARGIN * queue_s, _HOLD_MOST_S)
         self._cuda._sleep(int(hold_s * HOLD_HZ))
         lead_in()
-        begin.record()
+        begin = record_event(self._cuda)
         batch()
-        end.record()
+        end = record_event(self._cuda)
         if self._slowdowns is None:
             self._slowdowns = self._watch()
         end.synchronize()
-        return start, start + begin.elapsed_time(end) * 1e-3
+        return start, start + read_elapsed_s(begin, end)
 
     def take_slowdowns(self) -> list[str]:
         """Why the GPU was slow in the last timed batch. A second call says why it is slow now."""
@@ -140,6 +142,18 @@ class Cuda(Cpu):
             self.synchronize()
         except RuntimeError as problem:
             raise NoHardwareError(f"the GPU no longer answers: {error}") from problem
+
+
+def record_event(cuda: ModuleType) -> torch.cuda.Event:
+    """An event that the GPU passes after all work that is queued so far. cuda  torch.cuda"""
+    event: torch.cuda.Event = cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def read_elapsed_s(first: torch.cuda.Event, last: torch.cuda.Event) -> float:
+    """Time between two events that the GPU has passed [s]."""
+    return float(first.elapsed_time(last)) * 1e-3
 
 
 def watch_gpu(uuid: str) -> Callable[[], list[str]]:

@@ -48,18 +48,18 @@ class LeaderMissingError(NoHardwareError):
 class Launcher:
     """One process of a job that a launcher started.
 
-    name         torchrun, srun or mpirun
-    rank, ranks  number of this process, and of all
-    host, port   where rank 0 waits for the others
+    name         torchrun, srun or mpirun; "" for ranks that rank 0 starts
+    ranks, rank  number of all processes, and of this one
+    host, port   where rank 0 waits for the others; port 0: one that is free
     job          name of the job, which keeps jobs apart that meet at one port
     """
 
     name: str
-    rank: int
     ranks: int
     host: str
-    port: int
     job: str
+    port: int = 0
+    rank: int = 0
 
 
 def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
@@ -80,7 +80,8 @@ def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
             derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
             usual = _read_number(environ, "MASTER_PORT") + 1 if name == "torchrun" else derived
             port = _read_number(environ, "PERFMODEL_PORT", usual)
-            return Launcher(name, _read_number(environ, rank), count, _find_host(name, environ), port, job)
+            host = _find_host(name, environ)
+            return Launcher(name, count, host, job, port, _read_number(environ, rank))
     return None
 
 
@@ -151,9 +152,7 @@ def serve_store(listening: socket.socket, job: str) -> Any:
     """The store of rank 0 on this socket, which it takes over. job  its name, which keeps jobs apart"""
     dist = import_store()
     port = listening.getsockname()[1]
-    store = dist.TCPStore(
-        LOCALHOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
-    )
+    store = dist.TCPStore(LOCALHOST, port, is_master=True, master_listen_fd=listening.detach())
     return dist.PrefixStore(job, store)
 
 
@@ -164,9 +163,7 @@ def join_store(host: str, port: int, job: str) -> Any:
     """
     dist = import_store()
     try:
-        store = dist.TCPStore(
-            host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=JOIN_S)
-        )
+        store = dist.TCPStore(host, port, timeout=timedelta(seconds=JOIN_S))
     except dist.DistError as error:
         raise LeaderMissingError(
             f"rank 0 did not start: no store on {host}:{port} within {JOIN_S:.0f} s."

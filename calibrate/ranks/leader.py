@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -52,14 +54,14 @@ class Leader:
         self.run = secrets.token_hex(4)
         if launcher:
             process.end_with_launcher(launcher.name, signal.SIGTERM)
-        meeting = launcher or Launcher("", 0, ranks, LOCALHOST, 0, self.run)  # by none: they meet here
+        meeting = launcher or Launcher("", ranks, LOCALHOST, self.run)
         self.host = meeting.host
         self.ranks = meeting.ranks
         self.names = [f"rank {rank}" for rank in range(self.ranks)]
-        self.lost = False
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._store: Any = None
-        self._number = 0  # of the last message
+        self._numbers = itertools.count()
+        self._number = next(self._numbers)  # of the last message
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
         listening = listen(self.host, meeting.port)
         self.port: int = listening.getsockname()[1]
@@ -78,8 +80,7 @@ class Leader:
             self._timed_out = import_store().DistStoreError  # torch loads while the ranks load it
             self._store = serve_store(listening, meeting.job)
         except BaseException as error:
-            self.lost = True
-            self.close()
+            self.abandon()
             if not isinstance(error, OSError):
                 raise
             raise NoHardwareError(f"a rank cannot be started: {program[0]}: {error.strerror}.") from error
@@ -93,10 +94,10 @@ class Leader:
         while missing := self._list_missing(range(self.ranks), POLL_S):
             names = ", ".join(map(str, missing[:_MOST_NAMED])) + ", …" * (len(missing) > _MOST_NAMED)
             words = f"{len(missing)} of {self.ranks} ranks (missing: {names}) did not start"
-            codes = [child.returncode for child in self.processes.values() if child.poll() is not None]
-            if codes:
-                why = f"{describe_exit(codes[0])}\n{self._read_log()}".rstrip()
-                raise NoHardwareError(f"{words}: {why}.")
+            for child in self.processes.values():
+                if child.poll() is not None:
+                    why = f"{describe_exit(child.returncode)}\n{self._read_log()}".rstrip()
+                    raise NoHardwareError(f"{words}: {why}.")
             if time.monotonic() > ends:
                 raise NoHardwareError(f"{words} within {JOIN_S:.0f} s.")
         return self._take(range(self.ranks))
@@ -111,24 +112,21 @@ class Leader:
         raises the error of the first of them (BadInputError and its like) once all have answered.
         """
         ranks = range(self.ranks) if ranks is None else ranks
-        self._number += 1
+        self._number = next(self._numbers)
         message = json.dumps({"do": do, "number": self._number, **fields})
         for rank in ranks:  # multi_set reads a message that comes in two pieces again, and sets keys twice
             self._store.set(f"ask/{rank}", message)
         ends = time.monotonic() + deadline_s
-        failed = False
-        while missing := self._list_missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
+        while missing := self._list_missing(ranks, POLL_S):
             answered = {rank: f"{self._number}/{rank}" for rank in sorted(set(ranks) - set(missing))}
             answers = {rank: json.loads(self._store.get(key)) for rank, key in answered.items()}
             errors_seen = {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
-            if errors_seen and not failed:
-                failed = True
-                ends = min(ends, time.monotonic() + GRACE_S)
             for rank, child in self.processes.items():
                 if child.poll() is not None and rank in missing:
                     raise self._lose(self.names[rank], f"died: {describe_exit(child.returncode)}")
-            if time.monotonic() >= ends:
-                raise self._blame(missing, errors_seen, deadline_s)
+            late = self._list_missing(missing, GRACE_S) if errors_seen else missing
+            if late and (errors_seen or time.monotonic() >= ends):
+                raise self._blame(late, errors_seen, deadline_s)
         taken = self._take(ranks)
         for rank, answer in zip(ranks, taken, strict=True):
             if "error" in answer:
@@ -137,22 +135,22 @@ class Leader:
 
     def close(self) -> None:
         """End the ranks; kill those of this process that do not end. May be called again."""
-        if self._store is not None and not self.lost:
-            try:
+        if self._store is not None:
+            with contextlib.suppress(PerfmodelError, subprocess.TimeoutExpired):
                 self.ask("close", LEAVE_S)
-            except PerfmodelError:
-                self.lost = True
-        for child in self.processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(0 if self.lost else LEAVE_S)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for child in self.processes.values():
-                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                    if child.poll() is None:
-                        os.killpg(child.pid, number)
-                        child.wait(0.2 if number == signal.SIGTERM else None)
-        self.processes.clear()
+                for child in self.processes.values():
+                    child.wait(LEAVE_S)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the ranks without a word to them: one is lost, or did not come."""
         self._store = None  # ranks of other processes end when it is gone
+        for child in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
+        self.processes.clear()
         self._log.close()
 
     def _list_missing(self, ranks: Iterable[int], seconds: float, key: str = "") -> list[int]:
@@ -199,19 +197,18 @@ class Leader:
 
     def _lose(self, name: str, what: str, next_step: str = "") -> RankLostError:
         """The error for a lost rank, with what its process printed last. what  befell the rank, in words"""
-        self.lost = True
         error = RankLostError(name, what, next_step)
         if lines := self._read_log():
             error.next_step += f"\nlast lines of the ranks:\n{lines}"
+        self.abandon()
         return error
 
     def _read_log(self) -> str:
         """The last lines that the ranks printed, indented."""
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - 8192))
-        lines = self._log.read().decode(errors="replace").splitlines()
-        printed = [line.rstrip() for line in lines if line.strip(" -=*")]
-        return "\n".join(f"  {line}" for line in printed[-_LAST_LINES:])
+        self._log.seek(0)
+        lines = (line.decode(errors="replace").rstrip() for line in self._log)
+        printed = deque((line for line in lines if line.strip(" -=*")), _LAST_LINES)
+        return "\n".join(f"  {line}" for line in printed)
 
 
 def describe_exit(code: int) -> str:

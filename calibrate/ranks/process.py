@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,9 +13,9 @@ from calibrate.machine.node import ROOT, read_fact
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_MAX = -4
-_M_ARENA_MAX = -8
+_MALLOPTS = {-4: 0, -1: -1, -8: 1}
+"""Parameters of glibc's mallopt: M_MMAP_MAX, M_TRIM_THRESHOLD and M_ARENA_MAX."""
+
 _MEMORY_SHARE = 0.5
 """Share of the free memory that the ranks of a node may use for their buffers."""
 
@@ -28,9 +29,9 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal_number))
     if os.getppid() != parent:
-        os._exit(0)
+        os._exit(os.EX_OK)
 
 
 def end_with_launcher(launcher: str, signal_number: int) -> None:
@@ -39,18 +40,14 @@ def end_with_launcher(launcher: str, signal_number: int) -> None:
         die_with_parent(os.getppid(), signal_number)
 
 
-def keep_freed_memory() -> bool:
-    """Keep freed memory in the process; returns False if the C library cannot.
+def keep_freed_memory() -> None:
+    """Keep freed memory in the process. Limits: another C library than glibc -> no effect
 
     Otherwise every call would get the pages of its new 1 MB output from the kernel, which doubles its time.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return all(
-        mallopt(name, value) for name, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
-    )
+    with contextlib.suppress(AttributeError, OSError):
+        for name, value in _MALLOPTS.items():
+            ctypes.CDLL(None).mallopt(name, value)
 
 
 def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
@@ -67,13 +64,20 @@ def estimate_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     used = read_fact(root / "sys/fs/cgroup/memory.current")
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
-    taken = read_fact(root / "proc/self/statm").split()[:1]
-    used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
-    allowed = max(address_space_bytes() - used_bytes, 0.0)
+    taken, _ = _count_taken_bytes(root)
+    allowed = max(address_space_bytes() - taken, 0.0)
     return min(min(free) / local_ranks, allowed) * _MEMORY_SHARE
 
 
-def count_held_bytes() -> float:
+def count_held_bytes(root: Path = ROOT) -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
-    fields = read_fact(ROOT / "proc/self/statm").split()
-    return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
+    _, held = _count_taken_bytes(root)
+    return held
+
+
+def _count_taken_bytes(root: Path) -> tuple[float, float]:
+    """(address space, memory) that this process takes [bytes]. Limits: unknown -> 0"""
+    pages = read_fact(root / "proc/self/statm").split() or ["0", "0"]
+    space, held = map(float, pages[:2])
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return space * page_bytes, held * page_bytes

@@ -51,6 +51,7 @@ LEAVE_S = 10.0
 KEPT_SHARE = 0.5
 """Share of this rank's memory for buffers of operations that it keeps ready; beyond it, it drops all."""
 
+THREADS = 1  # of torch on this rank: each core has one
 FOREVER = timedelta(days=20)
 """A wait for what rank 0 says next: poll() counts its milliseconds in 32 bits."""
 
@@ -78,11 +79,12 @@ class RankServer:
         meeting   host and port of the store, for the libraries that meet there too
         """
         self._store = store
-        self._meeting = {"host": meeting[0], "port": str(meeting[1])}
+        host, port = meeting
+        self._meeting = {"host": host, "port": str(port)}
         self._rank = rank
         self._load = load
         self._describe = describe
-        self._place = Place(0, 1)
+        self._place: Place
         self._device = Cpu()
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
@@ -123,7 +125,7 @@ class RankServer:
         if self._place.device == "cuda":
             uuid, versions = self._use_gpu()
         providers = {}
-        for name in message["providers"] if self._rank == 0 else ():
+        for name in () if self._rank else message["providers"]:
             offered = self._describe(name)
             if offered.usable and self._place.device not in offered.devices:
                 why = f"it has nothing for ranks on {self._place.device}"
@@ -144,7 +146,7 @@ class RankServer:
             raise NoHardwareError(f"torch cannot be imported ({error}).", format_torch_command()) from error
 
         count = torch.cuda.device_count()
-        if count == 0:
+        if not count:
             raise NoHardwareError(
                 f"torch {torch.__version__} sees no GPU on rank {self._place.rank}.",
                 "install a torch with CUDA, or calibrate the CPUs with --device cpu.",
@@ -153,7 +155,8 @@ class RankServer:
         gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
         uuid = f"GPU-{gpu.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
-        self._memory_bytes = 0.8 * torch.cuda.mem_get_info()[0]
+        free_bytes, _ = torch.cuda.mem_get_info()
+        self._memory_bytes = 0.8 * free_bytes
         versions = {"cuda": str(torch.version.cuda), "gpu": str(gpu.name)}
         return uuid, versions if self._place.rank else {**versions, GPU_L2: str(gpu.L2_cache_size)}
 
@@ -163,15 +166,13 @@ class RankServer:
         provider = self._load(name)
         provider.open(self._place, {**message["address"], **self._meeting})
         self._open[name] = provider
-        if self._place.device == "cpu" and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
         gc.collect()
         gc.freeze()  # collections skip what exists now: short pauses
 
     def _prepare(self, message: Message) -> None:
         """Make the operation of a point unless it was kept from an earlier visit, and fill its buffers."""
         self._current = None
-        if self._timers and self._device.count_held_bytes() > KEPT_SHARE * self._memory_bytes:
+        if self._device.count_held_bytes() > KEPT_SHARE * self._memory_bytes:
             self._timers.clear()
         point = Point.model_validate(message["point"])
         ranks = tuple(message["group"])
@@ -237,10 +238,11 @@ def serve(
 
     process.keep_freed_memory()
     store = join_store(*meeting, job)
+    sys.modules["torch"].set_num_threads(THREADS)
     server = RankServer(store, rank, load or providers.load, describe or providers.describe, meeting)
     threading.Thread(target=_watch, args=(join_store(*meeting, job), server, rank), daemon=True).start()
     host_name = socket.gethostname()
-    node = read_fact(ROOT / "proc/sys/kernel/random/boot_id") or host_name  # shared by all ranks of a node
+    node = read_fact(ROOT / "proc/sys/kernel/random/boot_id")  # shared by all ranks of a node
     store.set(f"0/{rank}", json.dumps({"node": node, "host": host_name, "pid": os.getpid()}))
     server.serve()
 
@@ -254,7 +256,7 @@ def _watch(store: Any, server: RankServer, rank: int) -> None:
     except RuntimeError:
         if server.leaving:
             time.sleep(LEAVE_S)
-        os._exit(0)
+        os._exit(os.EX_OK)
 
 
 def follow(launcher: Launcher) -> None:
@@ -273,7 +275,7 @@ def end_process() -> None:
     """End without Python's own end, which aborts while a thread waits in the store's C++."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(os.EX_OK)
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:

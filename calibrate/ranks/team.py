@@ -104,8 +104,7 @@ class RankTeam:
             self._world = self._describe_world(self.hellos, request.providers)
             self._open_backends(request.backends)
         except BaseException:
-            leader.lost = True
-            leader.close()
+            leader.abandon()
             raise
 
     def world(self) -> World:
@@ -143,7 +142,7 @@ class RankTeam:
         places = [asdict(place) for place in self.places]
         answers = self.leader.ask("welcome", JOIN_S, places=places, providers=list(providers))
         uuids = [answer["uuid"] for answer in answers]
-        self._gpus = min(count_gpus(self.places, uuids))
+        self._gpus = count_gpus(self.places, uuids)
         versions: dict[str, dict[str, None]] = {}  # by library: different ones, in order
         for answer in answers:
             for name, version in answer["versions"].items():
@@ -151,11 +150,11 @@ class RankTeam:
         return World(
             ranks=len(places),
             nodes=len({place.node for place in self.places}),
-            device=self.places[0].device,
-            providers=read_availabilities(answers[0]["providers"], uuids),
+            device=next(place.device for place in self.places),
+            providers=read_availabilities(next(iter(answers))["providers"], uuids),
             memory_bytes=min(answer["memory_bytes"] for answer in answers),
             cores_per_node=count_node_cores(),
-            hosts=tuple(hellos[place.rank]["host"] for place in self.places if place.local_rank == 0),
+            hosts=tuple(hellos[place.rank]["host"] for place in self.places if not place.local_rank),
             versions={name: " | ".join(values) for name, values in sorted(versions.items())},
         )
 
@@ -164,7 +163,7 @@ class RankTeam:
         providers = dict(self._world.providers)
         for name in backends or DEFAULT_BACKENDS[self._world.device]:
             library = providers.get(name)
-            if len(self.places) > 1 and library and library.usable and not library.functional_only:
+            if self.places[1:] and library and library.usable and not library.functional_only:
                 try:
                     self._open_provider(name)
                 except RankLostError:
@@ -225,12 +224,12 @@ def place_ranks(hellos: Sequence[Message], device: str) -> list[Place]:
     ]
 
 
-def count_gpus(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
-    """Number of different GPUs that the ranks of each node use; 0 if a rank's UUID is unknown ("")."""
+def count_gpus(places: Sequence[Place], uuids: Sequence[str]) -> int:
+    """Fewest different GPUs that the ranks of a node use; 0 if a rank's UUID is unknown ("")."""
     used: dict[int, set[str]] = {}
     for place, uuid in zip(places, uuids, strict=True):
         used.setdefault(place.node, set()).add(uuid)
-    return [0 if "" in names else len(names) for _, names in sorted(used.items())]
+    return min(0 if "" in names else len(names) for names in used.values())
 
 
 def name_place(place: Place) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from calibrate.operations import RankTimes
-from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Cuda, Timer, watch_gpu
+from calibrate.ranks.clocks import BATCHES, LONG_BYTES, WARM_UP_CALLS, Cpu, Cuda, Timer, watch_gpu
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 
@@ -80,7 +80,7 @@ def test_stream_shares_the_calls_out_among_batches(calls: int, each: int, batche
 
 def test_large_payloads_are_warmed_up_once_and_other_clocks_refused() -> None:
     fake = FakeOperation()
-    Timer(fake, Clock.EAGER, Cpu(), fake.barrier, 2**30).visit(1, [], fake.now)
+    Timer(fake, Clock.EAGER, Cpu(), fake.barrier, LONG_BYTES).visit(1, [], fake.now)
     assert fake.log == ["before", "run", "before", "barrier", "clock", "run", "clock", "check"]
     with pytest.raises(BadInputError, match="by the graph clock"):
         Timer(fake, Clock.GRAPH, Cpu(), fake.barrier)
@@ -125,7 +125,8 @@ class FakeTorch(FakeOperation):
 
     def _sleep(self, cycles: int) -> None:
         assert isinstance(cycles, int)
-        self.queue(cycles / 2e9, "hold")
+        self.held_s = cycles / 2e9
+        self.queue(self.held_s, "hold")
 
     def synchronize(self) -> None:
         if self.dead:
@@ -165,19 +166,11 @@ def test_a_stream_times_the_gpu_and_not_the_host_that_launches() -> None:
     """2 us a kernel, though one is launched every 10 us; without a full queue it would be 10."""
     torch = FakeTorch()
     assert visit_gpu(torch, Clock.STREAM, 2 * BATCHES) == [2.0] * BATCHES
-    batch = [
-        "before",
-        "synchronize",
-        "barrier",
-        "hold",
-        "launch",
-        "record",
-        *["launch"] * 2,
-        "record",
-        "wait",
-    ]
+    begin, end = ["before", "synchronize", "barrier", "hold", "launch", "record"], ["record", "wait"]
+    batch = [*begin, "launch", "launch", *end]
     start = 2 * WARM_UP_CALLS + 2
     assert torch.log[start : start + len(batch)] == batch
+    assert torch.held_s == pytest.approx(50e-6 + 1.3 * 20e-6, abs=1e-9)
 
 
 def test_eager_waits_for_every_call_of_a_gpu() -> None:

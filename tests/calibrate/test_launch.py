@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -88,26 +90,27 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
     environ = {**TORCHRUN, **MPIRUN, **SRUN, "HOME": "/home/a", "OMP_NUM_THREADS": "8"}
     of_rank = rank_environment(environ, "cpu")
     assert detect_launcher(of_rank) is None
-    assert (of_rank["HOME"], of_rank["OMP_NUM_THREADS"], of_rank["GLOO_SOCKET_IFNAME"]) == (
-        "/home/a",
-        "1",
-        "lo",
-    )
+    assert (of_rank["HOME"], of_rank["OMP_NUM_THREADS"]) == ("/home/a", "1")
+    assert of_rank["GLOO_SOCKET_IFNAME"] == "lo"
     on_gpus = rank_environment(environ, "cuda", alone=False)
     assert on_gpus["OMP_NUM_THREADS"] == "8" and "GLOO_SOCKET_IFNAME" not in on_gpus
 
 
 def test_a_port_in_use_is_said_with_what_to_do() -> None:
-    with listen(LOCALHOST, 0) as taken:
-        port = taken.getsockname()[1]
+    """Ranks of other nodes come by any address of this one, of IPv4 too."""
+    with listen("node07", 0) as taken:
+        _, port, *_ = taken.getsockname()
+        socket.create_connection((LOCALHOST, port)).close()
         with pytest.raises(NoHardwareError, match=rf"port {port}") as caught:
             listen(LOCALHOST, port)
     assert "PERFMODEL_PORT" in caught.value.next_step
 
 
-def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) -> None:
+def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limits = tmp_path / "sys/fs/cgroup"
-    for folder in (tmp_path / "proc", limits):
+    for folder in (tmp_path / "proc/self", limits):
         folder.mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
     assert process.estimate_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
@@ -116,3 +119,7 @@ def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) ->
     assert process.estimate_memory_bytes(1, tmp_path) == 1000
     (limits / "memory.max").write_text("max\n")
     assert process.estimate_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
+    (tmp_path / "proc/self/statm").write_text("4 3 2 1 0 0 0\n")
+    monkeypatch.setattr(process, "address_space_bytes", lambda: 6 * os.sysconf("SC_PAGE_SIZE"))
+    assert process.estimate_memory_bytes(4, tmp_path) == os.sysconf("SC_PAGE_SIZE")
+    assert process.count_held_bytes(tmp_path) == 3 * os.sysconf("SC_PAGE_SIZE")

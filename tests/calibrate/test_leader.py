@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -67,7 +68,8 @@ class Ranks:
 
 
 @pytest.fixture
-def ranks() -> Iterator[Callable[..., Ranks]]:
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ranks]]:
+    monkeypatch.setattr(leader, "POLL_S", 0.1)
     teams: list[Ranks] = []
 
     def make(count: int, act: Act, where: dict[int, int] | None = None) -> Ranks:
@@ -77,8 +79,7 @@ def ranks() -> Iterator[Callable[..., Ranks]]:
     yield make
     for team in teams:
         team.over.set()
-        team.leader.lost = True
-        team.leader.close()
+        team.leader.abandon()
 
 
 def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
@@ -155,10 +156,17 @@ def test_ranks_are_asked_to_leave(ranks: Callable[..., Ranks]) -> None:
 
 
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader, "JOIN_S", 1.0)
-    waiting = Leader(None, SLEEPS, 3, "cpu")
-    join_store(LOCALHOST, waiting.port, waiting.run).set("0/0", "{}")
-    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 1 s"):
-        waiting.gather()
-    waiting.lost = True
-    waiting.close()
+    """The first 16 by number."""
+    monkeypatch.setattr(leader, "JOIN_S", 0.3)
+    monkeypatch.setattr(leader, "POLL_S", 0.1)
+    waiting, names = Leader(None, SLEEPS, 18, "cpu"), ", ".join(map(str, range(1, 17)))
+    for rank, missing in (
+        (0, f"17 of 18 ranks (missing: {names}, …)"),
+        (17, f"16 of 18 ranks (missing: {names})"),
+    ):
+        join_store(LOCALHOST, waiting.port, waiting.run).set(f"0/{rank}", "{}")
+        with pytest.raises(NoHardwareError, match=re.escape(f"{missing} did not start within 0 s")):
+            waiting.gather()
+    waiting.abandon()
+    exits = [leader.describe_exit(code) for code in (0, -9)]
+    assert exits == ["it exited with code 0", "killed by signal 9 (SIGKILL)"]

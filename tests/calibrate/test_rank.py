@@ -43,7 +43,7 @@ class FakeStore:
 def serve(*messages: dict[str, Any], load: Any = None) -> list[Any]:
     store = FakeStore(*messages)
     with suppress(EOFError):
-        RankServer(store, 0, load, lambda name: Availability(True, version="1")).serve()
+        RankServer(store, 0, load, lambda name: Availability(True, devices=(name,))).serve()
     return store.answers
 
 
@@ -63,7 +63,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def welcome(**place: Any) -> dict[str, Any]:
-    return {"do": "welcome", "places": [{**PLACE, **place}], "providers": ["nccl"]}
+    return {"do": "welcome", "places": [{**PLACE, **place}], "providers": ["cuda", "cpu"]}
 
 
 @pytest.mark.parametrize(("gpus", "chosen"), [(4, 1), (1, 0)])
@@ -76,7 +76,8 @@ def test_a_rank_takes_the_gpu_of_its_place(gpus: int, chosen: int, cuda: SimpleN
     assert (answer["versions"]["cuda"], answer["versions"]["gpu"]) == ("13.0", "NVIDIA H100")
     assert GPU_L2 not in answer["versions"]
     (first,) = serve(welcome(rank=0))
-    assert first["versions"][GPU_L2] == "52428800" and first["providers"]["nccl"]["usable"]
+    assert first["versions"][GPU_L2] == "52428800"
+    assert first["providers"]["cuda"]["usable"] and not first["providers"]["cpu"]["usable"]
 
 
 def test_without_a_gpu_or_what_was_prepared_a_rank_refuses(cuda: SimpleNamespace) -> None:

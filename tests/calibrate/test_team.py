@@ -11,18 +11,23 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from oracles import environment
-from oracles.points import make_collective, make_kernel
+from oracles.points import make_collective, make_kernel, make_lookup
+from recorded import assert_recorded
 from waiting import PATIENCE_S, a_moment, alive, gone
 
 from calibrate.operations import Place
+from calibrate.planning.measurement_plan import MOST_A_CORE
 from calibrate.ranks import team as teams
 from calibrate.ranks.team import (
     ONE_A_GPU,
     RankTeam,
     TeamRequest,
+    count_gpus,
     name_place,
     open_team,
     place_ranks,
@@ -53,16 +58,6 @@ def test_real_ranks_time_checked_collectives(team: RankTeam) -> None:
         team.visit(point.model_copy(update={"payload_bytes": 1}), [0, 1], 5, 1, PATIENCE_S)
     again = team.visit(point, [0, 1], 5, 3, PATIENCE_S)
     assert [rank.wrong for rank in again] == [0, 0]  # a refused point harms no other
-
-
-def test_groups_of_ranks_and_a_kernel_on_all_of_them(team: RankTeam) -> None:
-    work = LookupWork(batch=8, pooling=4, dim=32, rows=1000)
-    for group in ([0, 1], [1, 2], [0, 1, 2]):
-        ranks = len(group)
-        point = make_collective("all_to_all", ranks, backend="gloo", payload_bytes=4 * 3 * 2 * 128)
-        assert [rank.wrong for rank in team.visit(point, group, 5, 1, PATIENCE_S)] == [0] * ranks
-        cell = make_kernel("gather_pool", ranks, implementation="torch", work=work)
-        assert all(rank.wrong == 0 < rank.checked for rank in team.visit(cell, group, 5, 1, PATIENCE_S))
 
 
 def test_ranks_of_one_node_listen_on_loopback_alone(team: RankTeam) -> None:
@@ -200,12 +195,14 @@ def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
 
 
 def place(nodes: str, device: str = "cpu") -> list[Place]:
-    return place_ranks([{"node": node, "host": f"host-{node}"} for node in nodes], device)
+    return place_ranks([{"node": node} for node in nodes], device)
 
 
 def test_places_follow_from_where_the_ranks_run() -> None:
     places = place("aabb", "cuda")
     assert places[3] == Place(3, 4, node=1, local_rank=1, local_ranks=2, device="cuda")
+    assert count_gpus(place("aab", "cuda"), ["1", "2", "3"]) == 1
+    assert count_gpus(place("aab", "cuda"), ["1", "2", ""]) == 0
     names = ["rank 0 (node 0, GPU 0)", "rank 1 (node 0, GPU 1)", "rank 2 (node 1, GPU 0)"]
     assert [name_place(rank) for rank in places[:3]] == names
     assert name_place(place("a")[0]) == "rank 0 (node 0)"
@@ -214,19 +211,47 @@ def test_places_follow_from_where_the_ranks_run() -> None:
     assert "--distribution=block" in caught.value.next_step
 
 
-@pytest.mark.parametrize(
-    ("uuids", "why"),
-    [
-        (["GPU-1", "GPU-2"], ""),
-        (["", ""], ""),
-        (["GPU-1", "GPU-1"], "2 ranks share 1 GPU"),
-        (["a", "b", "b"], "3 ranks share 2 GPUs"),
-    ],
-)
-def test_ranks_on_one_gpu_only_show_that_it_works(uuids: list[str], why: str) -> None:
+def test_what_a_point_needs_is_opened_once() -> None:
+    """Libraries: absent, of no use, broken, fine. Points: kernels and look-ups of one rank, and of two."""
+    names, pair = ("gone", "broken", "nccl"), [0, 1]
+    offered = {name: {"usable": name != "gone", "clocks": []} for name in names}
+
+    def answer(do: str, *_: Any, provider: str = "", **fields: Any) -> list[Any]:
+        if provider == "broken":
+            raise PerfmodelError("it does not open.", "install it.")
+        words = {"uuid": "", "versions": {}, "providers": offered}
+        return [words | {"memory_bytes": size} for size in (3.0, 2.0) if do == "welcome"]
+
+    leader = Mock(run="run", ask=Mock(side_effect=answer))
+    leader.gather.return_value = [{"node": node, "host": f"host-{node}"} for node in "ab"]
+    team = RankTeam(leader, TeamRequest(None, "cuda", ("absent", *names), collectives=names))
+    world = team.world()
+    assert (world.ranks, world.nodes, world.device, world.memory_bytes) == (2, 2, "cuda", 2.0)
+    assert world.hosts == ("host-a", "host-b") and world.providers["nccl"].usable
+    assert (world.providers["broken"].usable, world.providers["broken"].why_not) == (
+        False,
+        "it does not open",
+    )
+    kernel = make_kernel("copy", implementation="torch")
+    lookup = make_lookup(implementation="fused", work=LookupWork(batch=1))
+    for point, group in ((kernel, [0]), (kernel, pair), (kernel, pair), (lookup, [0])):
+        team.visit(point, group, 1, 1, 9.0)
+    team._open.remove("nccl")
+    for point, group in ((kernel, [0]), (lookup, pair)):
+        team.visit(point, group, 1, 1, 9.0)
+    with pytest.raises(BadInputError, match="cannot start a kernel together"):
+        team.visit(kernel, pair, 1, 1, 9.0)
+    keys = "provider", "barrier", "group"
+    asked = [[made.args[0], *map(made.kwargs.get, keys)] for made in leader.ask.call_args_list]
+    assert_recorded("what ranks are asked", *[words for words in asked if words[0] != "time"])
+
+
+def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
     fields = {"usable": True, "clocks": ["stream"], "operations": ["all_to_all"]}
-    offered = read_availabilities({"nccl": fields}, uuids)["nccl"]
-    assert (offered.functional_only, offered.install) == (why, ONE_A_GPU if why else "")
+    shared = {"12": "", "": "", "11": "2 ranks share 1 GPU", "122": "3 ranks share 2 GPUs"}
+    for uuids, why in shared.items():
+        offered = read_availabilities({"nccl": fields}, list(uuids) or ["", ""])["nccl"]
+        assert (offered.functional_only, offered.install) == (why, ONE_A_GPU if why else "")
 
 
 def test_a_rank_that_does_not_start_says_its_last_words() -> None:
@@ -243,5 +268,8 @@ def test_ranks_that_this_machine_has_no_place_for_are_not_started(monkeypatch: p
     with pytest.raises(BadInputError, match=r"1.000 ranks on [0-9]+ cores would take turns"):
         open_team(TeamRequest(1000, "cpu"), {})
     monkeypatch.setattr(teams, "find_gpus", tuple)
+    with pytest.raises(BadInputError, match="on 0 GPUs would take turns") as caught:
+        open_team(TeamRequest(1000, "cuda"), {})
+    assert caught.value.next_step == f"use at most {MOST_A_CORE} ranks."
     with pytest.raises(NoHardwareError, match="there is no GPU here"):
         open_team(TeamRequest(None, "cuda"), {})
