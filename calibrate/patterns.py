@@ -2,8 +2,8 @@
 
 A pattern is a table of PERIOD integers, read cyclically from a start that depends on sender, receiver,
 salt and send buffer: element i of a block is ``table[(start + i) mod PERIOD]``. Filling and comparing are
-strided copies, and the sum over ranks is again such a table. The numbers are so small that fp32 sums over up
-to MOST_RANKS ranks are exact. PERIOD is prime: data shifted by a power of two differs.
+strided copies, and the sum over ranks is again such a table. The numbers are below PERIOD, so fp32 sums over
+up to MOST_RANKS ranks are exact. PERIOD is prime: data shifted by a power of two differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SENDER_STEP = 1009
 _PEER_STEP = 97
 _SALT_STEP = 53
 _ROW_STEP = 7
-_LARGEST_EXACT = 2**24
+_VALUES = np.arange(PERIOD, dtype=np.int64) * _MULTIPLIER % PERIOD
+_TABLE: Floats = np.tile(_VALUES, 2).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def layout(
     peers = ranks if operation in PER_PEER else 1
     smallest = max(bytes_a_peer, ELEMENT_BYTES) * peers
     if payload_bytes < smallest:
-        whom = "for every peer" if peers > 1 else "to send"
+        whom = "for every peer" if operation in PER_PEER else "to send"
         raise BadInputError(
             f"{operation} of {payload_bytes} B over {ranks} ranks: less than {smallest // peers} B {whom}.",
             f"the smallest size is {smallest} B.",
@@ -130,8 +131,8 @@ def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     """Contents of this rank's send buffer, block by block. salt  number of the visit: each sends others"""
     if layout.operation == "all_to_all":
         starts = [_start(layout.index, peer, salt) for peer in range(layout.ranks)]
-        return _pieces(layout.block, starts, _table(layout))
-    return _pieces(layout.send_elements, [_start(layout.index, 0, salt)], _table(layout))
+        return _pieces(layout.block, starts, _TABLE)
+    return _pieces(layout.send_elements, [_start(layout.index, 0, salt)], _TABLE)
 
 
 def list_expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
@@ -141,9 +142,9 @@ def list_expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
         begin = me * layout.recv_elements if layout.operation == "reduce_scatter" else 0
         return _pieces(layout.recv_elements, [begin % PERIOD], _sum_table(ranks, salt % PERIOD))
     if layout.operation == "broadcast":
-        return _pieces(layout.recv_elements, [_start(0, 0, salt)], _table(layout))
+        return _pieces(layout.recv_elements, [_start(0, 0, salt)], _TABLE)
     peer = me if layout.operation == "all_to_all" else 0
-    return _pieces(layout.block, [_start(source, peer, salt) for source in range(ranks)], _table(layout))
+    return _pieces(layout.block, [_start(source, peer, salt) for source in range(ranks)], _TABLE)
 
 
 def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
@@ -157,14 +158,11 @@ def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
 def fill_rows(rows: Floats, pieces: Sequence[PatternPiece]) -> None:
     """Write rotating send buffers, one per row: row k as ``fill(rows[k], pieces, k)`` would write it."""
     for piece in pieces:
-        block = rows[:, piece.begin : piece.begin + piece.count]
-        if 0 < piece.count <= PERIOD:
-            # windows[place]: the values of the piece, if it began at this place of the table
-            windows = np.lib.stride_tricks.sliding_window_view(piece.doubled, piece.count)
-            block[...] = windows[(piece.start + _ROW_STEP * np.arange(len(rows))) % PERIOD]
-        else:
-            for row, buffer in enumerate(rows):
-                fill(buffer, [piece], row)
+        # windows[place]: the values of the piece, if it began at this place of the table
+        values = np.resize(piece.doubled, PERIOD + piece.count)
+        windows = np.lib.stride_tricks.sliding_window_view(values, piece.count)
+        starts = (piece.start + _ROW_STEP * np.arange(len(rows))) % PERIOD
+        rows[:, piece.begin : piece.begin + piece.count] = windows[starts]
 
 
 def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
@@ -202,23 +200,10 @@ def _start(sender: int, peer: int, salt: int) -> int:
     return (sender * _SENDER_STEP + peer * _PEER_STEP + salt * _SALT_STEP) % PERIOD
 
 
-def _table(layout: BufferLayout) -> Floats:
-    """What senders read: values that stay exact in fp32 if the collective sums them over all ranks."""
-    return _value_table(layout.ranks if layout.operation in _SUMS else 1)
-
-
-@lru_cache(maxsize=16)
-def _value_table(summands: int) -> Floats:
-    """A rank's table, twice in a row; its values are so small that sums of ``summands`` tables are exact."""
-    values = np.arange(PERIOD, dtype=np.int64) * _MULTIPLIER % PERIOD
-    return np.tile(values % min(PERIOD, _LARGEST_EXACT // summands), 2).astype(np.float32)
-
-
 @lru_cache(maxsize=8)
 def _sum_table(ranks: int, salt: int) -> Floats:
     """Sum of the tables of all ranks, each read from that rank's start; repeated twice in a row."""
-    table = _value_table(ranks)[:PERIOD].astype(np.int64)
     total = np.zeros(PERIOD, np.int64)
     for rank in range(ranks):
-        total += np.roll(table, -_start(rank, 0, salt))
+        total += np.roll(_VALUES, -_start(rank, 0, salt))
     return np.tile(total, 2).astype(np.float32)

@@ -6,6 +6,7 @@ Reads files of the kernel and asks the driver; starts no CUDA context and measur
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import platform
 import re
@@ -126,9 +127,9 @@ def list_machines_with(gpu: str) -> list[str]:
         family, *others = name.split("-")
         # h100-sxm-ib: the first word names the GPU; rtx-pro-6000-pcie: all words before the bus do
         model = () if any(c.isdigit() for c in family) else itertools.takewhile("pcie".__ne__, others)
-        if {family, *model} <= words:
+        if words.issuperset((family, *model)):
             machine = load_machine(name)
-            in_domain = machine.nvlink_domain_gpus > 1 and words & {"pcie", "nvl"}
+            in_domain = machine.nvlink_domain_gpus != 1 and words & {"pcie", "nvl"}
             fitting += [] if machine.hypothetical or in_domain else [name]
     return fitting
 
@@ -143,14 +144,14 @@ def make_slug(text: str) -> str:
 def read_cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
     match = re.search(r"^model name\s*:\s*(\S.*)$", read_fact(root / "proc/cpuinfo"), re.MULTILINE)
-    return match[1] if match else platform.processor() or platform.machine() or "unknown"
+    return match[1] if match else platform.machine()
 
 
 def list_cpus() -> list[int]:
     """Logical processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+        return sorted(os.sched_getaffinity(os.getpid()))
+    return list(range(multiprocessing.cpu_count()))
 
 
 def count_usable_cores(root: Path = ROOT) -> int:
@@ -163,7 +164,7 @@ def count_node_cores(root: Path = ROOT) -> int:
     cpuset = read_fact(root / "sys/fs/cgroup/cpuset.cpus.effective")
     parts = [span.partition("-") for span in cpuset.split(",")] if re.fullmatch(r"[\d,-]*\d", cpuset) else []
     cpus = [cpu for low, _, high in parts for cpu in range(int(low), int(high or low) + 1)]
-    return _count_cores(cpus or list(range(os.cpu_count() or 1)), root)
+    return _count_cores(cpus or range(multiprocessing.cpu_count()), root)
 
 
 def _count_cores(cpus: Iterable[int], root: Path) -> int:
@@ -187,9 +188,9 @@ def read_cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
     sizes = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        match = re.fullmatch(r"(\d+)([KM]?)", read_fact(index / "size"))
+        match = re.fullmatch(r"(\d+)([KM])", read_fact(index / "size"))
         if match and read_fact(index / "type") != "Instruction":
-            sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) << {"K": 10, "M": 20}.get(match[2], 0)
+            sizes[f"L{read_fact(index / 'level')}"] = int(match[1]) << {"K": 10, "M": 20}[match[2]]
     return sizes
 
 

@@ -55,7 +55,7 @@ class Offer:
 _PASS = ("row_wise",)
 _EAGER = (Clock.EAGER,)
 _TORCHREC = "torchrec", "fbgemm_gpu", "torch", "torchmetrics", "tensordict"
-_CUPY = "torch", "cuda", "cuda.core", "cupy"
+_CUPY = "cuda", "cuda.core", "cupy"
 _NVSHMEM = "nvshmem", "nvshmem4py"
 COLLECTIVE_PROVIDERS = {
     "nccl": Offer("providers.torch_world:Nccl", COLLECTIVES, devices=_GPU),
@@ -76,7 +76,7 @@ PROVIDERS = {
         format_torchrec_command, ("fbgemm",),
     ),
     "perfmodel": Offer(
-        "passes.own_kernels:OwnKernels", ("gather_pool",), CLOCKS, _GPU, _CUPY, lambda: INSTALL
+        "passes.own_kernels:OwnKernels", ("gather_pool",), CLOCKS, _GPU, ("torch", *_CUPY), lambda: INSTALL
     ),
     "exchange": Offer("passes.exchange_pass:ExchangePass", _PASS, _EAGER),
     "torchrec": Offer(
@@ -96,14 +96,14 @@ def describe(name: str) -> Availability:
     offer = _find(name)
     gpus = bool(find_gpus())
     if name == "one_sided":
-        changes = {"devices": _GPU, "needs": (*_CUPY, "nvshmem"), "install": format_nvshmem_command}
+        changes = {"devices": _GPU, "needs": ("torch", *_CUPY, "nvshmem"), "install": format_nvshmem_command}
         offer = replace(offer, **changes) if gpus else replace(offer, devices=_CPU)  # type: ignore[arg-type]
     if name != "rccl" and offer.devices == _GPU and not gpus:  # then no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     for module in offer.needs:
         if importlib.util.find_spec(module) is None:
             install = format_torch_command() if module == "torch" else offer.install()
-            install = INSTALL if module in _CUPY[1:] else install
+            install = INSTALL if module in _CUPY else install
             return Availability(False, f"{module} is not installed", install)
     why = install = ""
     if name in ("rccl", "one_sided") or offer.devices == _GPU:

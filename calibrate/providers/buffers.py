@@ -21,17 +21,7 @@ MOST_ROTATING_BYTES = 64 * 2**20
 fit, and never fewer than 2."""
 
 LINE_BYTES = 64
-_DEFAULT_L2_BYTES = 2**20
-_L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
-
-
-def read_l2_bytes() -> int:
-    """Bytes of one core's L2 cache; 1 MiB if the system does not state it."""
-    try:
-        with open(_L2_FILE, encoding="ascii") as file:
-            return int(file.read().strip().removesuffix("K")) * 1024
-    except (OSError, ValueError):
-        return _DEFAULT_L2_BYTES
+DEFAULT_L2_BYTES = 2**20  # of one core, where the system does not state it
 
 
 def count_rotating(send_bytes: int, l2: int) -> int:
@@ -50,9 +40,7 @@ def map_small_pages(size_bytes: int) -> NDArray[np.uint8]:
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_NOHUGEPAGE)
-    array = np.frombuffer(memory, np.uint8)
-    array[:] = 0
-    return array
+    return np.frombuffer(memory, np.uint8)
 
 
 class Pool:
@@ -64,21 +52,19 @@ class Pool:
     def rows(self, name: str, count: int, elements: int) -> NDArray[np.float32]:
         """``count`` aligned buffers as rows of a matrix; a later call with the same name reuses them."""
         stride = -(-elements * patterns.ELEMENT_BYTES // LINE_BYTES) * LINE_BYTES
-        needed = count * stride + LINE_BYTES
+        needed = count * stride
         memory = self._memory.get(name)
         if memory is None or memory.size < needed:
-            memory = self._memory[name] = map_small_pages(needed)
-        skip = -memory.ctypes.data % LINE_BYTES
-        lines = memory[skip : skip + count * stride].reshape(count, stride)
-        return lines.view(np.float32)[:, :elements]
+            memory = self._memory[name] = map_small_pages(needed)  # begins with a page
+        return memory[:needed].reshape(count, stride).view(np.float32)[:, :elements]
 
 
 class Arena:
     """One send and one receive buffer that all operations share; buffers for each would not fit a GPU."""
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
-        """empty  function that allocates: number of bytes -> 1-D uint8 tensor. Every rank must call it
-        together if other ranks reach into that memory
+        """empty  function that allocates: number of bytes (a multiple of 4) -> 1-D uint8 tensor. Every rank
+        must call it together if other ranks reach into that memory
         """
         self.bytes_each = bytes_each
         self.send = empty(bytes_each)
@@ -93,9 +79,8 @@ class Arena:
                 f"{layout.operation} of {layout.payload_bytes} B needs as much symmetric memory.",
                 f"{self.bytes_each} B are there.",
             )
-        used = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
-        send = self.send[:used].view(torch.float32)
-        recv = self.recv[:used].view(torch.float32)
+        send = self.send.view(torch.float32)
+        recv = self.recv.view(torch.float32)
         return send[: layout.send_elements], recv[: layout.recv_elements]
 
 

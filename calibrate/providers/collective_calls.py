@@ -13,7 +13,7 @@ from calibrate.operations import Operation, Provider
 from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
-from perfmodel.schema.runs import Point, PointKind
+from perfmodel.schema.runs import Point
 
 GPU_BYTES_A_PEER = 16
 """GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
@@ -21,16 +21,16 @@ GPU_BYTES_A_PEER = 16
 Call = Callable[[Any, Any], None]
 """One call of the library: (send buffer, receive buffer)."""
 
+Take = Callable[[], tuple[Any, Any]]
+"""Gives send buffers, rows of a numpy matrix or a list of one GPU tensor, and the receive buffer."""
+
 
 class CollectiveOperation(Operation):
     """A collective whose send buffers are used in turn."""
 
-    def __init__(
-        self, layout: BufferLayout, call: Call, take: Callable[[], tuple[Any, Any]], *, in_place: bool = False
-    ) -> None:
+    def __init__(self, layout: BufferLayout, call: Call, take: Take, *, in_place: bool = False) -> None:
         """call      the library's function of (send, receive)
-        take      function that gives (send buffers, receive buffer), valid until the next ``prepare``:
-                  rows of a numpy matrix, or a list of one GPU tensor
+        take      function that gives the buffers, valid until the next ``prepare``
         in_place  whether the call writes the sum into the receive buffer, where this rank's summand is first
         """
         self.layout = layout
@@ -57,10 +57,8 @@ class CollectiveOperation(Operation):
 
     def before(self) -> None:
         """Move to the next send buffer."""
-        if len(self._rows) > 1:
-            self._use((self._row + 1) % len(self._rows), poison=False)
-        else:
-            self._use(0)
+        buffers = len(self._rows)
+        self._use((self._row + 1) % buffers, poison=buffers == 1)
 
     def run(self) -> None:
         """Make the call; on a GPU, on the current stream."""
@@ -111,14 +109,14 @@ class CollectiveProvider(Provider):
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, ...], Any] = {}
-        self._rank = 0
+        self._rank: int
 
     def operation(self, point: Point, ranks: Sequence[int]) -> CollectiveOperation:
         """The operation that times the collective of ``point`` over ``ranks``.
 
         Limits: what the library does not offer, less than ``bytes_a_peer`` per peer -> BadInputError
         """
-        if point.kind is not PointKind.COLLECTIVE or point.operation not in self.operations:
+        if point.operation not in self.operations:
             raise BadInputError(
                 f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
             )
@@ -140,11 +138,12 @@ class CollectiveProvider(Provider):
         """The operation for a layout: the library's call in ``group``, its communicator, with buffers."""
 
 
-def count_gpus_of_node(address: Mapping[str, str]) -> int:
-    """Number of different GPUs that the ranks of this node use together.
+def count_shared_gpus(ranks: int, address: Mapping[str, str]) -> int:
+    """Number of different GPUs that the ``ranks`` of this node share; 0 if each has its own.
 
     Limits: ``address`` does not state it -> the GPUs that this rank sees (a launcher may show only its own)
     """
     import torch
 
-    return int(address.get("gpus", 0)) or int(torch.cuda.device_count())
+    gpus = int(address.get("gpus", 0)) or int(torch.cuda.device_count())
+    return gpus if ranks > gpus else 0

@@ -18,13 +18,16 @@ from calibrate.providers.collective_calls import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    count_gpus_of_node,
+    count_shared_gpus,
 )
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
+
+_ROOT = 0  # the rank that makes the unique id
+_NO_MASK = 0  # of what a team's configuration sets
 
 
 class Nvshmem(CollectiveProvider):
@@ -39,7 +42,7 @@ class Nvshmem(CollectiveProvider):
         """
         import torch
 
-        if place.local_ranks > (gpus := count_gpus_of_node(address)):
+        if gpus := count_shared_gpus(place.local_ranks, address):
             raise NoHardwareError(
                 f"{place.local_ranks} ranks share {gpus} GPUs: NVSHMEM's team collectives would crash.",
                 "start one rank per GPU.",
@@ -53,9 +56,9 @@ class Nvshmem(CollectiveProvider):
         self._rank = place.rank
         device = importlib.import_module("cuda.core").Device(torch.cuda.current_device())
         device.set_current()
-        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(2 * compute_arena_bytes() + _HEAP_SLACK_BYTES))
-        unique = core.get_unique_id(empty=place.rank != 0)
-        dist.broadcast(torch.from_numpy(np.asarray(unique._data).view(np.int8)), 0)
+        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(compute_heap_bytes()))
+        unique = core.get_unique_id(empty=bool(place.rank))
+        dist.broadcast(torch.from_numpy(np.asarray(unique._data).view(np.int8)), _ROOT)
         core.init(device=device, uid=unique, rank=place.rank, nranks=place.ranks, initializer_method="uid")
         self._arena = Arena(lambda size: core.tensor((size,), dtype=torch.uint8), compute_arena_bytes())
         self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
@@ -63,20 +66,19 @@ class Nvshmem(CollectiveProvider):
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a team for ``ranks``; every rank of the job calls it. Unequally spaced ranks get none."""
         key = tuple(ranks)
-        stride = find_stride(key)
-        if key in self._groups or not stride:
-            return
-        team = self._core.team_split_strided(
-            self._core.Teams.TEAM_WORLD,
-            key[0],
-            stride,
-            len(key),
-            self._core.TeamConfig(),
-            0,
-            new_team_name=f"perfmodel_{'_'.join(map(str, key))}",
-        )
-        if self._rank in key:
-            self._groups[key] = team
+        if key not in self._groups and (stride := find_stride(key)):
+            start, *_ = key
+            team = self._core.team_split_strided(
+                self._core.Teams.TEAM_WORLD,
+                start,
+                stride,
+                len(key),
+                self._core.TeamConfig(),
+                _NO_MASK,
+                new_team_name=f"perfmodel_{'_'.join(map(str, key))}",
+            )
+            if self._rank in key:
+                self._groups[key] = team
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """NVSHMEM's barrier on the stream, and a wait for it."""
@@ -125,10 +127,15 @@ class Nvshmem(CollectiveProvider):
         return lambda send, _: function(team, into, send.data_ptr(), count, _get_stream())
 
 
+def compute_heap_bytes() -> int:
+    """Bytes of the symmetric heap: two buffers, and what NVSHMEM itself needs."""
+    return 2 * compute_arena_bytes() + _HEAP_SLACK_BYTES
+
+
 def find_stride(ranks: Sequence[int]) -> int:
-    """Distance between neighbouring numbers of ``ranks``; 0 if it is not constant. Limits: one rank -> 1"""
-    distances = {after - before for before, after in pairwise(ranks)} or {1}
-    return distances.pop() if len(distances) == 1 and min(distances) > 0 else 0
+    """Distance between neighbouring numbers of ``ranks``, which rise; 0 if it is not constant."""
+    stride, *further = {after - before for before, after in pairwise(ranks)}
+    return 0 if further else stride
 
 
 def _get_stream() -> int:

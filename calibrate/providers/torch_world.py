@@ -6,21 +6,26 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from calibrate.machine.identity import read_cache_sizes
 from calibrate.operations import Place
 from calibrate.patterns import BufferLayout
-from calibrate.providers.buffers import Arena, Pool, compute_arena_bytes, count_rotating, read_l2_bytes
+from calibrate.providers.buffers import DEFAULT_L2_BYTES, Arena, Pool, compute_arena_bytes, count_rotating
 from calibrate.providers.collective_calls import (
     Call,
     CollectiveOperation,
     CollectiveProvider,
-    count_gpus_of_node,
+    Take,
+    count_shared_gpus,
 )
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _TIMEOUT = timedelta(minutes=10)
 SHARES_A_GPU_FROM = (2, 30)
@@ -87,9 +92,8 @@ def make_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
 def make_call(dist: Any, layout: BufferLayout, group: Any) -> Call:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     if layout.operation == "broadcast":
-        root = layout.index == 0
-        root_rank = dist.get_process_group_ranks(group)[0]
-        return lambda send, recv: dist.broadcast(send if root else recv, root_rank, group=group)
+        root, *_ = dist.get_process_group_ranks(group)
+        return lambda send, recv: dist.broadcast(recv if layout.index else send, root, group=group)
     reduce_scatter, all_gather = find_scatter_and_gather(dist)
     calls: dict[str, Call] = {
         "all_to_all": lambda send, recv: dist.all_to_all_single(recv, send, group=group),
@@ -128,6 +132,11 @@ class TorchCollectives(CollectiveProvider):
             self._groups.clear()
             leave()
 
+    def _time(self, layout: BufferLayout, group: ProcessGroup, take: Take) -> CollectiveOperation:
+        """The operation of torch's call, which sums an all-reduce in place."""
+        call = make_call(self._dist, layout, group)
+        return CollectiveOperation(layout, call, take, in_place=layout.operation == "all_reduce")
+
 
 class Gloo(TorchCollectives):
     """Collectives of gloo over TCP on CPU tensors that share memory with the numpy buffers."""
@@ -138,7 +147,7 @@ class Gloo(TorchCollectives):
     def __init__(self) -> None:
         super().__init__()
         self._pool = Pool()
-        self._l2 = read_l2_bytes()
+        self._l2 = read_cache_sizes().get("L2", DEFAULT_L2_BYTES)
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """gloo's barrier."""
@@ -150,10 +159,10 @@ class Gloo(TorchCollectives):
 
         def take() -> tuple[Any, Any]:
             send = self._pool.rows("send", rotating, layout.send_elements)
-            return send, self._pool.rows("recv", 1, layout.recv_elements)[0]
+            (recv,) = self._pool.rows("recv", 1, layout.recv_elements)
+            return send, recv
 
-        call = make_call(self._dist, layout, group)
-        return CollectiveOperation(layout, call, take, in_place=layout.operation == "all_reduce")
+        return self._time(layout, group, take)
 
 
 class Nccl(TorchCollectives):
@@ -168,18 +177,16 @@ class Nccl(TorchCollectives):
         """
         import torch
 
-        gpus = count_gpus_of_node(address)
-        if place.local_ranks > gpus:
+        if gpus := count_shared_gpus(place.local_ranks, address):
             share_gpu(tuple(torch.cuda.nccl.version()), place.local_ranks, gpus)
         super().open(place, address)
-        self._token = torch.zeros(1, device="cuda")
+        self._token = torch.zeros((), device="cuda")
         self._arena: Arena | None = None
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make an NCCL communicator for ``ranks``; every rank of the job calls this."""
-        new = tuple(ranks) not in self._groups
         super().open_group(ranks)
-        if new and self._rank in ranks:  # the first call makes the communicator
+        if self._rank in ranks:  # the first call makes the communicator
             self.barrier(ranks)
 
     def barrier(self, ranks: Sequence[int]) -> None:
@@ -203,9 +210,7 @@ class Nccl(TorchCollectives):
             self._arena = Arena(empty, compute_arena_bytes())
         large = layout.payload_bytes > self._arena.bytes_each
         send, recv = (Arena(empty, layout.payload_bytes) if large else self._arena).views(layout)
-        call = make_call(self._dist, layout, group)
-        in_place = layout.operation == "all_reduce"
-        return CollectiveOperation(layout, call, lambda: ([send], recv), in_place=in_place)
+        return self._time(layout, group, lambda: ([send], recv))
 
 
 class Rccl(Nccl):

@@ -6,6 +6,7 @@ python provider_ranks.py RANKS PROVIDER PORT RUN DEVICE [RANK]    without RANK t
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -82,7 +83,8 @@ def main() -> None:
             provider.open_group(group)
         seen = {str(group): list(visit_all(provider, group, device)) for group in groups if rank in group}
         provider.close()
-    print(json.dumps({"rank": rank, "refused": refused, "seen": seen}), flush=True)
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    print(json.dumps({"rank": rank, "refused": refused, "interface": interface, "seen": seen}), flush=True)
 
 
 if __name__ == "__main__":

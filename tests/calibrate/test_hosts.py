@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from recorded import assert_recorded
 
 from calibrate import providers
 from calibrate.machine import identity, libraries
@@ -23,6 +24,7 @@ from perfmodel.errors import BadInputError
 SMI = """0, NVIDIA H100 80GB HBM3, GPU-aa, 550.54.15
 1, NVIDIA H100 80GB HBM3, GPU-ab, 550.54.15
 Failed to initialize NVML
+2
 """
 
 
@@ -44,6 +46,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ("NVIDIA GB200", "", "gb200-nvl72"),
         ("NVIDIA GH200 480GB", "", "gh200-slingshot"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "", "rtx-pro-6000-pcie"),
+        ("NVIDIA L40S-PCIE", "", "l40s-pcie"),
         ("NVIDIA A100-PCIE-40GB", "", "gpu-nvidia-a100-pcie-40gb"),
         ("NVIDIA H200 NVL", "", "gpu-nvidia-h200-nvl"),
     ],
@@ -54,23 +57,21 @@ def test_the_shipped_machine_with_these_gpus(gpu: str, network: str, machine: st
         match_machine([gpu, "NVIDIA A100-SXM4-80GB"])
 
 
-@pytest.mark.parametrize(
-    ("chosen", "visible"),
-    [
-        (None, [0, 1]),
-        ("1", [1]),
-        ("1,0", [1, 0]),
-        ("", []),
-        ("GPU-ab", [1]),
-        ("0,7,1", [0]),
-        ("-1", []),
-        ("MIG-c2", [0]),
-    ],
-)
-def test_cuda_visible_devices(chosen: str | None, visible: list[int]) -> None:
+def test_cuda_visible_devices() -> None:
     gpus = read_query(SMI)
     assert gpus[0] == LocalGpu(0, "NVIDIA H100 80GB HBM3", "GPU-aa", "550.54.15")
-    assert [gpu.index for gpu in select_visible(gpus, chosen)] == visible
+    visible = {
+        None: [0, 1],
+        "1": [1],
+        "1,0": [1, 0],
+        "": [],
+        "GPU-ab": [1],
+        "0,7,1": [0],
+        "-1": [],
+        "MIG-c2": [0],
+    }
+    for chosen, numbers in visible.items():
+        assert [gpu.index for gpu in select_visible(gpus, chosen)] == numbers, chosen
 
 
 def test_gpus_are_those_that_the_driver_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,30 +123,28 @@ def test_a_host_without_gpus_is_named_after_its_processor(
     assert describe_host("my-box").machine == "my-box"
 
 
-@pytest.mark.parametrize(("cpuset", "cores"), [("0", 1), ("0,2", 1), ("0-1", 2), ("1-1,3", 1), ("0-2\n", 2)])
-def test_cores_of_a_container_are_those_of_its_processors(tmp_path: Path, cpuset: str, cores: int) -> None:
+def test_cores_of_a_container_are_those_of_its_processors_and_of_its_time(tmp_path: Path) -> None:
     """Processors 0 and 2 are one core, 1 and 3 the other."""
-    write(fake_node(tmp_path, "any"), {"sys/fs/cgroup/cpuset.cpus.effective": cpuset})
-    assert count_node_cores(tmp_path) == cores
+    group = fake_node(tmp_path, "any") / "sys/fs/cgroup"
+    for cpuset, cores in {"0": 1, "0,2": 1, "0-1": 2, "1-1,3": 1, "0-2\n": 2}.items():
+        write(group, {"cpuset.cpus.effective": cpuset, "cpu.max": "250000 100000\n"})
+        assert (count_node_cores(tmp_path), read_cpu_share(tmp_path)) == (cores, 2.5)
+    for limit, cores in {"150000 100000": 1, "50000 100000": 1, "max 100000": 2}.items():
+        assert count_node_cores(write(group, {"cpu.max": limit}).parents[2]) == cores
 
 
-@pytest.mark.parametrize(("limit", "share"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)])
-def test_a_containers_share(tmp_path: Path, limit: str, share: float | None) -> None:
-    assert read_cpu_share(write(tmp_path, {"sys/fs/cgroup/cpu.max": limit} if limit else {})) == share
-
-
-@pytest.mark.parametrize(
-    ("card", "text", "network"),
-    [
-        ("infiniband/mlx5_0/x", "", "infiniband"),
-        ("infiniband/rdmap0s6/x", "", "efa"),
-        ("cxi/cxi0/x", "", "slingshot"),
-        ("infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n", "roce"),
-        ("infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n", "infiniband"),
-    ],
-)
-def test_network_cards_by_name(tmp_path: Path, card: str, text: str, network: str) -> None:
-    assert name_network(write(tmp_path, {f"sys/class/{card}": text})) == network
+def test_network_cards_by_name(tmp_path: Path) -> None:
+    cards = {
+        "infiniband/mlx5_0/x": "infiniband",
+        "infiniband/rdmap0s6/x": "efa",
+        "cxi/cxi0/x": "slingshot",
+        "infiniband/mlx5_0/ports/1/link_layer": "roce",
+    }
+    for card, network in cards.items():
+        root = write(tmp_path / network, {f"sys/class/{card}": "Ethernet\n"})
+        assert name_network(root) == network
+    write(root, {"sys/class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand\n"})
+    assert name_network(root) == "infiniband"
 
 
 def test_machine_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,80 +158,31 @@ def test_machine_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
             describe_host(name)
 
 
-TORCH = "pip install torch==2.13.0"
-BESIDE = "pip install tensordict==0.15.3 tqdm pyre-extensions lightning-utilities"
-WITHOUT = "torchrec==1.8.0 {}==1.8.0 torchmetrics==1.0.3"
-
-
+@pytest.mark.parametrize("gpus", [0, 1])
 @pytest.mark.parametrize(
-    ("gpus", "torch", "torchrec"),
+    ("missing", "version", "processor"),
     [
-        ((), [TORCH], [TORCH, f"pip install --no-deps {WITHOUT.format('fbgemm-gpu-cpu')}", BESIDE]),
-        (
-            (LocalGpu(0, "NVIDIA H200"),),
-            ["pip uninstall -y torch", TORCH],
-            [
-                "pip uninstall -y fbgemm-gpu-cpu",
-                TORCH,
-                f"pip install --no-deps --force-reinstall {WITHOUT.format('fbgemm-gpu')}",
-                BESIDE,
-            ],
-        ),
+        *((module, "2.13.0", "x86_64") for module in ("torch", "torchrec", "fbgemm_gpu", "cupy", "nothing")),
+        *(("nothing", version, "aarch64") for version in ("2.13.0+cpu", "2.13.0+rocm6.4")),
     ],
 )
-def test_torchrec_comes_after_its_torch_and_without_what_it_depends_on(
-    gpus: tuple[LocalGpu, ...],
-    torch: list[str],
-    torchrec: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_is_missing_is_said_with_the_line_that_installs_it(
+    missing: str, version: str, processor: str, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a pip that is first on the path, beside its Python."""
-    for name in ("pip", "python"):
+    """By a pip that is first on the path, beside its Python. Where nothing is said, ranks of these kinds."""
+    for name in ("pip", "python", "g++"):
         write(tmp_path, {name: "#!/bin/sh\n"}).joinpath(name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(libraries, "find_gpus", lambda: gpus)
-    assert libraries.format_torch_command().split(" && ") == torch
-    assert libraries.format_torchrec_command().split(" && ") == torchrec
-
-
-def hide(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """Let all modules but one be there."""
+    monkeypatch.setattr(providers.platform, "machine", lambda: processor)
+    monkeypatch.setattr(providers, "find_version", lambda names: version)
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if missing in name else 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "module", "line"),
-    [
-        ("gloo", "torch", "install torch==2.13.0"),
-        ("torch", "torch", "install torch==2.13.0"),
-        ("exchange", "torch", "install torch==2.13.0"),
-        ("torchrec", "torchrec", "--no-deps torchrec==1.8.0"),
-        ("torchrec", "tensordict", "tensordict==0.15.3"),
-        ("fbgemm", "fbgemm_gpu", "--no-deps torchrec==1.8.0"),
-        ("perfmodel", "cuda.core", "cupy-cuda13x"),
-        ("perfmodel", "cupy", "cupy-cuda13x"),
-    ],
-)
-def test_what_is_missing_is_named_with_its_line(
-    name: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "perfmodel":
-        monkeypatch.setattr(providers, "find_gpus", lambda: ["a GPU"])
-    hide(monkeypatch, module)
-    offered = providers.describe(name)
-    assert not offered.usable and f"{module} is not installed" in offered.why_not
-    assert line in offered.install
-
-
-def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run on a CPU too, slowly: that is for tests."""
-    monkeypatch.setattr(providers, "find_gpus", tuple)
-    assert "no NVIDIA GPU" in providers.describe("perfmodel").why_not
-    monkeypatch.setattr(providers, "find_gpus", lambda: ["a GPU"])
-    monkeypatch.setattr(providers, "find_version", lambda names: "2.13.0")
-    hide(monkeypatch, "nothing")
-    offered = providers.describe("perfmodel")
-    assert offered.usable and offered.devices == ("cuda",) and offered.operations == ("gather_pool",)
-    assert offered.version == f"perfmodel {providers.hash_kernels()}"
+    for module in (providers, libraries):
+        monkeypatch.setattr(module, "find_gpus", lambda: ["a GPU"] * gpus)
+    offers = {name: providers.describe(name) for name in providers.PROVIDERS}
+    said = [f"{name}: {o.why_not or o.devices} {o.install}".rstrip() for name, o in offers.items()]
+    said += [
+        *offers["perfmodel"].operations,
+        offers["perfmodel"].version.replace(providers.hash_kernels(), "HASH"),
+    ]
+    assert_recorded(f"libraries on {gpus} GPUs without {missing}, {version}", *said)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import forked_ranks
 import numpy as np
@@ -19,7 +20,7 @@ from calibrate.cuda.cache import Kernel
 from calibrate.cuda.kernel_launch import compute_carveout
 from calibrate.providers import buffers, collective_calls, nvshmem, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point
 
 torch: Any = None
@@ -40,7 +41,7 @@ def test_three_ranks_in_three_groups() -> None:
     assert codes == [0] * 3, complaints
     answers = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
     for rank, answer in enumerate(sorted(answers, key=lambda answer: answer["rank"])):
-        assert "rising order" in answer["refused"]
+        assert "rising order" in answer["refused"] and answer["interface"] == "lo"
         assert len(answer["seen"]) == (2, 2, 3)[rank]
         for seen in answer["seen"].values():
             assert len(seen) == 5 * 7  # collectives x (sizes, and one back to back)
@@ -70,7 +71,7 @@ def test_every_provider_says_whether_it_runs_here() -> None:
 def test_send_buffers_rotate_and_old_results_do_not_pass() -> None:
     """Rank 0 of an all-to-all: the part of rank 1 is made here, as the send buffer in use says."""
     mine, other = (patterns.layout("all_to_all", 4096, 2, rank) for rank in range(2))
-    rows, received, sent = np.zeros((8, 1024), np.float32), np.zeros(1024, np.float32), list[int]()
+    rows, received, sent = np.zeros((2, 1024), np.float32), np.zeros(1024, np.float32), list[int]()
 
     def call(send: Any, recv: Any) -> None:
         sent.append(operation._row)
@@ -84,13 +85,18 @@ def test_send_buffers_rotate_and_old_results_do_not_pass() -> None:
     for _ in range(3):
         operation.before()
         operation.run()
-    assert sent == [1, 2, 3] and operation.check() == (0, 2048)
-    for buffer, place in ((received, 3), (rows[3], 5)):  # a result, and a send buffer that was written to
+    assert sent == [1, 0, 1] and operation.check() == (0, 2048)
+    for buffer, place in ((received, 3), (rows[1], 5)):  # a result, and a send buffer that was written to
         buffer[place] += 1
         assert operation.check() == (1, 2048)
         buffer[place] -= 1
     operation.before()  # a call that brings nothing leaves the old result
-    assert operation.check()[0] > 1000
+    assert operation.check()[0] > 1000 and (received != patterns.POISON).all()
+    operation = collective_calls.CollectiveOperation(mine, call, lambda: (rows[:1], received))
+    operation.prepare(7)
+    operation.run()
+    operation.before()  # of one buffer the old result would pass
+    assert (received == patterns.POISON).all()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +109,10 @@ def test_send_buffers_rotate_and_old_results_do_not_pass() -> None:
     ],
 )
 def test_what_a_library_cannot_do_is_refused(name: str, point: Point, words: str) -> None:
+    provider: Any = providers.load(name)
+    provider._rank = 0
     with pytest.raises(BadInputError, match=words):
-        providers.load(name).operation(point, [0, 1])
+        provider.operation(point, [0, 1])
 
 
 def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
@@ -135,7 +143,7 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch_world, "compute_arena_bytes", lambda: 8192)
     monkeypatch.setattr(torch.distributed, "get_process_group_ranks", {"group": [0, 1]}.get)
     provider = torch_world.Nccl()
-    provider._arena, provider._dist = None, torch.distributed
+    provider._arena, provider._dist, provider._rank = None, torch.distributed, 0
     provider._groups[0, 1] = "group"
     sizes = (("all_reduce", 4096), ("all_to_all", 8192), ("all_gather", 8224))
     points = [make_collective(name, payload_bytes=size) for name, size in sizes]
@@ -145,60 +153,71 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
     assert [recv.numel() for _, recv in (small, other, large)] == [1024, 2048, 2056]
 
 
+def test_single_calls_on_a_cpu_rotate_buffers_until_none_is_in_the_cache() -> None:
+    """Four times 1 MiB, eight buffers, what fits 64 MiB, two; each on lines of the cache."""
+    provider: Any = torch_world.Gloo()
+    provider._dist, provider._l2, provider._rank, provider._groups[0, 1] = (
+        torch.distributed,
+        2**20,
+        0,
+        "group",
+    )
+    point, taken = make_collective("all_to_all", backend="gloo", payload_bytes=1000), []
+    for size in (1000, 1000, 3 * 2**20, 2**24, 2**26):
+        taken.append(provider.operation(point.model_copy(update={"payload_bytes": size}), [0, 1])._take()[0])
+    taken.append(provider.operation(point.model_copy(update={"clock": Clock.STREAM}), [0, 1])._take()[0])
+    assert [len(rows) for rows in taken] == [4195, 4195, 8, 4, 2, 1]
+    assert taken[0].ctypes.data == taken[1].ctypes.data and taken[0].strides == (1024, 4)
+
+
 def test_buffers_of_an_arena_are_a_part_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = SimpleNamespace(total_memory=0, shared_memory_per_multiprocessor=100 * 1024)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: gpu)
     for gpu.total_memory, each in ((80 * 2**30, 5 * 2**30), (141 * 10**9, 2**33), (16 * 4096 + 16, 4096)):
         assert buffers.compute_arena_bytes() == each
+        assert nvshmem.compute_heap_bytes() == 2 * each + 2**30
     kernels = [Kernel("x.cu", "x", shared_bytes) for shared_bytes in (1024, 1025, 2**20)]
     assert [compute_carveout(kernel, torch.device("cuda", 0)) for kernel in kernels] == [1, 2, 100]
 
 
-@pytest.mark.parametrize(("version", "shares"), [((2, 29, 7), False), ((2, 30, 1), True)])
-def test_ranks_share_a_gpu_from_nccl_2_30_on(
-    version: tuple[int, ...], shares: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_share_a_gpu_from_nccl_2_30_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(torch_world.SHARE_VARIABLE, "0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert [collective_calls.count_gpus_of_node(address) for address in ({"gpus": "2"}, {})] == [2, 4]
-    if shares:
-        torch_world.share_gpu(version, 2, 1)
-    else:
-        with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2.29.7 cannot"):
-            torch_world.share_gpu(version, 2, 1)
-    assert os.environ[torch_world.SHARE_VARIABLE] == str(int(shares))
+    addresses = {"gpus": "2"}, {}
+    assert [collective_calls.count_shared_gpus(5, address) for address in addresses] == [2, 4]
+    assert [collective_calls.count_shared_gpus(2, address) for address in addresses] == [0, 0]
+    with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2.29.7 cannot"):
+        torch_world.share_gpu((2, 29, 7), 2, 1)
+    assert os.environ[torch_world.SHARE_VARIABLE] == "0"
+    torch_world.share_gpu((2, 30, 1), 2, 1)
+    assert os.environ[torch_world.SHARE_VARIABLE] == "1"
 
 
-class Calls:
-    """NVSHMEM's bindings, which only write down what they are told."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.seen.append((name, *arguments))
-
-
-def test_nvshmem_collectives_are_told_what_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4096 B are 1024 elements, 256 a peer."""
+def test_nvshmem_is_told_what_it_counts_and_which_ranks_are_a_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 B are 1024 elements, 256 a peer. Ranks of a team are equally far apart."""
     monkeypatch.setattr(nvshmem, "_get_stream", lambda: 77)
     arena = buffers.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 65_536)
     provider, calls = nvshmem.Nvshmem(), {}
-    provider._bindings, provider._arena, provider._rank = Calls(), arena, 1
+    provider._bindings, provider._core, provider._arena, provider._rank = Mock(), Mock(), arena, 1
     provider._groups[tuple(range(4))] = 5
     for name in COLLECTIVES:
         operation = provider.operation(make_collective(name, 4, payload_bytes=4096), range(4))
         operation.prepare(1)
         operation.run()
-        calls[name] = provider._bindings.seen.pop()
+        calls[name] = provider._bindings.method_calls[-1]
     recv, send = arena.recv.data_ptr(), arena.send.data_ptr()
     assert calls == {
-        "all_to_all": ("float_alltoall_on_stream", 5, recv, send, 256, 77),
-        "reduce_scatter": ("float_sum_reducescatter_on_stream", 5, recv, send, 256, 77),
-        "all_gather": ("float_fcollect_on_stream", 5, recv, send, 256, 77),
-        "all_reduce": ("float_sum_reduce_on_stream", 5, recv, send, 1024, 77),
-        "broadcast": ("float_broadcast_on_stream", 5, recv, send, 1024, 0, 77),
+        "all_to_all": call.float_alltoall_on_stream(5, recv, send, 256, 77),
+        "reduce_scatter": call.float_sum_reducescatter_on_stream(5, recv, send, 256, 77),
+        "all_gather": call.float_fcollect_on_stream(5, recv, send, 256, 77),
+        "all_reduce": call.float_sum_reduce_on_stream(5, recv, send, 1024, 77),
+        "broadcast": call.float_broadcast_on_stream(5, recv, send, 1024, 0, 77),
     }
     with pytest.raises(BadInputError, match="equally far apart"):
         provider.operation(make_collective("all_gather", 3, payload_bytes=4096), [0, 1, 3])
+    for ranks in ([1, 3, 5], [1, 3, 5], [0, 1, 3], [0, 2]):
+        provider.open_group(ranks)
+    splits = provider._core.team_split_strided.call_args_list
+    assert [split.args[1:4] for split in splits] == [(1, 2, 3), (0, 2, 2)]
+    assert list(provider._groups) == [(0, 1, 2, 3), (1, 3, 5)]
