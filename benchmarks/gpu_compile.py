@@ -42,7 +42,7 @@ def list_units() -> Iterator[Unit]:
             if source == row_wise_exchange.SOURCE_NVSHMEM:
                 loaded |= set(kernels)
     for dim, (dtype, size), long in itertools.product(DIMS, ELEMENT_BYTES.items(), (False, True)):
-        shape, _ = divide_row(dim * size, choose_width(dim * size), size)
+        shape, _ = divide_row(dim * size, choose_width(dim * size))
         yield (gather_kernel(shape, dtype, long=long),)
 
 

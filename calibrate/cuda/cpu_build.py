@@ -13,6 +13,7 @@ from ctypes import c_size_t, c_void_p
 from pathlib import Path
 
 from calibrate.cuda.cache import SYMBOL_ENTRY, Kernel, fetch_cached
+from calibrate.machine.node import get_output
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
@@ -78,9 +79,9 @@ def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
     ordered = sorted(kernels)
     (source,) = {kernel.source for kernel in ordered}
     options = [*OPTIONS, *(CHECKED if checked else ())]
-    version = subprocess.run([compiler, "-dumpfullversion"], capture_output=True, text=True, check=False)
+    version = get_output(compiler, "-dumpfullversion")
     names = [kernel.name for kernel in ordered]
-    parts = ["cpu", platform.machine(), compiler, version.stdout, source, *options, *names]
+    parts = ["cpu", platform.machine(), compiler, version, source, *options, *names]
     entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{index}, {name})" for index, name in enumerate(names)]
     text = "\n".join([f'#include "{source}"', "PM_CPU_LIBRARY", *entries, ""])
 

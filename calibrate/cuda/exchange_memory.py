@@ -27,6 +27,8 @@ LANES = 8
 """Number of lanes that sort the ids of a bag."""
 
 _HEAD = 4
+_NO_FAULTS = (0, -1, 0, 0, -1)  # ids out of range, the first; a lost rank; ids of other ranks, the first
+_COUNTS = range(1, 2**31 - 8)  # of ids and bags: kernels count in 31 bits
 _PLACES = (
     *("peers", "tables", "splits", "status", "progress", "tile_sums", "totals", "ids_here", "bags_here"),
     *("landed_offsets", "landed_ids", "landed_bags", "staged_offsets", "staged_ids", "staged_bags"),
@@ -92,19 +94,23 @@ class Sizes:
         """Check sizes. Limits: unknown method, sizes below 1, 2^31 ids or bags -> BadInputError"""
         if self.method not in METHODS:
             raise BadInputError(f"exchange {self.method!r} is unknown.", f"known: {', '.join(METHODS)}.")
-        smallest = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
-        if smallest < 1 or max(self.ids, self.bags) >= 2**31 - 8:
+        counts = (self.dim, self.batch, self.ids, self.bags)
+        if not all(count in _COUNTS for count in counts) or any(rows < 1 for rows in self.rows):
             raise BadInputError(f"sizes of an exchange: {self}.", "all are at least 1 and below 2^31.")
-        if self.bags_a_part * self.dim >= 2**31:
-            raise BadInputError(
-                f"puts of {self.bags_a_part} bags of {self.dim} columns are too large.",
-                "give part_bags less.",
-            )
+        if self.bags_a_part * self.dim not in _COUNTS:
+            words = "give part_bags at least 1, and fewer than 2^31 numbers."
+            raise BadInputError(f"puts of {self.bags_a_part} bags of {self.dim} columns.", words)
 
 
 def divide_rows(rows: Sequence[int], ranks: int) -> list[int]:
     """Rows of each table on one rank; the last ranks may hold fewer, or none."""
     return [-(-count // ranks) for count in rows]
+
+
+def count_held(rows: int, ranks: int, rank: int) -> int:
+    """Rows of a table that a rank passes: those that it holds, or any single row where it holds none."""
+    (block,) = divide_rows([rows], ranks)
+    return max(min(block, rows - rank * block), 1)
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class ExchangeMemory:
         staged = stage_all or sizes.method == "three" or not world.all_mapped  # bags go through a buffer
         lengths = _list_lengths(sizes, ranks, launches.pieces, staged)
         lag = -(-2 * launches.blocks // (ranks + 1))  # parts between the push of one and its sum, if fused
-        if (sizes.parts + lag + 1) * (ranks + 1) + launches.blocks >= 2**31:
+        if sizes.parts * ranks >> 29:  # turns of blocks, two for each and some more, are 31-bit numbers
             raise BadInputError(
                 f"{sizes.parts} puts to each of {ranks} ranks are too many.", "give part_bags more."
             )
@@ -167,8 +173,7 @@ class ExchangeMemory:
         self.region: Region = world.allocate(int(begins[-1]))
         base = self.region.memory.data_ptr()
         self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
-        self.status = torch.zeros(5, dtype=torch.int64, device=device)
-        self.reset_status()
+        self.status = torch.tensor(_NO_FAULTS, device=device)
         splits = np.stack([sizes.rows, divide_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {
             "peers": self.region.peers(world.rank),
@@ -201,13 +206,12 @@ class ExchangeMemory:
 
     def reset_status(self) -> None:
         """Clear the errors that kernels have reported."""
-        self.status.zero_()
-        self.status[1] = self.status[4] = -1
+        self.status.copy_(self.status.new_tensor(_NO_FAULTS))
 
 
 def _count_words(sizes: Sizes) -> int:
     """32-bit words that one rank sends another about its bags: a head, then bags + 1 offsets, in fours."""
-    return _HEAD + -(-(sizes.bags + 1) // 4) * 4
+    return _HEAD + (sizes.bags // 4 + 1) * 4
 
 
 def _list_lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:

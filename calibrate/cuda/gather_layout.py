@@ -15,9 +15,7 @@ THREADS = 256
 MOST_WIDTH = 16
 """Bytes of the widest access."""
 MOST_CHUNKS = 2
-"""Accesses of one lane to one row of more than 512 bytes; wider rows are cut into pieces."""
-MOST_LANE_COLUMNS = 16
-"""Sums that a lane keeps in registers."""
+"""Accesses of one lane to one row of more than 512 bytes: up to 16 sums in registers. Wider rows are cut."""
 ROW_ACCESSES = 4
 """Accesses that a lane has in flight (``kAccesses`` of kernels/row_stream.cuh)."""
 RESERVED_BYTES = 1024
@@ -67,7 +65,7 @@ class RowAccess:
         turn = max(self.lanes, self.depth)
         return threads * ROW_ACCESSES * self.width + threads // self.lanes * (2 * turn + 1) * ID_BYTES
 
-    def count_block_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
+    def count_block_bytes(self, threads: int, element_bytes: int, *, long: bool = False) -> int:
         """Shared memory of a block [bytes]: also for the ends of bags, or the sums of the ``long`` bag."""
         columns = self.chunks * self.width // element_bytes + 1
         further = threads // WARP * self.lanes * columns * 4 if long else threads * 2 * 4
@@ -97,7 +95,7 @@ def choose_width(*addresses_and_bytes: int) -> int:
     return math.gcd(MOST_WIDTH, *addresses_and_bytes)
 
 
-def divide_row(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
+def divide_row(row_bytes: int, width: int) -> tuple[RowAccess, int]:
     """(how to read a row of ``row_bytes`` bytes by accesses of ``width`` bytes, number of pieces of the row).
 
     A row that is too long for one group of lanes is read in pieces.
@@ -106,8 +104,7 @@ def divide_row(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAcces
     """
     accesses = -(-row_bytes // width)
     lanes = min(WARP, 1 << (accesses - 1).bit_length())
-    limit = min(MOST_CHUNKS, max(1, MOST_LANE_COLUMNS * element_bytes // width))
-    chunks = min(limit, 1 << (-(-accesses // lanes) - 1).bit_length())
+    chunks = min(MOST_CHUNKS, 1 << (-(-accesses // lanes) - 1).bit_length())
     shape = RowAccess(lanes, chunks, width)
     return shape, -(-row_bytes // shape.row_bytes)
 
@@ -125,7 +122,7 @@ def choose(
 
     bags            number of bags of all pieces of all tables;  pooling  ids of a bag on average
     row_bytes       bytes of one piece of a row
-    blocks_at_once  number of blocks of ``most_threads`` threads that run at once on the whole GPU
+    blocks_at_once  number of blocks of ``most_threads`` threads that memory lets run at once on the whole GPU
 
     A group has min(ids of its bags, depth) rows in flight. If one bag per group leaves fewer bytes in
     flight than hide the latency of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps
@@ -135,16 +132,17 @@ def choose(
     Limits: bags -> inf -> runs;  one bag of many ids -> a block of 256 threads;  pooling <= depth -> runs
     """
     bags = max(1, bags)
+    blocks_at_once = min(blocks_at_once, multiprocessors * shape.blocks)
     wanted_rows = BYTES_IN_FLIGHT * multiprocessors / row_bytes
     sharing = min(wanted_rows / bags, pooling) / shape.depth  # groups that can share a bag
     threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, sharing * shape.lanes / WARP))))
-    if pooling > shape.depth and sharing > 1 and threads > shape.lanes:
+    if sharing > 1:
         return GatherLayout(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))
     groups = blocks_at_once * most_threads // shape.lanes
     shortest = min(math.ceil(RUN_IDS / max(pooling, 1.0)), -(-bags // groups))
     turns = math.ceil(bags / (groups * shortest))
     run = -(-bags // (groups * turns))
     lanes = -(-bags // run) * shape.lanes
-    spread = max(1, lanes // multiprocessors).bit_length() - 1
-    threads = max(WARP, min(most_threads, 1 << spread))
+    spread = (lanes // multiprocessors | WARP).bit_length() - 1  # at least a warp
+    threads = min(most_threads, 1 << spread)
     return GatherLayout(False, threads, run, min(blocks_at_once, -(-lanes // threads)))

@@ -32,7 +32,7 @@ from perfmodel.errors import BadInputError
 SOURCE = "gather_pool.cu"
 _MOST = 2**31 - 2
 """Most ids, and most bags, of a call: positions are 31-bit numbers."""
-_CPU_THREADS = 64
+_MOST_THREADS = {"cuda": THREADS, "cpu": 64}
 _CPU_MULTIPROCESSORS = 1
 
 PIECE = np.dtype([("table", DESCRIPTOR), ("number", np.int32), ("reports", np.int32)])
@@ -100,7 +100,7 @@ class GatherPool:
         out      of ``make_out``'s shape and type
         faults   tensor of ``make_faults``, to which the call adds wrong ids and offsets
         """
-        wide_out = out.data_ptr() % 16 == 0
+        wide_out = not out.data_ptr() % 16
         for tables in self.classes:
             threads = tables.plan.threads
             arguments = (
@@ -134,7 +134,7 @@ class GatherPool:
         dtype = self.tables.dtype
         element = ELEMENT_BYTES[dtype]
         if plan is None:
-            limit = _CPU_THREADS if self.tables.device.type == "cpu" else THREADS
+            limit = _MOST_THREADS[self.tables.device.type]
             row_bytes = int(pieces["table"]["dim"].max()) * element
             multiprocessors, blocks = self._count_room(shape, limit)
             plan = choose(self.batch * len(pieces), pooling, row_bytes, shape, multiprocessors, blocks, limit)
@@ -146,7 +146,7 @@ class GatherPool:
             kernel=gather_kernel(shape, dtype, long=plan.long),
             pieces=self.tables.to_device(pieces),
             count=len(pieces),
-            wide=all(start * 4 % store == 0 for start in starts),
+            wide=not any(start * 4 % store for start in starts),
             shared_bytes=shape.count_block_bytes(plan.threads, element, long=plan.long),
         )
 
@@ -155,12 +155,11 @@ class GatherPool:
         import torch
 
         device, dtype = self.tables.device, self.tables.dtype
-        shared_bytes = shape.count_block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
+        shared_bytes = shape.count_block_bytes(threads, ELEMENT_BYTES[dtype])
         blocks = count_blocks(gather_kernel(shape, dtype), device, threads, shared_bytes)
         if device.type == "cpu":
             return _CPU_MULTIPROCESSORS, blocks
-        count = int(torch.cuda.get_device_properties(device).multi_processor_count)
-        return count, min(blocks, count * shape.blocks)
+        return int(torch.cuda.get_device_properties(device).multi_processor_count), blocks
 
 
 def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
@@ -173,7 +172,7 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
     for number, table in enumerate(tables.descriptors()):
         row = int(table["dim"]) * element
         width = choose_width(int(table["rows"]), int(table["row_bytes"]), row)
-        shape, count = divide_row(row, width, element)
+        shape, count = divide_row(row, width)
         columns = shape.row_bytes // element
         for index in range(count):
             column = index * columns
@@ -183,7 +182,7 @@ def _cut_pieces(tables: DeviceTables) -> dict[RowAccess, Records]:
             piece["table"]["out_at"] += column
             piece["table"]["dim"] = min(columns, int(table["dim"]) - column)
             piece["number"] = number
-            piece["reports"] = index == 0
+            piece["reports"] = not index
             classes.setdefault(shape, []).append(piece)
     return {shape: np.array(pieces) for shape, pieces in classes.items()}
 

@@ -72,7 +72,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
     def make(path: Path) -> None:
         code, about = _compile(source, names, architecture, headers)
         path.write_bytes(code)
-        text = json.dumps(about, sort_keys=True)  # symbols and usage, beside the code
+        text = json.dumps(about)  # symbols and usage, beside the code
         fetch_cached(parts, ABOUT, lambda other: other.write_text(text, encoding="utf-8"))
 
     path = fetch_cached(parts, ".cubin", make)  # calls ``make`` for code that is not in the cache
@@ -115,6 +115,7 @@ def _read_nvrtc_version() -> str:
         import cuda.core  # noqa: F401 - compiles with it
         from cuda.bindings import nvrtc
 
-        return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+        _, *version = nvrtc.nvrtcVersion()
+        return ".".join(map(str, version))
     except (ImportError, RuntimeError) as error:
         raise NoHardwareError(f"the CUDA run-time compiler cannot be loaded: {error}.", INSTALL) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ CPU_BLOCKS = 3
 
 _cpu: dict[Kernel, CpuLibrary] = {}
 _gpu: dict[tuple[int, Kernel], Any] = {}
-_allowed: dict[tuple[int, Kernel], int] = {}
+_allowed = defaultdict[tuple[int, Kernel], int](int)
 """Dynamic shared memory that was allowed for a loaded kernel [bytes]."""
 
 
@@ -76,7 +77,7 @@ def count_blocks(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0)
     with _on(device):
         occupancy = _cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
         blocks = occupancy(function.kernel.ptr, block, shared_bytes)
-    if blocks < 1:
+    if not blocks:
         raise PerfmodelError(f"no block of {kernel} fits the GPU.", "this is a defect: report it.")
     return int(blocks) * int(torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -106,7 +107,7 @@ def load_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     key = _index(device), kernel
     if key not in _gpu:
         _load([kernel], device)
-    if shared_bytes > _allowed.get(key, 0):
+    if shared_bytes > _allowed[key]:
         with _on(device):
             _gpu[key].max_dynamic_shared_size_bytes = shared_bytes
         _allowed[key] = shared_bytes
@@ -173,7 +174,7 @@ def _build_library(kernel: Kernel) -> CpuLibrary:
 def _convert(argument: Any) -> Any:
     """An argument of a kernel as a ctypes value: None as a null pointer, a tensor as its address."""
     if argument is None:
-        return ctypes.c_void_p(0)
+        return ctypes.c_void_p()
     if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure)):
         return argument
     return ctypes.c_void_p(argument.data_ptr())

@@ -39,7 +39,7 @@ def start(store: Any, rank: int, ranks: int) -> int:
     attributes = library.InitAttr()
     ctypes.memmove(attributes.ptr, _INITIAL.ctypes.data, _INITIAL.nbytes)
     try:
-        if rank == 0:
+        if not rank:
             library.get_uniqueid(unique.ptr)
             store.set("unique-id", ctypes.string_at(unique.ptr, _UNIQUE_ID_BYTES))
         ctypes.memmove(unique.ptr, store.get("unique-id"), _UNIQUE_ID_BYTES)

@@ -13,17 +13,21 @@ Source: arXiv 2512.05831 (three stages); fused: no collective, no barrier, see k
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrate.cuda.cache import Kernel
 from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
-from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, divide_rows
+from calibrate.cuda.exchange_memory import ExchangeMemory, Launches, Sizes, count_held
 from calibrate.cuda.gather_layout import RowAccess, choose_width, divide_row
 from calibrate.cuda.kernel_launch import count_blocks, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from perfmodel.errors import BadInputError, RankLostError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SOURCE = "exchange.cu"
 SOURCE_NVSHMEM = "exchange_nvshmem.cu"
@@ -35,13 +39,16 @@ SUM = 4
 STAGES = {"fused": ("fused",), "three": ("gather", "", "reduce")}
 """Names of the stages of a call after ``permute``, by method: bags are pushed and summed in ``reduce``."""
 
-PATIENCE_S = 10.0
+PATIENCE_S = {"cuda": 10.0, "cpu": 19.0}
 """How long a rank waits for another rank within a call [s]."""
 
-CPU_PATIENCE_S = 20.0
+MOST_PATIENCE_S = {"cuda": math.inf, "cpu": 20.0}
 """A simulated GPU on a CPU gives up a wait after this time [s] (kernels/cpu.hpp)."""
 
-_PATIENCE = f"give patience_s above 0 and below {CPU_PATIENCE_S:g} s."
+_LAUNCHES = {
+    "cuda": {"threads": 256, "scan_threads": 1024, "pieces": 16},
+    "cpu": {"threads": 64, "scan_threads": 64, "pieces": 3},
+}
 _REASON = 2**32  # a kernel reports a lost rank as reason * _REASON + number
 
 
@@ -63,7 +70,8 @@ def kernels(
 
 def choose_access(dim: int, dtype: str, width: int) -> RowAccess:
     """How to read rows of ``dim`` columns by accesses of ``width`` bytes; long rows are read in pieces."""
-    return divide_row(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
+    access, _ = divide_row(dim * ELEMENT_BYTES[dtype], width)
+    return access
 
 
 class RowWiseExchange:
@@ -74,7 +82,7 @@ class RowWiseExchange:
                rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); a rank without
                rows of a table passes any single row
     sizes      largest sizes of calls, equal on all ranks
-    patience_s how long a call waits for another rank [s]; below 20 on CPUs
+    patience_s how long a call waits for another rank [s], below 20 on CPUs; None: ``PATIENCE_S``
     stage_all  whether bags go through a buffer and a put even to ranks whose memory is mapped here
     blocks     of the kernel that pools; None: as many as run at once
 
@@ -90,14 +98,17 @@ class RowWiseExchange:
         held: Sequence[Any],
         sizes: Sizes,
         *,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
         stage_all: bool = False,
         blocks: int | None = None,
     ) -> None:
         """Choose how rows are read, build the kernels, allocate; then agree with all ranks."""
         sizes.check()
-        if not 0 < patience_s < CPU_PATIENCE_S and world.device.type == "cpu":
-            raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)
+        kind = world.device.type
+        patience_s = PATIENCE_S[kind] if patience_s is None else patience_s
+        if not 0 < patience_s < MOST_PATIENCE_S[kind]:
+            words = f"give patience_s above 0 and below {MOST_PATIENCE_S[kind]:g} s."
+            raise BadInputError(f"a rank cannot wait {patience_s:g} s for another one.", words)
         self._world = world
         self._sizes = sizes
         self._tables = _make_tables(held, sizes, world)
@@ -108,13 +119,10 @@ class RowWiseExchange:
         source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
         self._kernels = kernels(dtype, access, method=sizes.method, source=source)
         _build(list(self._kernels.values()), world)
-        gpu = world.device.type == "cuda"
-        threads = 256 if gpu else 64
-        shared_bytes = access.count_block_bytes(threads, ELEMENT_BYTES[dtype], long=False)
+        threads = _LAUNCHES[kind]["threads"]
+        shared_bytes = access.count_block_bytes(threads, ELEMENT_BYTES[dtype])
         self._launches = Launches(
-            threads=threads,
-            scan_threads=1024 if gpu else 64,
-            pieces=16 if gpu else 3,
+            **_LAUNCHES[kind],
             blocks=blocks or count_blocks(self._list_bags_kernels()[0], world.device, threads, shared_bytes),
             shared_before=access.count_stream_bytes(threads),
             shared_bytes=shared_bytes,
@@ -123,39 +131,46 @@ class RowWiseExchange:
         self._broken = ""
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
 
-    def run(
+    def run(self, ids: Tensor, lengths: Tensor, out: Tensor | None = None) -> Tensor:
+        """As ``queue``; also waits for the device, and raises errors.
+
+        Limits: lengths that do not add up to the ids, ids out of range (they add nothing) -> BadInputError; a
+                rank that does not take part -> RankLostError
+        """
+        self._check_batch(ids, lengths)
+        if int(lengths.sum()) != ids.numel() or int(lengths.min()) < 0:
+            sums = f"add up to {int(lengths.sum())}, the least is {int(lengths.min())}"
+            raise BadInputError(
+                f"lengths {sums}; there are {ids.numel()} ids.",
+                "a length for each bag: as many ids together.",
+            )
+        out = self.queue(ids, lengths, out)
+        self.raise_faults()
+        return out
+
+    def queue(
         self,
-        ids: Any,
-        lengths: Any,
-        out: Any = None,
+        ids: Tensor,
+        lengths: Tensor,
+        out: Tensor | None = None,
         *,
-        check: bool = True,
         mark: Callable[[str], None] = lambda stage: None,
-    ) -> Any:
+    ) -> Tensor:
         """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
-        The work is queued on the current stream.
+        The work is queued on the current stream: call ``raise_faults`` later.
         ids      numbers of rows in their own table, in the order table, sample [n], int64
         lengths  number of ids of each bag [T B], table by table, int32 or int64
         out      contiguous, on the world's device; None: new memory
-        check    wait for the device and raise errors; else call ``raise_faults`` later
         mark     called with the name of each stage, once its last kernel is queued: permute (ids are pushed),
                  gather (which waits for the others' ids), reduce; fused: permute, fused
-        Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
-                -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that
-                does not take part -> RankLostError with check
+        Limits: more samples or ids than ``sizes`` allows, another type -> BadInputError
         """
         import torch
 
         batch = self._check_batch(ids, lengths)
         if self._broken:
             raise RankLostError("the exchange", self._broken, "start all ranks again.")
-        if check and (int(lengths.sum()) != ids.numel() or int(lengths.min()) < 0):
-            sums = f"add up to {int(lengths.sum())}, the least is {int(lengths.min())}"
-            raise BadInputError(
-                f"lengths {sums}; there are {ids.numel()} ids.",
-                "a length for each bag, together as many as ids.",
-            )
         memory = self._memory
         device = self._world.device
         sizes = self._sizes
@@ -171,8 +186,6 @@ class RowWiseExchange:
             launch(kernel, device, launches.blocks, launches.threads, arguments, launches.shared_bytes)
             if stage:
                 mark(stage)
-        if check:
-            self.raise_faults()
         return out
 
     def raise_faults(self) -> None:
@@ -222,7 +235,7 @@ class RowWiseExchange:
         late_s = f"{self._memory.patience_s:g} s"
         raise RankLostError(f"rank {rank}", f"does not answer: no {awaited} of it for {late_s}")
 
-    def _push(self, ids: Any, batch: int) -> None:
+    def _push(self, ids: Tensor, batch: int) -> None:
         """Queue the kernels that send ids to the ranks that hold their rows: count, place, push. batch  B"""
         memory = self._memory
         ranks = self._world.ranks
@@ -246,7 +259,7 @@ class RowWiseExchange:
         """The kernels that pool, push and sum bags, in the order of their launches."""
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
-    def _check_batch(self, ids: Any, lengths: Any) -> int:
+    def _check_batch(self, ids: Tensor, lengths: Tensor) -> int:
         """Check types, places and sizes of a call's inputs; returns its number of samples B."""
         sizes = self._sizes
         device = self._world.device
@@ -283,10 +296,7 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
 def _make_tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
     """This rank's rows as tables. Limits: other shapes than ``sizes`` and the ranks give -> BadInputError"""
     tables = make_tables(held)
-    blocks = divide_rows(sizes.rows, world.ranks)
-    wanted = [
-        max(min(block, rows - world.rank * block), 1) for rows, block in zip(sizes.rows, blocks, strict=True)
-    ]
+    wanted = [count_held(rows, world.ranks, world.rank) for rows in sizes.rows]
     counts = [table.shape[0] for table in held]
     elsewhere = tables.device.type != world.device.type
     if counts != wanted or set(tables.dims) != {sizes.dim} or elsewhere:

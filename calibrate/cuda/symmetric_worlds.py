@@ -8,6 +8,7 @@ regions in equal order. Ranks agree through torch's store.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 from collections.abc import Sequence
@@ -21,9 +22,10 @@ from perfmodel.errors import BadInputError, RankLostError
 ALIGN_BYTES = 256
 """Alignment of regions, and of their contents."""
 
-WAIT_S = 60.0
+POLLS = 120
 POLL_S = 0.5
-"""Seconds that ranks have to agree, and after which a wait looks whether the other one has died."""
+WAIT_S = POLLS * POLL_S
+"""Seconds that ranks have to agree. After each poll a wait looks whether the other one has died."""
 
 LEAST_REGION_BYTES = 2**22
 """Least bytes of a region that is used again and again."""
@@ -78,7 +80,7 @@ class SymmetricWorld:
         self.rank = rank
         self.ranks = ranks
         self._store = store
-        self._agreed = 0
+        self._rounds = itertools.count()
         self._region: Region | None = None
 
     def allocate(self, count: int) -> Region:
@@ -106,10 +108,10 @@ class SymmetricWorld:
 
         Raises BadInputError if a rank gives another text than ``what``, RankLostError if a rank is missing.
         """
-        self._agreed += 1
-        self._store.set(f"{self._agreed}/{self.rank}", what)
-        texts = [self._heard(f"{self._agreed}/{peer}", peer) for peer in range(self.ranks)]
-        self._store.delete_key(f"{self._agreed - 1}/{self.rank}")  # all have heard it
+        number = next(self._rounds)
+        self._store.set(f"{number}/{self.rank}", what)
+        texts = [self._heard(f"{number}/{peer}", peer) for peer in range(self.ranks)]
+        self._store.delete_key(f"{number - 1}/{self.rank}")  # all have heard it
         require_equal(texts, self.rank)
 
     def lost(self) -> list[int]:
@@ -124,7 +126,7 @@ class SymmetricWorld:
 
     def _heard(self, key: str, peer: int) -> str:
         """What rank ``peer`` set. Limits: nothing in WAIT_S, or it is gone -> RankLostError"""
-        for _ in range(round(WAIT_S / POLL_S)):
+        for _ in range(POLLS):
             try:
                 self._store.wait([key], timedelta(seconds=POLL_S))
             except RuntimeError:

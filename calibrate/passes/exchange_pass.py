@@ -16,16 +16,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
-from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, require_exact, sum_bags
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, sum_bags
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
 from calibrate.providers import torch_world
 from calibrate.providers.torch_world import find_scatter_and_gather
+from calibrate.ranks.clocks import read_elapsed_s, record_event
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -79,7 +80,7 @@ class PassBuffers:
 
     splits_sent, splits  SPLITS numbers for, and from, each rank [G, SPLITS];  out  bags [T B, D]
     lengths, offsets     of the bags of all ranks [G T B], [G T B + 1]
-    The buffer for ids grows if a rank receives more than before.
+    The buffer for ids grows if a rank receives more than before. The second number is that of a call's ids.
     """
 
     def __init__(self, job: Job, device: torch.device) -> None:
@@ -87,21 +88,17 @@ class PassBuffers:
 
         G = job.owners
         bags = job.bags
-        self._empty = partial(torch.empty, device=device)
-        self.splits_sent = torch.zeros(G, SPLITS, dtype=torch.int64, device=device)
-        self.splits_sent[:, 0] = bags
-        self.splits_sent[:, 2] = job.work.batch
-        self.splits = self._empty((G, SPLITS), dtype=torch.int64)
-        self.lengths = self._empty(G * bags, dtype=torch.int64)
-        self.offsets = self._empty(G * bags + 1, dtype=torch.int64)
-        self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
-        self._ids = self._empty(2 * count_lookups(job.work), dtype=torch.int64)
+        empty = partial(torch.empty, dtype=torch.int64, device=device)
+        self.splits_sent = torch.tensor([bags, bags, job.work.batch], device=device).repeat(G, 1)
+        self.splits = empty((G, SPLITS))
+        self.lengths = empty(G * bags)
+        self.offsets = empty(G * bags + 1)
+        self.out = empty((bags, job.work.dim), dtype=torch.float32)
+        self._ids = empty(2 * count_lookups(job.work))
 
     def ids(self, count: int) -> torch.Tensor:
         """A buffer for ``count`` ids."""
-        if self._ids.numel() < count:
-            self._ids = self._empty(count + count // 4, dtype=self._ids.dtype)
-        return self._ids[:count]
+        return self._ids.resize_(count)  # its memory never shrinks
 
 
 class PassOperation(Operation):
@@ -113,10 +110,9 @@ class PassOperation(Operation):
 
         self._job = job
         self._sets = [[torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)] for s in sets]
-        ids, lengths = self._sets[0]
+        ids, lengths = next(iter(self._sets))
         self._ids = ids.clone()
         self._lengths = lengths.clone()
-        self._index = 0
         self._bags: torch.Tensor | None = None
         self._clock = CudaSteps() if device.type == "cuda" else HostSteps()
         self._clock.start()
@@ -131,13 +127,13 @@ class PassOperation(Operation):
 
     def prepare(self, salt: int) -> None:
         """Choose the set of ids to begin with, by ``salt`` (the visit's number); discard earlier bags."""
-        self._index = salt * 7919 % len(self._sets)  # a prime: successive visits begin far apart
+        start = salt * 7919 % len(self._sets)  # a prime: successive visits begin far apart
+        self._turns = cycle((*self._sets[start:], *self._sets[:start]))
         self._bags = None
 
     def before(self) -> None:
         """Copy the next set of ids into the buffers."""
-        self._index = (self._index + 1) % len(self._sets)
-        ids, lengths = self._sets[self._index]
+        ids, lengths = next(self._turns)
         self._ids.copy_(ids)
         self._lengths.copy_(lengths)
 
@@ -254,12 +250,10 @@ class CudaSteps(HostSteps):
     def _now(self) -> torch.cuda.Event:
         import torch
 
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return record_event(torch.cuda)
 
     def _between(self, first: torch.cuda.Event, last: torch.cuda.Event) -> float:
-        return float(first.elapsed_time(last)) * 1e-3
+        return read_elapsed_s(first, last)
 
 
 def read_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
@@ -279,9 +273,7 @@ def read_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple
             f"{work.rows} rows over {job.owners} ranks, with ids of {work.id_bytes} bytes.",
             "every rank must own a row, and ids have 8 bytes.",
         )
-    sets = draw_sets(work, point.dtype, zlib.crc32(f"{rank} {point.key}".encode()))
-    require_exact(point.dtype, max(int(id_set.lengths.max()) for id_set in sets))
-    return job, sets
+    return job, draw_sets(work, point.dtype, zlib.crc32(f"{rank} {point.key}".encode()))
 
 
 class GroupedPass(Provider):
@@ -294,7 +286,8 @@ class GroupedPass(Provider):
         self._dist = torch_world.join(place, address)
         self._rank = place.rank
         self._device = torch_world.find_device(place)
-        self._backend = "nccl" if place.device == "cuda" else "gloo"
+        self._backends = ("nccl", "rccl") if place.device == "cuda" else ("gloo",)
+        self._backend, *_ = self._backends
         self._groups: dict[tuple[int, ...], ProcessGroup | int] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:
@@ -313,7 +306,7 @@ class GroupedPass(Provider):
 
     def _group(self, point: Point, ranks: Sequence[int]) -> ProcessGroup:
         """The open group of ``ranks``. Limits: another library than this device's -> BadInputError"""
-        if point.backend not in (self._backend, "rccl" if self._backend == "nccl" else ""):
+        if point.backend not in self._backends:
             raise BadInputError(
                 f"{self.name} cannot be timed over {point.backend}.", f"here it runs over {self._backend}."
             )
@@ -328,7 +321,7 @@ class ExchangePass(GroupedPass):
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """As in the base class."""
         super().open(place, address)
-        self._tables = PatternTables(self._device, alone=place.device == "cuda")
+        self._tables = PatternTables(self._device)
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
         """The operation that times the pass of ``point``. Limits: as ``read_pass`` and ``_group``"""

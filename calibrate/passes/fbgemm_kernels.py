@@ -38,7 +38,7 @@ class FbgemmKernels(TorchKernels):
         device = ComputeDevice.CUDA if self._gpu else ComputeDevice.CPU
         bags = SplitTableBatchedEmbeddingBagsCodegen(
             [(work.rows, work.dim, place, device)] * work.tables,
-            weights_precision=SparseType.FP16 if dtype == "fp16" else SparseType.FP32,
+            weights_precision=SparseType(dtype),
             output_dtype=SparseType.FP32,
             device=self._device,
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.passes.pattern_rows import require_exact
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, count_lookups
 from perfmodel.schema.runs import LookupWork
 
@@ -40,25 +41,29 @@ class IdSet:
     lengths: Ids
 
 
-def draw_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
-    """Number of ids of each of ``bags`` bags, on average ``pooling``.
+def draw_lengths(work: LookupWork, rng: np.random.Generator) -> Ids:
+    """Number of ids of each bag, on average the pooling factor.
 
-    An integer ``pooling`` gives equal bags; else max(1, round(bags pooling)) ids fall into random bags.
-    Limits: pooling 2 -> every bag 2;  pooling 0.5 -> about e^-0.5 of the bags are empty
+    An integer factor gives equal bags; else as many ids fall into random bags as ``count_lookups`` says.
+    Limits: a factor of 2 -> every bag 2;  of 0.5 -> about e^-0.5 of the bags are empty
     """
-    if float(pooling).is_integer() and pooling > 0:
-        return np.full(bags, int(pooling), dtype=np.int64)
-    thrown = rng.integers(0, bags, max(1, round(bags * pooling)))
-    return np.bincount(thrown, minlength=bags)
+    bags = work.batch * work.tables
+    if work.pooling and float(work.pooling).is_integer():
+        return np.full(bags, int(work.pooling), dtype=np.int64)
+    return np.bincount(rng.integers(bags, size=count_lookups(work)), minlength=bags)
 
 
 def draw_sets(work: LookupWork, dtype: str, seed: int) -> list[IdSet]:
-    """Sets of random ids for one rank, to look up in turn: ``count_sets`` of them; equal for equal seeds."""
+    """Sets of random ids for one rank, to look up in turn: ``count_sets`` of them; equal for equal seeds.
+
+    Limits: bags whose sums would be rounded -> BadInputError
+    """
     rng = np.random.default_rng(seed)
     sets = []
     for _ in range(count_sets(work, dtype)):
-        lengths = draw_lengths(work.batch * work.tables, work.pooling, rng)
-        sets.append(IdSet(rng.integers(0, work.rows, int(lengths.sum())), lengths))
+        lengths = draw_lengths(work, rng)
+        require_exact(dtype, int(lengths.max()))
+        sets.append(IdSet(rng.integers(work.rows, size=int(lengths.sum())), lengths))
     return sets
 
 
@@ -75,4 +80,4 @@ def count_copies(table_bytes: int, sets: int) -> int:
     sets  number of sets of ids; each set reads one copy
     Limits: a table of COLD_BYTES or more -> 1; at most the number of sets
     """
-    return max(1, min(math.ceil(COLD_BYTES / table_bytes), sets))
+    return min(math.ceil(COLD_BYTES / table_bytes), sets)

@@ -57,9 +57,9 @@ def bucketize(ids: torch.Tensor, lengths: torch.Tensor, tables: int, block: int,
     owner = _divide(ids, block)
     sent = torch.zeros(owners * bags, dtype=torch.int64, device=ids.device)
     sent.scatter_add_(0, owner * bags + bag, torch.ones_like(bag))  # ids of each bag for each owner
-    order = _sort_stably(owner.to(torch.uint8 if owners <= 2**8 else torch.int16))
+    order = _sort_stably(owner.to(torch.int16 if owners >> 8 else torch.uint8))
     row = ids - owner * block
-    if tables > 1:  # behind the rows of the tables before
+    if tables != 1:  # behind the rows of the tables before
         row += _divide(bag, bags // tables) * block
     by_owner = sent.view(owners, bags)
     return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1))
@@ -82,7 +82,7 @@ def _sort_stably(keys: torch.Tensor) -> torch.Tensor:
     import torch
 
     if keys.is_cuda:
-        return torch.sort(keys, stable=True)[1]
+        return keys.argsort(stable=True)
     return torch.from_numpy(keys.numpy().argsort(kind="stable"))
 
 
@@ -92,6 +92,6 @@ def sum_lengths(lengths: torch.Tensor, offsets: torch.Tensor | None = None) -> t
 
     if offsets is None:
         offsets = torch.empty(lengths.numel() + 1, dtype=torch.int64, device=lengths.device)
-    offsets[0] = 0
     torch.cumsum(lengths, 0, out=offsets[1:])
+    offsets[0] = 0
     return offsets

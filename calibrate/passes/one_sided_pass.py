@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from calibrate.cuda.exchange_memory import METHODS, Sizes
-from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
+from calibrate.cuda.exchange_memory import Sizes, count_held
+from calibrate.cuda.row_wise_exchange import RowWiseExchange
 from calibrate.cuda.symmetric_worlds import SharedWorld, SymmetricWorld
 from calibrate.operations import Place, Provider
 from calibrate.passes.exchange_pass import OWNER_ROWS, Job, PassOperation, read_pass
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, count_lookups
-from calibrate.providers import CLOCKS
 from calibrate.providers.torch_world import find_device
 from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
@@ -44,8 +43,8 @@ class OneSidedOperation(PassOperation):
         ids = count_lookups(work)
         self._sizes = Sizes((work.rows,) * work.tables, work.dim, work.batch, ids, method)
         self._world = world
+        self._world.reuses = True  # a visit ends its exchange
         self._table = table
-        self._patience_s = PATIENCE_S if world.device.type == "cuda" else CPU_PATIENCE_S - 1
         self._exchange: RowWiseExchange | None = None
 
     @property
@@ -61,15 +60,15 @@ class OneSidedOperation(PassOperation):
         super().prepare(salt)
         self._table.take()
         job = self._job
-        count = max(min(job.block, job.work.rows - job.index * job.block), 1)
+        count = count_held(job.work.rows, job.owners, job.index)
         held = [self._table.rows[table * job.block :][:count] for table in range(job.work.tables)]
-        self._exchange = RowWiseExchange(self._world, held, self._sizes, patience_s=self._patience_s)
+        self._exchange = RowWiseExchange(self._world, held, self._sizes)
 
     def run(self) -> None:
         """One timed look-up of all tables; its stages are marked on the clock."""
         assert self._exchange is not None
         self._clock.start()
-        self._bags = self._exchange.run(self._ids, self._lengths, check=False, mark=self._clock.mark)
+        self._bags = self._exchange.queue(self._ids, self._lengths, mark=self._clock.mark)
 
     def check(self) -> tuple[int, int]:
         """(wrong, compared) elements of the last call; raises the kernels' faults, and ends the exchange."""
@@ -93,19 +92,17 @@ class OneSidedPass(Provider):
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device; on GPUs, join NVSHMEM through a store at ``address``."""
-        gpu = place.device == "cuda"
         self._place = place
         self._run = address["run"]
         self._device = find_device(place)
-        self._tables = PatternTables(self._device, alone=gpu)
+        self._tables = PatternTables(self._device)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
         self._join = partial(join_store, address["host"], int(address["port"]))
-        if gpu:
+        if place.device == "cuda":
             from calibrate.cuda.nvshmem_world import NvshmemWorld
 
             store = self._join(f"{self._run}/one-sided")
             world = NvshmemWorld(store, place.rank, place.ranks, self._device)
-            world.reuses = True
             self._worlds[tuple(range(place.ranks))] = world
 
     def open_group(self, ranks: Sequence[int]) -> None:
@@ -114,19 +111,18 @@ class OneSidedPass(Provider):
         if self._device.type == "cpu" and self._place.rank in group and group not in self._worlds:
             store = self._join(f"{self._run}/{group}")
             self._worlds[group] = SharedWorld(store, group.index(self._place.rank), len(group))
-            self._worlds[group].reuses = True
 
     def operation(self, point: Point, ranks: Sequence[int]) -> OneSidedOperation:
         """The operation that times the look-up of ``point``.
 
-        Limits: as ``read_pass``; another implementation or clock, ranks that map no memory -> BadInputError
+        Limits: as ``read_pass``; ranks that map no memory -> BadInputError
         """
         job, sets = read_pass(point, ranks, self._place.rank, self.name)
         world = self._worlds.get(tuple(ranks))
-        if point.implementation not in METHODS or point.clock not in CLOCKS or world is None:
+        if world is None:
             raise BadInputError(
-                f"no one-sided look-up {point.implementation!r} of ranks {list(ranks)}, clock {point.clock}.",
-                f"{' or '.join(METHODS)}, {' or '.join(CLOCKS)}; over NVSHMEM, all ranks of the job.",
+                f"no one-sided look-up of ranks {list(ranks)}: they map no memory.",
+                "over NVSHMEM, time all ranks of the job.",
             )
         first_row = job.index * OWNER_ROWS
         rows = job.work.tables * job.block

@@ -57,14 +57,12 @@ class OwnKernels(TorchKernels):
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
         """As in the base class: the look-up holds the rows, and is the function too.
 
-        Ids of copy k are k tables further on, so each table is told to reach to the end of its last copy.
+        Ids of copy k are k tables further on, so each table is told to reach to the end of all copies.
         """
-        joined = work.tables * work.rows
-        starts = [table * work.rows for table in range(work.tables)]
-        count = (copies - 1) * joined + work.rows
+        count = copies * work.tables * work.rows
 
         def tables(rows: Tensor) -> DeviceTables:
-            return make_tables([rows[start : start + count] for start in starts])  # ``rows``: of all tables
+            return make_tables([rows[table * work.rows :] for table in range(work.tables)])
 
-        looked_up = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)
+        looked_up = Lookup(lambda: self.tables.rows(0, count, work.dim, dtype), work, tables)
         return looked_up, looked_up

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LARGEST = 11
 """Largest magnitude of a value."""
 
+ROWS_AT_A_TIME = 2**19
+"""Rows that are written together, so that intermediate tensors stay small."""
+
 
 def compute_row_terms(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """u and m of each row; ``rows``  numbers of rows, int64, below 2^46."""
@@ -36,11 +39,9 @@ def fill_rows(out: torch.Tensor, first_row: int) -> None:
     import torch
 
     v = compute_column_term(torch.arange(out.shape[1], device=out.device))
-    step = max(1, 2**24 // out.shape[1])  # rows at a time, so that intermediate tensors stay small
-    for start in range(0, out.shape[0], step):
-        piece = out[start : start + step]
-        rows = torch.arange(first_row + start, first_row + start + piece.shape[0], device=out.device)
-        u, m = compute_row_terms(rows)
+    for piece in out.split(ROWS_AT_A_TIME):
+        u, m = compute_row_terms(torch.arange(first_row, first_row + len(piece), device=out.device))
+        first_row += len(piece)
         torch.addcmul(u.to(out.dtype)[:, None], m.to(out.dtype)[:, None], v.to(out.dtype)[None, :], out=piece)
 
 
@@ -52,14 +53,12 @@ def sum_bags(rows: torch.Tensor, lengths: torch.Tensor, dim: int) -> torch.Tenso
     """
     import torch
 
-    ends = torch.cumsum(lengths, 0)
+    bag = torch.repeat_interleave(lengths)  # of each row
     v = compute_column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
 
     def summed(term: torch.Tensor) -> torch.Tensor:
-        """Sum of ``term`` over the rows of each bag [bags, 1], as a difference of running sums."""
-        total = torch.zeros(term.numel() + 1, dtype=torch.int64, device=rows.device)
-        torch.cumsum(term, 0, out=total[1:])
-        return (total[ends] - total[ends - lengths]).to(torch.float32)[:, None]
+        """Sum of ``term`` over the rows of each bag [bags, 1]."""
+        return torch.zeros_like(lengths).index_add_(0, bag, term).to(torch.float32)[:, None]
 
     u, m = compute_row_terms(rows)
     return summed(u) + summed(m) * v[None, :]
@@ -70,30 +69,31 @@ def require_exact(dtype: str, longest: int) -> None:
 
     Limits: fp16 up to 186 rows, fp32 up to 1 525 201; more -> BadInputError
     """
-    exact = {"fp16": 2**11, "fp32": 2**24}[dtype]
-    if longest * LARGEST > exact:
+    limit = {"fp16": 2**11, "fp32": 2**24}[dtype] // LARGEST
+    if longest > limit:
         raise BadInputError(
             f"sums of {longest} {dtype} rows cannot be checked exactly.",
-            f"{dtype} bags may have at most {exact // LARGEST} rows: take a smaller pooling factor.",
+            f"{dtype} bags may have at most {limit} rows: take a smaller pooling factor.",
         )
 
 
 def count_wrong(got: torch.Tensor, want: torch.Tensor) -> int:
     """Number of elements of bags that differ from those that are right; all, if the shapes differ."""
     if got.shape != want.shape:
-        return int(max(got.numel(), want.numel()))
+        return int(want.numel())
     return int((got != want).count_nonzero())
 
 
 class PatternTables:
-    """Pattern rows on one device, written when they are first needed."""
+    """Pattern rows on one device, written when they are first needed.
 
-    def __init__(self, device: torch.device, *, alone: bool) -> None:
-        """alone  whether only the rows that were needed last are kept: on a GPU, where the tables of a plan
-        would not fit together, and 8 GiB of rows are written in about 20 ms; a CPU takes seconds
-        """
+    A GPU keeps those alone that were needed last: the tables of a plan would not fit together, and 8 GiB of
+    rows are written in about 20 ms. A CPU takes seconds.
+    """
+
+    def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._alone = alone
+        self.alone = device.type == "cuda"
         self._kept: dict[tuple[int, int, str], torch.Tensor] = {}  # the largest, by first row, width, type
 
     def rows(self, first: int, count: int, dim: int, dtype: str) -> torch.Tensor:
@@ -110,7 +110,7 @@ class PatternTables:
         held = self._kept.get(width)
         if held is None or held.shape[0] < count:
             self._kept.pop(width, None)
-            if self._alone:
+            if self.alone:
                 self.clear()  # before the new ones are allocated
             del held
             filled = torch.empty(count, dim, dtype=types[dtype], device=self._device)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from calibrate.operations import Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import count_copies, draw_sets
-from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, require_exact, sum_bags
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, count_wrong, sum_bags
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from calibrate.providers.torch_world import find_device
 from perfmodel.errors import BadInputError
@@ -55,8 +55,8 @@ class KernelOperation(Operation):
         self._table = table
         self._gpu = gpu
         self._in_place = gpu or len(sets) == 1
-        self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
-        self._index = 0
+        inputs = next(iter(sets))
+        self._inputs = inputs if self._in_place else tuple(tensor.clone() for tensor in inputs)
         self._output: torch.Tensor | None = None
 
     def prepare(self, salt: int) -> None:
@@ -115,7 +115,7 @@ class TorchKernels(Provider):
         self._torch = torch
         self._gpu = place.device == "cuda"
         self._device = find_device(place)
-        self.tables = PatternTables(self._device, alone=self._gpu)
+        self.tables = PatternTables(self._device)
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
         """The operation that times the kernel of ``point``.
@@ -152,7 +152,6 @@ class TorchKernels(Provider):
         table, call = self._lookup(work, dtype, copies)
         sets = []
         for index, id_set in enumerate(drawn):
-            require_exact(dtype, int(id_set.lengths.max()))
             ids = self._torch.from_numpy(id_set.ids).to(self._device)
             lengths = self._torch.from_numpy(id_set.lengths).to(self._device)
             rows = ids if self.by_table else self._join_ids(work, ids, lengths)

@@ -125,6 +125,6 @@ class TorchRec(GroupedPass):
         group = self._group(point, ranks)
         module = shard_module(tables, point.dtype, group, len(ranks), self._device)
         for table, first_row, rows in list_shards(module):
-            owner, row = divmod(first_row, job.block)
-            fill_rows(rows, owner * OWNER_ROWS + table * job.block + row)
+            owner = first_row // job.block  # TorchRec cuts tables as we do
+            fill_rows(rows, owner * OWNER_ROWS + table * job.block)
         return TorchRecOperation(job, module, sets, self._device)

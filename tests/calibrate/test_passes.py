@@ -18,10 +18,10 @@ from oracles.kernels.exchange import embed  # noqa: E402
 from torch.distributed import HashStore  # noqa: E402
 
 from calibrate import providers  # noqa: E402
-from calibrate.cuda import kernel_launch  # noqa: E402
+from calibrate.cuda import kernel_launch, symmetric_worlds  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS  # noqa: E402
 from calibrate.cuda.row_wise_exchange import choose_access, kernels  # noqa: E402
-from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
+from calibrate.cuda.symmetric_worlds import ALIGN_BYTES, LEAST_REGION_BYTES, SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import id_sets, pattern_rows  # noqa: E402
 from calibrate.passes.exchange_pass import STEPS, read_pass  # noqa: E402
@@ -58,8 +58,7 @@ def open_library(library: type[TorchKernels], monkeypatch: Any = None) -> TorchK
     opened.open(Place(rank=0, ranks=1), {})
     if monkeypatch is not None:
         monkeypatch.setattr(id_sets, "COLD_BYTES", 10_000)
-        opened._gpu = True
-        opened.tables = PatternTables(opened._device, alone=True)
+        opened._gpu = opened.tables.alone = True
     return opened
 
 
@@ -100,11 +99,14 @@ def test_look_ups_of_kernels_are_exact(
             operation.prepare(salt)
             times = Timer(operation, clock, Cpu(), lambda: None).visit(20, [])
             assert (times.wrong, times.checked) == (0, 5 * 3 * shape["dim"])
+    held = [len(rows) for rows in opened.tables._kept.values()]
+    assert gpu or library is FbgemmKernels or held == [3 * 40, 3 * 100]  # one copy, of both
 
 
 def test_copies_are_exact_and_only_torchs_are_timed() -> None:
     work = LookupWork(batch=1, dim=1000)
     operation = open_library(TorchKernels).operation(make_kernel("copy", 1, work=work), [0])
+    operation.prepare(0)
     operation.run()
     assert operation.check() == (0, 1000)
     operation.prepare(3)
@@ -145,14 +147,20 @@ def test_sets_of_ids_are_on_average_as_long_as_the_pooling_factor() -> None:
     lengths = np.stack([id_set.lengths for id_set in sets])  # any bag may be empty, and none is always
     assert lengths.any(axis=0).all() and not lengths.all(axis=0).any()
     assert (sets[0].ids == id_sets.draw_sets(work, "fp32", 7)[0].ids).all()
+    with pytest.raises(BadInputError, match="cannot be checked exactly"):  # some bags are longer than 186
+        id_sets.draw_sets(WORK.model_copy(update={"pooling": 180.5}), "fp16", 0)
     look_ups = WORK.model_copy(update={"batch": 1000, "tables": 8, "pooling": 4, "dim": 64})
     read_bytes = 1000 * 8 * 4 * 64 * 2  # by a set, in fp16
     assert id_sets.count_sets(look_ups, "fp16") == math.ceil(256 * 2**20 / read_bytes)
 
 
 def test_pattern_rows_are_so_small_that_sums_are_exact() -> None:
-    rows, numbers = PatternTables("cpu", alone=False).rows(5, 4000, 40, "fp32"), torch.arange(5, 4005)
+    tables, numbers = PatternTables(torch.device("cpu")), torch.arange(5, 4005)
+    rows = tables.rows(5, 4000, 40, "fp32")
+    tables.rows(5, 40, 8, "fp32")
+    assert tables.rows(5, 4000, 40, "fp32").data_ptr() == rows.data_ptr()  # as long as they do
     assert rows.abs().max() == pattern_rows.LARGEST and rows.abs().min() == 0
+    assert rows[4000 - 5, 4] == 8 + -1 * 1  # by hand
     lengths = torch.tensor([0, 1, 2999, 1000])
     summed = torch.stack([part.sum(0) for part in rows.split(lengths.tolist())])
     assert torch.equal(pattern_rows.sum_bags(numbers, lengths, 40), summed)
@@ -207,7 +215,7 @@ def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
         ({"clock": Clock.STREAM}, "times whole passes"),
         ({"work": WORK.model_copy(update={"rows": 1})}, "1 rows over 2 ranks"),
         ({"work": WORK.model_copy(update={"id_bytes": 4})}, "ids of 4 bytes"),
-        ({}, ""),
+        ({"work": WORK.model_copy(update={"rows": 2})}, ""),
     ],
 )
 def test_what_is_no_pass_is_refused(changes: dict[str, Any], said: str) -> None:
@@ -274,20 +282,30 @@ def test_one_sided_bags_are_those_of_torch_and_a_wrong_one_shows(method: str) ->
     provider.open(Place(0, 1), address)
     provider.open_group([0])
     operation = provider.operation(make_lookup(1, implementation=method, work=work), [0])
+    regions = set()
     for salt in range(2):  # the second exchange has the memory of the first
         operation.prepare(salt)
+        regions.add(operation._exchange._memory.region.bases)
         operation.before()
         operation.run()
         tables = [operation._table.rows[40 * table :][:40] for table in range(3)]
         assert torch.equal(operation._bags.double(), embed(tables, operation._ids, operation._lengths))
         operation._bags[salt, 0, 0] += salt
         assert operation.check() == (salt, 5 * 3 * 12)
+    assert len(regions) == 1
     provider.close()
     del served  # the store
 
 
 def test_shared_memory_is_a_gigabyte_of_each_rank() -> None:
     world = SharedWorld(HashStore(), 0, 1)
-    assert world.allocate(100).memory.tolist() == [0] * 100
-    with pytest.raises(BadInputError, match="do not fit the shared memory"):
-        world.allocate(2**30)
+    first = world.allocate(100)
+    assert first.memory.tolist() == [0] * 100 and not next(iter(first.bases)) % ALIGN_BYTES
+    world.reuses = True
+    places = [world.allocate(count).bases for count in (100, LEAST_REGION_BYTES)]
+    assert places[0] == places[1] != first.bases
+    world.reuses = False
+    world.allocate(2**30 - 256 - LEAST_REGION_BYTES)  # to the last byte
+    with pytest.raises(BadInputError, match="do not fit the shared memory, of which 0 are left"):
+        world.allocate(1)
+    assert world.lost() == [] and symmetric_worlds._has_ended(2**30)  # no process has this number

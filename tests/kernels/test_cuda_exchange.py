@@ -14,8 +14,8 @@ from oracles.kernels.exchange import Lookup, embed, measure_errors  # noqa: E402
 from oracles.thread_world import ThreadWorld, make_worlds, run_threads  # noqa: E402
 from recorded import assert_recorded  # noqa: E402
 
+from calibrate.cuda import exchange_memory, row_wise_exchange  # noqa: E402
 from calibrate.cuda import kernel_launch as launching  # noqa: E402
-from calibrate.cuda import row_wise_exchange  # noqa: E402
 from calibrate.cuda.cache import Kernel  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS, ExchangeArguments, Sizes  # noqa: E402
 from calibrate.cuda.gather_layout import choose_width  # noqa: E402
@@ -101,27 +101,50 @@ def test_blocks_that_run_side_by_side(stage_all: bool, seed: int) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_memory_is_as_large_as_calls_need(method: str, staged: bool) -> None:
     def work(world: ThreadWorld) -> list[int]:
-        exchange = Lookup((40, 31), 12, 21, 9).make_exchange(world, method, stage_all=staged, blocks=4)
+        exchange = Lookup((40, 31), 12, 21, 9).make_exchange(world, method, stage_all=staged, blocks=5)
         memory = exchange._memory
         base, kept = memory.region.memory.data_ptr(), list(memory._kept.values())[1:]
         values = {name: int(getattr(memory.exchange, name)) for name, _ in ExchangeArguments._fields_}
         places = [value - base for name, value in values.items() if name.startswith(("landed", "staged"))]
         tensors = memory.region.memory, memory.offsets, *kept
-        return [*places, *list(values.values())[15:], *(tensor.numel() for tensor in tensors)]
+        lengths = exchange_memory._list_lengths(exchange._sizes, 3, 5, staged).values()
+        return [*places, *list(values.values())[15:], *(tensor.numel() for tensor in tensors), *lengths]
 
     assert_recorded(f"memory of an exchange {method} {staged}", *run_threads(3, work, CPU)[1])
+
+
+def test_exchanges_that_are_too_large_too_small_or_of_other_tables() -> None:
+    (world,) = make_worlds(1, CPU)
+    refused = {
+        "sizes of an exchange": [
+            ((), 4, 2, 20),
+            ((9, 0), 4, 2, 20),
+            ((9,), 0, 2, 20),
+            ((9,), 4, 2, 2**31 - 8),
+        ],
+        "puts of -1 bags": [((9,), 4, 2, 20, "fused", -1)],
+        "puts to each of 1 ranks are too many": [((9,), 4, 2**29, 20, "fused", 1)],
+        "holds .9. rows of .4. columns": [((8,), 4, 2, 20), ((9,), 3, 2, 20)],
+    }
+    for words, cases in refused.items():
+        for sizes in cases:
+            with pytest.raises(BadInputError, match=words):
+                RowWiseExchange(world, [torch.ones(9, 4)], Sizes(*sizes), patience_s=0.5)
+    for patience_s in (0, 20):
+        with pytest.raises(BadInputError, match=f"cannot wait {patience_s} s"):
+            RowWiseExchange(world, [torch.ones(9, 4)], Sizes((9,), 4, 2, 20), patience_s=patience_s)
 
 
 @pytest.mark.parametrize("method", ["fused", "three"])
 def test_ids_out_of_range_add_nothing_and_are_reported(method: str) -> None:
     lengths = torch.tensor([3, 3])
-    good, bad = torch.tensor([0, 9, 5, 5, 0, 1]), torch.tensor([0, 10, 9, 6, -1, 5])
+    good, bad = torch.tensor([0, 9, 5, 5, 0, 1]), torch.tensor([0, 9, 10, 6, -1, 5])
 
     def work(world: ThreadWorld) -> Any:
         held = [torch.ones(5, 4), torch.ones(3, 4)]
         exchange = RowWiseExchange(world, held, Sizes((10, 6), 4, 1, 6, method=method))
         out = torch.full((1, 2, 4), torch.nan)
-        with pytest.raises(BadInputError, match=r"3 ids are outside their tables, the first at position 1"):
+        with pytest.raises(BadInputError, match=r"3 ids are outside their tables, the first at position 2"):
             exchange.run(bad, lengths, out)
         return out[0, :, 0].tolist(), exchange.run(good, lengths)[0, :, 0].tolist()
 

@@ -101,9 +101,17 @@ def test_faults_of_several_calls_add_up() -> None:
     for _ in range(2):
         pool(torch.tensor([0, 5, -1]), offsets, pool.make_out(), faults)
     assert faults.tolist() == [4, 1, 0, -1]
+    narrow = [torch.zeros(5, dim).half() for dim in (8, 4)]  # in wide accesses too, of a row of 48 bytes
+    assert [part.wide for part in gp.GatherPool(make_tables(narrow), 1).classes] == [True, True]
+    wide = make_tables([torch.zeros(5, 20), torch.zeros(5, 32)])  # 16 bags on one multiprocessor
+    assert [part.plan for part in gp.GatherPool(wide, 8, 1000).classes] == [GatherLayout(True, 32, 1, 6)]
     assert gp.GatherPool(tables, 0).make_out().shape == (0, 32)
-    with pytest.raises(BadInputError, match="too much, or less than nothing"):
-        gp.GatherPool(tables, -1)
+    far = [torch.zeros(4).as_strided((1, 4), (2**stride, 1)) for stride in (29, 30)]  # 2 and 4 GiB apart
+    two = make_tables([far[0], *tables.rows])
+    assert gp.GatherPool(two, 2**30 - 1).batch == 2**30 - 1
+    for these, batch in ((tables, -1), (two, 2**30), (make_tables([*tables.rows, *far]), 1)):
+        with pytest.raises(BadInputError, match="too much, or less than nothing"):
+            gp.GatherPool(these, batch)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +120,7 @@ def test_faults_of_several_calls_add_up() -> None:
         ([torch.zeros(5, 32).double()], r"torch.float64"),
         ([torch.zeros(5, 32), torch.zeros(5, 32).half()], r"cannot be looked up together"),
         ([torch.zeros(32, 5).T], r"has no rows"),
+        ([torch.zeros(0, 32)], r"has no rows"),
         ([], r"no table"),
     ],
 )
@@ -139,29 +148,28 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, tmp_path: Path) -> N
 H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
 
 
-@pytest.mark.parametrize(
-    ("bags", "pooling", "row_bytes", "want"),
-    [
-        # 16 896 groups of 8 lanes run at once. As many bags: one each.
-        (16896, 64, 128, GatherLayout(False, 256, 1, 528)),
-        # 128 ids are two bags of 64; 131 072 bags of 64 take four turns of 2 bags each.
-        (131072, 64, 128, GatherLayout(False, 256, 2, 528)),
-        # 32 bags of 64 ids and 128-byte rows: 32 KiB x 132 are 33 792 rows, 1056 a bag; it has 64,
-        # 16 groups of 4 rows each: 128 lanes.
-        (32, 64, 128, GatherLayout(True, 128, 1, 32)),
-        # 1024 groups are 62 lanes for each multiprocessor: blocks of 32
-        (1024, 1, 128, GatherLayout(False, 32, 1, 256)),
-    ],
-)
-def test_the_plan(bags: int, pooling: float, row_bytes: int, want: GatherLayout) -> None:
-    assert choose(bags, pooling, row_bytes, RowAccess(8, 1, 16), **H200) == want
+def test_the_plan() -> None:
+    """16 896 groups of 8 lanes run at once. As many bags: one each; 131 072 bags of 64: four turns of two.
+
+    32 bags of 64 ids and 128-byte rows: 32 KiB x 132 are 33 792 rows, 1056 a bag. It has 64, 16 groups of
+    4 rows: 128 lanes. 1024 groups are 62 lanes for each multiprocessor: blocks of 32.
+    """
+    layouts = [
+        (False, 256, 1, 528),
+        (False, 256, 2, 528),
+        (True, 128, 1, 32),
+        (False, 32, 1, 256),
+        (False, 32, 1, 1),
+    ]
+    for bags, pooling, want in zip((16896, 131072, 32, 1024, 1), (64, 64, 64, 1, 4), layouts, strict=True):
+        assert choose(bags, pooling, 128, RowAccess(8, 1, 16), **H200) == GatherLayout(*want)
 
 
 @pytest.mark.parametrize("row_bytes", [4, 36, 128, 520, 2048, 5000])
 def test_layouts_are_those_that_an_h200_was_measured_with(row_bytes: int) -> None:
     """Another one may be as right, and slower."""
     for element in (2, 4):
-        shape, pieces = divide_row(row_bytes, choose_width(row_bytes), element)
+        shape, pieces = divide_row(row_bytes, choose_width(row_bytes))
         said = [pieces, shape.lanes, shape.chunks, shape.depth, shape.blocks]
         said += [shape.count_block_bytes(threads, element, long=threads > 99) for threads in (64, 128, 256)]
         for bags, pooling in product((0, 1, 40, 3000, 131_072), (0.5, 3, 64, 5000)):

@@ -1,4 +1,4 @@
-"""What a launch on a GPU tells CuPy, seen by a stand-in that writes it down; what the stand-in refuses."""
+"""What a launch on a GPU tells CuPy, seen by a stand-in that writes it down."""
 
 from __future__ import annotations
 
@@ -21,30 +21,12 @@ PROGRAM = r"""
 import ctypes
 from dataclasses import replace
 from pathlib import Path
-import cupy, numpy as np, torch
+import cupy, torch
 from calibrate.cuda import kernel_launch
 from calibrate.cuda.cache import Kernel
 
 CLEAR = Kernel("gather_pool.cu", "pm::gather_pool<float, 1, 1, 4>")
-gpu, one = torch.device("cuda", 0), torch.ones(3, device="cuda")
-assert one.device == gpu and one.is_cuda
-kernel, count, refused = kernel_launch.load_function(CLEAR, gpu), np.int32(1), []
-
-def wait_inside():
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        one.sum().item()
-
-def run(grid, *args, **more):
-    with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
-        kernel((grid, 1, 1), (64, 1, 1), args, **more)
-
-for call in (wait_inside, lambda: run(1, count, shared_mem=100_000), lambda: run(0, count),
-             lambda: run(1, object()), lambda: kernel((1, 1, 1), (64, 1, 1), (count,))):
-    try:
-        call()
-    except (RuntimeError, ValueError, TypeError) as error:
-        refused.append(str(error).split(":")[0])
-print(refused)
+gpu = torch.device("cuda", 0)
 
 def write(kernel, grid, block, args, *, shared_mem):
     values = " ".join(one.tobytes()[::-1].hex() for one in args)
@@ -73,18 +55,15 @@ def test_cupy_is_told_what_a_kernel_takes(kernel_home: object) -> None:
     """Grid, block, shared memory, leave for it, the carve-out in percent, torch's stream; then each argument.
 
     High bytes come first. Code is loaded once for a carve-out, an empty grid is not launched, and leave is
-    never taken back. What a GPU refuses the stand-in refuses: a value on the host inside a graph, more shared
-    memory than leave was given for, a grid of nothing, an object, a launch outside of a stream.
+    never taken back.
     """
     variables = {**environment(), **one_gpu.variables(rehearse=True), "PERFMODEL_HOME": str(kernel_home)}
     line, limit_s = [sys.executable, "-c", PROGRAM], PATIENCE_S
     done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=limit_s, check=False)
     assert done.returncode == 0, done.stderr
-    invalid, kind = "CUDA_ERROR_INVALID_VALUE", "Unsupported type <class 'object'>"
-    outside = "a launch outside of a device, or of a stream"
     values = f"{16 * '0'} {16 * '0'} fffffffffffffffe {16 * 'f'} fffffffd ffffffff"
     assert done.stdout.splitlines() == [
-        str(["CUDA error", invalid, invalid, kind, outside]),
+        "load ELF",
         f"5 6 1 64 1 1 0 49152 -1 (0, 119) {values}",
         f"5 6 1 64 1 1 40000 40000 -1 (0, 119) {values}",
         f"5 6 1 64 1 1 100000 100000 -1 (0, 119) {values}",

@@ -65,6 +65,11 @@ def test_votes_matches_and_shifts(order: None) -> None:
     assert got[32:].tolist() == [0, *(values[:-1].tolist())]
 
 
+def test_code_that_is_not_there_is_a_defect_with_the_compilers_words() -> None:
+    with pytest.raises(PerfmodelError, match=r"does not compile for a CPU:\n(.*\n)*.*error: .*nothing"):
+        launching.prebuild([Kernel(SOURCE, "pm::nothing")], CPU)
+
+
 def test_threads_that_ended_hold_nobody_up() -> None:
     out = torch.zeros(64, dtype=torch.int32)
     run("early", 1, 64, out)
