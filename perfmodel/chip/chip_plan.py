@@ -149,7 +149,7 @@ def place_tables(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnChip
     if batch < 1:
         raise BadInputError(f"a batch of {batch} samples has no work.", "give 1 or more.")
     size = chip.value("gm_size_bytes")
-    if 0 < size < tables.total_bytes:
+    if size and size < tables.total_bytes:
         needs = format_bytes(tables.total_bytes, binary=False)
         excess = format_bytes(tables.total_bytes - size, binary=False)
         has = format_bytes(size, binary=False)

@@ -238,7 +238,7 @@ class _Pieces:
         per_bag = table.dim * _ELEMENT_BYTES + _LOCAL_ID_BYTES * (1 + np.ceil(table.pooling))
         at_once = (v("vector_bytes") - np.where(in_place, m * row, 2 * chunk * row)) // per_bag
         passes = np.where(self.streams, np.ceil(self.bags / np.maximum(at_once, 1)), 1)
-        chunks = passes * np.where(in_place, 1, np.ceil(np.maximum(m, 1) / chunk))
+        chunks = passes * np.where(self.streams & ~in_place, np.ceil(m / chunk), 1)
         n = self.look_ups * self.inside
         scan = self.bags * table.pooling / passes * v("id_s")
         stream = (passes * m * row, n, row, chunks, scan)

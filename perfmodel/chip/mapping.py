@@ -144,7 +144,7 @@ class Mapper:
         """
         orders, size = [], []
         for o in self.tables:
-            cost = o.pieces * (o.piece_ps + self._dual[1] * o.held_bytes) + o.shared_ps.max(axis=1)
+            cost = o.pieces * (o.piece_ps + self._dual[1] * o.held_bytes) + o.shared_ps.sum(axis=1)
             late = np.maximum(o.piece_ps, target_ps)
             order = np.lexsort((cost, late, o.held_bytes > most_bytes))
             size.append(o.piece_ps[order[0]] / target_ps + o.held_bytes[order[0]] / self.room_bytes)
@@ -210,7 +210,7 @@ class Mapper:
     def _find_exchange(self, mapping: CoreMapping) -> tuple[int, int, int, int] | None:
         """(table, other table or number of tables for none, their cores) that lower the largest load most.
 
-        Limits: no exchange lowers it, or the memory is busier than all cores -> None
+        Limits: no exchange lowers it -> None
         """
         self.moves += 1
         source = int(np.argmax(mapping.load_ps[:-2]))
@@ -224,8 +224,6 @@ class Mapper:
         placed[-1] = True  # no partner: possible on every core
         best = float(mapping.load_ps[source])
         exchange = None
-        if best <= mapping.load_ps[-2:].max():
-            return None
         for table in np.flatnonzero(placed[:-1, source]).tolist():
             gain = piece_ps[table] - piece_ps[:, np.newaxis]
             grown = held[table] - held[:, np.newaxis]

@@ -30,7 +30,6 @@ NEAR = 0.3  # share of a plan's time: a bound further below says little, and is 
 _MOST_COMPARED = 400  # groups of tables, the heaviest, whose next best schemes are looked for
 _LEAST_COMPARED = 40  # of them, unless they take as much work as the search
 _COMPARING = 0.1  # of the work of the search, in addition: for the other groups
-_LEAST = 1e-300  # avoids division by 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Planned:
         held = np.array(
             [g.memory_bytes * len(g.tables) * (parts[g.tables[0]] or plan.gpus) for g in self.groups]
         )
-        share = time / max(time.sum(), _LEAST)
+        share = time / time.sum()
         weight = np.maximum(share, held / held.sum())
         return tuple((self.groups[i], float(share[i])) for i in np.argsort(-weight, kind="stable"))
 

@@ -72,7 +72,7 @@ def restrict_to_torchrec(options: Options, evaluator: Evaluator) -> Options:
     gpus = options.gpus
     domain = options.domain
     _, sample = np.unique(options.kind_of, return_index=True)
-    odd = domain % _count_node(evaluator) > 0 or domain >= gpus  # not inside whole nodes; row-wise
+    odd = bool(domain % _count_node(evaluator)) or domain >= gpus  # not inside whole nodes; row-wise
     columns = (column[sample][options.group].astype(int).tolist() for column in (tables.dim, tables.buckets))
     mask = ~(odd & options.by_domain) & np.array(
         [
@@ -80,7 +80,7 @@ def restrict_to_torchrec(options: Options, evaluator: Evaluator) -> Options:
             for option, (dim, buckets) in enumerate(zip(*columns, strict=True))
         ]
     )
-    for kind in np.flatnonzero(options.count_left(mask) == 0):
+    for kind in options.find_empty(mask):
         table = int(sample[kind])
         dim = int(tables.dim[table])
         why = f": {explain_limit(WHOLE, dim, gpus, domain)}" if dim % _COLUMNS else ""
@@ -177,7 +177,7 @@ def _find_type(plan: Plan, table: int, node: int) -> ShardingType:
     if not problem:
         name = placement.sharding(plan.gpus, domain)
         kind = cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
-        if not by_domain(OF_TORCHREC[kind].exchange) or domain % node == 0:
+        if not by_domain(OF_TORCHREC[kind].exchange) or not domain % node:
             return kind
         problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {domain}"
     parts = f"{scheme.row_parts} x {scheme.col_parts} parts"

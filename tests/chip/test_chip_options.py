@@ -115,6 +115,9 @@ def test_what_does_not_fit_takes_for_ever() -> None:
     assert np.isfinite(large.options.piece_ps).all()
     wide = table(dim=65_536)  # a row of 256 KiB: not two chunks and a bag in the vector buffer
     assert not np.isin(wide.options.way, (GM_UB, L1_UB)).any()
+    single = cut(table(dim=20_000), GM_UB)  # rows of 80 kB: two chunks and a bag, so a pass for each bag
+    read_s = 1024 * 10_000 * 80_000 / load_chip("ascend-910").value("cache_bytes_per_s")
+    assert single.piece_ps[0] < np.inf and single.shared_ps[0, 1] * 1e-12 == pytest.approx(read_s)
 
 
 @pytest.mark.parametrize("chip", ["ascend-910", "h100-sxm"])

@@ -35,7 +35,8 @@ HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
 def bounded(bound_s: float, stopped: str = "effort") -> str:
     """What is said of a plan of 100 µs with this bound [µs]."""
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 512, 2)
-    answer = price_plan(evaluator, uniform_plan(TABLES, "row-wise", 2, evaluator.domain), 64e9)
+    plan = uniform_plan(TABLES, "row-wise", 2, evaluator.domain)
+    answer = price_plan(evaluator, plan, evaluator.cost(plan).fullest_bytes)
     costed = replace(answer.costed, cost=replace(answer.costed.cost, time_s=100e-6))
     result = replace(answer.result, costed=costed, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
     return headline(replace(answer, result=result)).replace("\n     ", " ")

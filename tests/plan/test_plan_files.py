@@ -206,6 +206,8 @@ def test_files_that_do_not_say_and_files_that_say_nonsense(model: str, tmp_path:
     file.write_text(text.replace('"exchange": "rb"', '"exchange": "mail"', 1), encoding="utf-8")
     with pytest.raises(BadInputError, match=r"of table 'big' is none of bags, .*two-level, .*data-parallel"):
         read_plan(file, tables)
-    file.write_text(text.replace('"batch": "64"', '"batch": 0'), encoding="utf-8")
-    with pytest.raises(BadInputError, match=r"made_for.*batch"):
-        read_made_for(file)
+    nameless, zero = '{"placements": []}', text.replace('"batch": "64"', '"batch": 0')
+    for wrong, words in ((zero, r"made_for.*batch"), (nameless, "does not say of which tables")):
+        file.write_text(wrong, encoding="utf-8")
+        with pytest.raises(BadInputError, match=words):
+            read_made_for(file)

@@ -25,9 +25,7 @@ def one_by_one(gpus: int, domain: int) -> list[tuple[int, Scheme]]:
 
 
 def listed(found: Listing) -> list[tuple[int, Scheme]]:
-    columns = zip(
-        *(x.tolist() for x in (found.group, found.exchange, found.r, found.c, found.hot)), strict=True
-    )
+    columns = np.stack([found.group, found.exchange, found.r, found.c, found.hot]).T.tolist()
     return [(q, Scheme(Exchange(kind), r, c, hot)) for q, kind, r, c, hot in columns]
 
 
@@ -36,6 +34,7 @@ def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
     found = list_columns(ROWS, DIM, gpus, domain, HOT).add([set() for _ in ROWS])
     assert listed(found) == one_by_one(gpus, domain)
     assert not found.further.any()
+    assert gpus > 1 or found.group.size == 2 * len(ROWS), "a copy, and the whole table"
 
 
 def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
@@ -45,9 +44,8 @@ def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
     many = listed(list_columns(rows, dim, 128, 8, [()] * 300))
     one, other = ([scheme for q, scheme in each if q == 0] for each in (few, many))
     assert set(other) < set(one) and 3 * len(other) < len(one)
-    assert {scheme.col_parts for scheme in other} == {1, 2, 4, 8} and 3 in {
-        scheme.col_parts for scheme in one
-    }
+    assert {scheme.col_parts for scheme in other} == {1, 2, 4, 8}
+    assert 3 in {scheme.col_parts for scheme in one}
     assert {scheme.row_parts for scheme in other if scheme.col_parts > 1} == {1, 8}
     assert {scheme.row_parts for scheme in other} == {scheme.row_parts for scheme in one}
 
@@ -61,7 +59,8 @@ def test_column_parts_are_whole_vectors_of_four(dim: int) -> None:
 
 @pytest.mark.parametrize("skew", [0.9, 1.2, 2.0])
 def test_hot_rows_are_the_fewest_that_get_their_share(skew: float) -> None:
-    shares = np.cumsum(np.arange(1, 61) ** -skew) / np.sum(np.arange(1, 61) ** -skew)
+    """Of 8 rows a half, 4, gets 75 or 90 % in some cases: it is the most."""
+    shares = np.cumsum(np.arange(1, 9) ** -skew) / np.sum(np.arange(1, 9) ** -skew)
     fewest = {int(np.searchsorted(shares, share)) + 1 for share in HOT_SHARES}
-    assert count_hot_rows(zipf(skew), 60) == tuple(sorted(rows for rows in fewest if rows <= 30))
+    assert count_hot_rows(zipf(skew), 8) == tuple(sorted(rows for rows in fewest if rows <= 4))
     assert count_hot_rows(UNIFORM, 60) == ()

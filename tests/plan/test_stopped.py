@@ -10,6 +10,7 @@ import pytest
 from cli_calls import planned as asked
 
 from perfmodel.cli.signals import ctrl_c
+from perfmodel.plan import outcome
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
 
@@ -33,11 +34,12 @@ def press(*_: object, **__: object) -> Any:
     ("of", "name", "said"),
     [
         (Search, "_anneal", "stopped by Ctrl-C after"),
+        (outcome, "find_next_best", "stopped by Ctrl-C after"),
         (PlanQuestion, "price_again", "per forward pass of"),  # while changes are searched for
     ],
 )
 def test_a_press_is_told_of_and_the_plan_is_printed(
-    of: type, name: str, said: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+    of: Any, name: str, said: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(of, name, press)

@@ -34,11 +34,7 @@ def placed(users: Placement) -> Plan:
     ("scheme", "ranks", "reason"),
     [
         (Scheme(Exchange.SPARSE, 2), [0, 1], r"non-empty"),
-        (
-            Scheme(Exchange.UB),
-            [0],
-            r"of pooled tables TorchRec exchanges bags, not unique rows; of unpooled ones",
-        ),
+        (Scheme(Exchange.UB), [0], r"of pooled tables TorchRec exchanges bags, not unique rows; of unpooled"),
         (Scheme(Exchange.RB, 2), [0, 1], r"no 2 row parts on any ranks"),
         (Scheme(Exchange.TWO_LEVEL, 4), [0, 1, 2, 3], r"inside one domain of 2 GPUs, not over 4"),
         (Scheme(Exchange.RB, 1, 3), [0, 1, 2], r"a multiple of 4 columns, not 16 / 3"),
@@ -102,8 +98,7 @@ def test_the_topology_is_si_of_one_gpu() -> None:
 
 def test_options_that_torchrec_can_run() -> None:
     """The mask agrees with the export of each scheme by itself, and keeps one for every table."""
-    options = list_options(EVALUATOR, 80e9)
-    options = torchrec.restrict_to_torchrec(options, EVALUATOR)
+    options = torchrec.restrict_to_torchrec(list_options(EVALUATOR, 80e9), EVALUATOR)
     kept = {(int(options.group[at]), options.build_scheme(at)) for at in range(options.group.size)}
     users = int(options.kind_of[0])
     assert {scheme for group, scheme in kept if group == users} == {
@@ -118,11 +113,12 @@ def test_options_that_torchrec_can_run() -> None:
 
 
 def test_a_table_that_fits_in_no_sharding_of_torchrec() -> None:
-    """3 rows of 24 bytes in rooms of 60 bytes: only two row parts fit, which TorchRec has not."""
+    """3 rows of 24 bytes in rooms of 48 bytes: only two row parts fit, which TorchRec has not."""
     tables = PlanTables.of(TableSet("mine", (Table("users", 3, 6, 1.0),)))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 4)
-    options = list_options(evaluator, 60.0)
+    options = list_options(evaluator, 48.0)
     assert {options.build_scheme(at).row_parts for at in range(options.group.size)} == {2}
+    assert list_options(Evaluator.on("h100-sxm-ib", tables, 5, 1), 72.0).group.size, "all rows on one GPU"
     with pytest.raises(BadInputError, match=r"'users' fits in no sharding that TorchRec has"):
         torchrec.restrict_to_torchrec(options, evaluator)
 

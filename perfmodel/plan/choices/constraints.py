@@ -204,7 +204,7 @@ class Constraints:
         kinds = enumerate(options.group.tolist())
         refused = [self._explain_refusal(int(sample[q]), options.build_scheme(o)) for o, q in kinds]
         mask = np.array([not why for why in refused], dtype=bool)
-        for kind in np.flatnonzero(options.count_left(mask) == 0):
+        for kind in options.find_empty(mask):
             table = int(sample[kind])
             schemes = map(options.build_scheme, np.flatnonzero(options.group == kind).tolist())
             could = {scheme.sharding(self.gpus, self.domain) for scheme in schemes}

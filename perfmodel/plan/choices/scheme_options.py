@@ -124,9 +124,9 @@ class Options:
         begin = np.searchsorted(columns["group"], np.arange(self.count.size + 1))
         return replace(self, begin=begin, **columns)
 
-    def count_left(self, mask: Mask) -> Ints:
-        """For each kind of table, how many of its options are in the mask [Q]."""
-        return np.bincount(self.group[mask], minlength=self.count.size)
+    def find_empty(self, mask: Mask) -> Ints:
+        """The kinds of table that have no option in the mask."""
+        return np.setdiff1d(np.arange(self.count.size), self.group[mask])
 
     def select_least(self, value: Array, mask: Mask) -> Ints:
         """Indices of the options in the mask with the ``_FEW`` least values of each kind and exchange."""
@@ -252,13 +252,13 @@ def count_hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     share = np.append(0, np.cumsum(p * count))
     ranks = np.append(0, np.cumsum(count))
     numbers = np.ceil(np.interp(HOT_SHARES, share, ranks) - 1e-6)
-    return tuple(int(h) for h in np.unique(numbers) if 1 <= h <= rows / 2)
+    return tuple(int(h) for h in np.unique(numbers) if h <= rows / 2)
 
 
 def _keep_fitting(options: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
     """The options whose shards fit a rank. sample  [Q] a table of each kind. Limits: none -> error"""
     fits = options.memory <= limit_bytes
-    for q in np.flatnonzero(options.count_left(fits) == 0):
+    for q in options.find_empty(fits):
         needed = float(options.memory[options.group == q].min())
         needs, excess, room = map(write, (needed, needed - limit_bytes, limit_bytes))
         raise TooFewGpusError(

@@ -17,7 +17,7 @@ from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding import StepCurves
 from perfmodel.plan.choices.listing import Mask
 from perfmodel.plan.choices.scheme_options import price_loads
-from perfmodel.plan.searching.packing import Packing, Until, is_faster, list_all_ranks, list_ranks
+from perfmodel.plan.searching.packing import Packing, Until, drop_dust, is_faster, list_all_ranks, list_ranks
 
 _MOVES = 256  # that are evaluated together
 _COOL_MOVES = 1024
@@ -31,7 +31,6 @@ _PRICED = 64  # rounds between two updates of the prices of schemes
 _SAME = 1 + 1e-9  # of a time
 _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
-_DUST = 1e-3  # bytes that rounding leaves of loads that were added and removed
 
 
 @dataclass(eq=False)
@@ -180,8 +179,8 @@ class Annealing:
         weight = self.weight[goes] - self.weight[comes] * swapped
         held = self.held.reshape(places, self.width, self.base.size).max(axis=1)
         memory = self.memory.reshape(places, self.width).max(axis=1)
-        fits = (memory[target] + weight <= self.room) | (weight <= 0)  # or it gets no more than before
-        fits &= (memory[source] - weight <= self.room) | (weight >= 0)
+        room = np.maximum(memory, self.room)  # or no more than before
+        fits = (memory[target] + weight <= room[target]) & (memory[source] - weight <= room[source])
         changed = np.maximum(held[source] - change, held[target] + change)  # the larger of both places
         busiest = self.base + np.maximum(find_most_beside(held, source, target), changed)
         time = np.where(fits, self.time_loads(busiest), np.inf)
@@ -215,7 +214,7 @@ class Annealing:
         self.place[shard] = target
         for place, sign in ((source, -1), (target, 1)):
             ranks = slice(place * self.width, (place + 1) * self.width)
-            self.holds[table, ranks] = sign > 0
+            self.holds[table, ranks] = ~self.holds[table, ranks]
             self.held[ranks] += sign * self.size[shard]
             self.memory[ranks] += sign * self.weight[shard]
 
@@ -285,7 +284,7 @@ class Annealing:
             score = score * score
         score = round_off(score @ self.price) * (1 + _NOISE * self.random.random(held.shape[:2]))
         score[memory + o.shard_memory[option][:, np.newaxis] > self.room] = np.inf  # no room: taken last
-        parts = np.where(o.everywhere_held[option], 0, o.parts[option])
+        parts = o.parts[option] * ~o.everywhere_held[option]
         taken = _find_smallest(score, parts)
         inside = o.by_domain[option]
         if inside.any():
@@ -306,7 +305,7 @@ class Annealing:
         held = self.held - holds[:, :, np.newaxis] * self.shard[option][:, np.newaxis]
         shard_bytes = o.shard_memory[option][:, np.newaxis] * (holds | fixed)
         memory = self.memory - o.everywhere_memory[option][:, np.newaxis] - shard_bytes
-        return base * (base > _DUST), held * (held > _DUST), memory
+        return drop_dust(base), drop_dust(held), memory
 
     def _apply(self, option: Ints, ranks: list[Ints]) -> bool:
         """Give the state's tables these options and ranks, if it fits then and is faster; returns whether."""

@@ -8,6 +8,7 @@ Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (19
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from perfmodel.plan.searching.packing import Until
 _ROUNDS = 8  # in each of which slopes are computed
 _TRIALS = 30  # of the price of memory
 _STEP = 1.5  # its factor at first
-_NEAR = 1.0002  # its factor in the end
+_NEAR = 2e-4  # of it: in the end
 _SLOPE = 0.01  # of a load: step of the difference quotient
 _UNEVEN = 1.1  # busiest over mean load of shards: decides which side of an exchange is waited for
 _LEAST = 1e-3  # of the largest load: smaller loads are priced as if they were this large
@@ -72,8 +73,8 @@ class Choosing:
         self.average = self._take(options.average)
         self.memory = options.average_memory[allowed]
         self.shard_memory = options.shard_memory[allowed]
-        # Shards over ranks; 0 if every rank holds as much.
-        self.spread = np.where(options.everywhere_held[allowed], 0, options.parts[allowed] / options.gpus)
+        self.apart = ~options.everywhere_held[allowed]
+        self.spread = options.parts[allowed] / options.gpus * self.apart  # shards over ranks
         self.count = options.count.astype(np.float64)
         self.memory_s = 0.0  # the last price of a byte
 
@@ -149,9 +150,9 @@ class Choosing:
         if not np.isfinite(limit_s) or not limit_s:
             return np.ones(shard_s.size, dtype=bool)
         size = np.maximum(shard_s / limit_s, self.shard_memory / limit_bytes)
-        size = np.where(self.spread, size, np.inf)
+        size = np.where(self.apart, size, np.inf)
         least = np.minimum.reduceat(size, self.begin[:-1]) * _EXCEPT
-        return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
+        return np.asarray(~self.apart | (size <= np.maximum(1, least[self.group])))
 
     def _fit_memory(self, price: Array, memory: Array, room: float) -> _Mix | None:
         """The cheapest options that fit together in ``room``: the price of memory is raised until they fit.
@@ -176,7 +177,7 @@ class Choosing:
                 low, free = middle, now
             else:
                 high, dear = middle, now
-            if high < low * _NEAR:
+            if math.isclose(high, low, rel_tol=_NEAR):
                 break
             if low and np.isfinite(high):
                 middle = np.sqrt(low * high)
@@ -207,7 +208,7 @@ class Choosing:
         some = np.flatnonzero(mix.tables)
         places = mix.places[some]
         tables = mix.tables[some]
-        apart = self.shard[places] * self.spread[places].astype(bool)[:, np.newaxis]
+        apart = self.shard[places] * self.apart[places][:, np.newaxis]
         busiest = loads[0] + np.maximum(loads[1], apart.max(axis=0))
         time = float(self.evaluator.estimate_times(self._widen(busiest)))
         order = np.argsort(self.group[places], kind="stable")

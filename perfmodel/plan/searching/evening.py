@@ -64,7 +64,7 @@ class Evening:
                 option = int(state.option[table])
                 state.clear(table)
                 state.put_back(table, option, places)
-        return best < before
+        return is_faster(best, before)
 
     def _run_round(self, squarings: int, tables: Ints, ranks: int) -> bool:
         """Move shards, or swap two, many at once; returns whether any. Arguments as of ``_Round``"""

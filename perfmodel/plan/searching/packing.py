@@ -18,12 +18,17 @@ Until = Callable[[], bool]  # whether to stop
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
 _DUST_BYTES = 1e-3  # at most what rounding leaves of loads that were added and taken away: it counts as 0
-_LESS = 1e-9  # of a time: another plan must be faster by this
+_LESS = 1 - 1e-9  # of a time: another plan must be faster than this
 
 
 def is_faster(time_s: float, than_s: float) -> bool:
     """Whether a time is less than another by more than rounding errors of sums."""
-    return time_s < than_s * (1 - _LESS)
+    return time_s < than_s * _LESS
+
+
+def drop_dust(loads: Array) -> Array:
+    """Loads [bytes], without what rounding leaves of those that were added and taken away."""
+    return loads * (loads > _DUST_BYTES)
 
 
 class Packing:
@@ -82,10 +87,9 @@ class Packing:
             self.base -= o.shard[option]
             self.memory -= o.shard_memory[option]
         elif ranks is not None:
-            self.held[ranks] -= o.shard[option]
+            self.held[ranks] = drop_dust(self.held[ranks] - o.shard[option])
             self.memory[ranks] -= o.shard_memory[option]
-            self.held[ranks] *= self.held[ranks] > _DUST_BYTES
-        self.base *= self.base > _DUST_BYTES
+        self.base = drop_dust(self.base)
         self.ranks[table] = None
 
     def move(self, table: int, source: int, target: int) -> None:
@@ -93,8 +97,7 @@ class Packing:
         ranks, option = self.ranks[table], self.option[table]
         assert ranks is not None
         self.ranks[table] = np.where(ranks == source, target, ranks)
-        self.held[source] -= self.options.shard[option]
-        self.held[source] *= self.held[source] > _DUST_BYTES
+        self.held[source] = drop_dust(self.held[source] - self.options.shard[option])
         self.held[target] += self.options.shard[option]
         self.memory[source] -= self.options.shard_memory[option]
         self.memory[target] += self.options.shard_memory[option]
@@ -227,7 +230,7 @@ def _place_first(state: Packing, tables: Ints, scale: Scale) -> int:
     order = _sort_emptiest(state, option, scale)
     places = count_places(o, option)
     count = min(o.gpus // (_AT_ONCE * int(o.parts[option])), order.size // places)
-    count = count if count > 1 and tables.size >= 2 * count else min(order.size // places, 1)
+    count = count if count and tables.size >= 2 * count else min(order.size // places, 1)
     for table, chosen in zip(tables.tolist(), order[: count * places].reshape(count, places), strict=False):
         state.put(table, list_ranks(o, option, np.sort(chosen)))
     return count

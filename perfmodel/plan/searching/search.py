@@ -24,7 +24,7 @@ from perfmodel.plan.searching.packing import Packing, is_faster, pack_as
 from perfmodel.plan.searching.starts import Starts
 
 GIVEN = "given"  # why no search ended: the plan was given
-_TOLERANCE = 0.01
+_TOLERANCE = 0.99  # of the best plan's time: a bound from there on ends the search
 _SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
 _VALLEYS = 4  # of such plans are changed at random besides the best plan
@@ -133,15 +133,15 @@ class Search:
 
     @property
     def _is_open(self) -> bool:
-        """Whether the bound allows a plan that is faster than the best by more than ``_TOLERANCE``."""
-        return self.bound_s < self.best_s * (1 - _TOLERANCE)
+        """Whether the bound allows a plan that is faster than the best by 1 %."""
+        return is_faster(self.bound_s, self.best_s * _TOLERANCE)
 
     def _build_result(self, stopped: str) -> SearchResult:
         """The best plan by exact times. stopped  why the search ended"""
         if self.best is None:
             words = f"no plan was found that fits the memory of {self.options.gpus} GPUs."
             raise TooFewGpusError(words, MORE_MEMORY)
-        near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
+        near = [state for state in self.uniform if is_faster(state.time_s, self.best_s * _ALIKE)]
         plans = [self.evaluator.cost(state.build_plan()) for state in (self.best, *near)]
         best = min(plans, key=lambda plan: plan.time_s)
         return SearchResult(
@@ -176,8 +176,9 @@ class Search:
         """
         states = [best]
         if self.small:
-            near = self.starts.list_best_states()
-            states += [state for state in near if state.time_s < _WORTH_A_FAMILY * self.best_s][:_VALLEYS]
+            worth_s = _WORTH_A_FAMILY * self.best_s
+            near = [state for state in self.starts.list_best_states() if is_faster(state.time_s, worth_s)]
+            states += near[:_VALLEYS]
         turns = [0] * len(states)
         idle = turn = 0
         while idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
@@ -200,7 +201,7 @@ class Search:
         by_domain = o.by_domain[state.option[~o.everywhere_held[state.option]]]
         ways = np.unique(by_domain).tolist() or [False]  # of moving: by domain or not, or both
         again = turn // len(ways)
-        hot = state.option.size <= _HOT_FEW and again % 2 == 0
+        hot = not state.option[_HOT_FEW:].size and not again % 2
         heats = _HEATS_LOG10 if self.small else (_COOL_LOG10,)
         heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats[again % len(heats)]))
         any_kind = hot or again % _OTHERS == _OTHERS - 1
@@ -247,7 +248,7 @@ def find_uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool)
     plans: list[Plan] = []
     best_s = np.inf
     for way in sorted(bounds, key=lambda way: bounds[way]):
-        if bounds[way] >= best_s and not ruled:
+        if not ruled and not is_faster(bounds[way], best_s):
             break
         best = uniform.find_best(way)
         if isinstance(best, UniformPlan):

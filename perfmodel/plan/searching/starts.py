@@ -22,7 +22,7 @@ from perfmodel.plan.choices.scheme_options import Options
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.packing import Packing, Until, pack
+from perfmodel.plan.searching.packing import Packing, Until, is_faster, pack
 
 Family = tuple[int, ...]  # codes of kinds of exchange, ascending
 
@@ -66,7 +66,7 @@ class Starts:
         """Begin without a plan; what was tried is remembered, by family, so that it is tried once."""
         self.until_even = self.is_over = self.until
         self.singles: list[Family] = [(kind,) for kind in self.options.kinds] or [()]  # (): copies alone
-        self.many_kinds = self.options.count.size > _IMPROVED  # of table: options are not improved singly
+        self.many_kinds = bool(self.options.count[_IMPROVED:].size)  # of table: too many to improve
         self.choosing: dict[Family, Choosing | None] = {}
         self.choice: dict[Family, Choice] = {}  # the last, from whose loads the next begins
         self.starts: list[Start] = []
@@ -95,7 +95,7 @@ class Starts:
         if not all(fitting) or not self.starts:  # memory or rules may want several exchanges, smaller shards
             for shard in (_FIRST[0], *_SOON):
                 self._try(tuple(self.options.kinds), shard, _never, improved=False)
-        if self.options.kind_of.size > _QUICK:
+        if self.options.kind_of[_QUICK:].size:
             if self.until() and not over:  # of fewer kinds of exchange there would be effort left
                 for family in self._find_best(self.singles)[:1]:
                     self._try(family, _MORE[0], _never, improved=False)
@@ -146,7 +146,7 @@ class Starts:
             for family in families
         }
         order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
-        return [family for family in order if time[family] < _WORTH * time[order[0]]]
+        return [family for family in order if is_faster(time[family], _WORTH * time[order[0]])]
 
     def _try(self, family: Family, shard: float, until: Until, *, improved: bool) -> bool:
         """Try a plan of a family; while its shards cannot be placed, again with less. False: none fits.
@@ -157,7 +157,7 @@ class Starts:
         o = self.options
         mask = o.select_exchanges(family)
         if family not in self.choosing:  # a kind of table may have no option in it
-            self.choosing[family] = Choosing(self.evaluator, o, mask) if o.count_left(mask).all() else None
+            self.choosing[family] = None if o.find_empty(mask).size else Choosing(self.evaluator, o, mask)
         choosing = self.choosing[family]
         if choosing is None:
             return True
@@ -182,7 +182,7 @@ class Starts:
 
         time_s  of a pass if shards are spread evenly
         """
-        if time_s > _WORTH * self._best_s:  # it is too slow, with less memory as well
+        if is_faster(_WORTH * self._best_s, time_s):  # it is too slow, with less memory as well
             return True
         key = option.tobytes()
         if key not in self.packed:
@@ -205,7 +205,7 @@ class Starts:
     def _even(self, count: int, until: Until) -> None:
         """Rebalance the ``count`` fastest plans among all that are not rebalanced yet."""
         for start in sorted(self.starts, key=attrgetter("time_s"))[:count]:
-            if until() or start.time_s > _WORTH_EVENING * self._best_s:
+            if until() or is_faster(_WORTH_EVENING * self._best_s, start.time_s):
                 return
             if id(start.state) not in self.evened:
                 even = start.state.copy()  # the unbalanced plan may be improved in other ways
