@@ -5,6 +5,7 @@ Times are logarithms on the grid of sizes (``link_laws``), each with evidence.
 
 from __future__ import annotations
 
+from bisect import bisect
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -163,9 +164,10 @@ def extend_by_law(base: Calibrated, curve: Curve, group: Group) -> Derivation:
 def find_cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
     """The cells in one domain with the next fewer and the next more ranks. Limits: several domains -> None"""
     cells = [c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus]
-    below = max((c for c in cells if c.gpus < group.gpus), key=lambda c: c.gpus, default=None)
-    above = min((c for c in cells if c.gpus > group.gpus), key=lambda c: c.gpus, default=None)
-    return (below, above) if group.domains == 1 and below and above else None
+    cells.sort(key=lambda c: c.gpus)
+    place = bisect([c.gpus for c in cells], group.gpus)
+    is_between = cells[:place] and cells[place:]
+    return (cells[place - 1], cells[place]) if group.domains == 1 and is_between else None
 
 
 def interpolate_cells(base: Calibrated, cells: tuple[Curve, Curve], group: Group) -> Derivation:
@@ -179,8 +181,7 @@ def interpolate_cells(base: Calibrated, cells: tuple[Curve, Curve], group: Group
     times = np.exp(low.log_time), np.exp(high.log_time)
     log_time = np.log(time_between_counts(*times, group.gpus, fewer.gpus, more.gpus))
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
-    stage = f"between {fewer.gpus} and {more.gpus} measured GPUs", log_time
-    stages = (*low.stages, *high.stages, stage)
+    stages = (*low.stages, *high.stages, (f"between {fewer.gpus} and {more.gpus} measured GPUs", log_time))
     return Derivation(log_time, low.measured & high.measured, evidence.astype(np.int8), stages)
 
 

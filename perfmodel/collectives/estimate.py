@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.derivation import Calibrated
-from perfmodel.collectives.link_laws import LARGEST_BYTES, SMALLEST_BYTES, Floats
+from perfmodel.collectives.link_laws import LARGEST_BYTES, Floats
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.collectives.timings import COLUMNS, Timing, select
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -205,7 +205,7 @@ class Libraries:
         timings, refused = [], []
         for name, times in self.libraries.items():
             try:
-                timing = times.estimate(collective, np.maximum(payload, SMALLEST_BYTES), gpus, gpus_per_node)
+                timing = times.estimate(collective, np.maximum(payload, 1.0), gpus, gpus_per_node)
                 timings.append(replace(timing, library_names=(name,)))
             except NoCalibrationError as error:
                 refused.append(error)

@@ -22,7 +22,6 @@ Floats = npt.NDArray[np.float64]
 PER_OCTAVE = 8
 GRID_LOG2 = np.arange(48 * PER_OCTAVE + 1) / PER_OCTAVE
 GRID_BYTES = np.exp2(GRID_LOG2)
-SMALLEST_BYTES = float(GRID_BYTES[0])
 LARGEST_BYTES = float(GRID_BYTES[-1])
 
 _LINK_RATES = ("nvlink_bytes_per_s", "pcie_bytes_per_s", "nic_bytes_per_s")

@@ -318,7 +318,7 @@ def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
     if len(meant) == 1:
         return meant[0]
     listed = [row.name.replace("_", "-") for row in meant or rows]
-    if meant and wanted:
+    if meant:
         raise BadInputError(
             f"{name!r} means several steps of this answer.", f"they are: {', '.join(listed)}."
         )

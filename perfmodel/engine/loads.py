@@ -60,8 +60,9 @@ class LoadModel(LoadInputs):
             np.asarray(table, dtype=np.int64), np.asarray(kind), *parts
         )
         cut = TableCut(self, t, kinds, rows, cols, head)
-        empty = (cut.r > cut.E - cut.hot) | (cut.c > cut.D)
-        if empty.any():
+        full = np.logical_and((cut.E - cut.hot) // cut.r, cut.D // cut.c)  # parts with whole rows and columns
+        if not full.all():
+            empty = ~full
             numbers = np.array((cut.kind, cut.r, cut.c, cut.hot), dtype=np.int64)[:, empty][:, 0]
             scheme = Scheme(Exchange(numbers[0]), int(numbers[1]), int(numbers[2]), int(numbers[3]))
             check_scheme(self.tables, int(cut.t[empty][0]), scheme, self.gpus, self.domain)

@@ -134,11 +134,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Raise BadInputError if there cannot be such a plan."""
-        if self.gpus < 1 or self.domain < 1:
-            raise BadInputError(
-                f"a plan for {self.gpus} GPUs in domains of {self.domain} cannot be.",
-                "give 1 or more of each.",
-            )
         if len(self.placements) != len(self.tables):
             raise BadInputError(
                 f"{counted(len(self.placements), 'placement')} for the "

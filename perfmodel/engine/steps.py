@@ -175,7 +175,7 @@ class Step:
     def copy_for(self, sharding: str) -> Step | None:
         """This step for the tables of one sharding type of TorchRec; None if they have no bytes in it."""
         numbers = {int(resource): number for resource, number in BY_TYPE[sharding].items()}
-        if not self.collective or not set(self.resources) <= set(numbers):
+        if not self.collective or set(self.resources) - numbers.keys():
             return None
         resources = tuple(numbers[resource] for resource in self.resources)
         name = f"{self.name}_{sharding}"

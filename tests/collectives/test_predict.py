@@ -224,8 +224,11 @@ def test_one_sided_exchanges_are_borrowed_and_reach_what_deepep_does() -> None:
 def test_choice_of_calibration() -> None:
     chosen = choose_calibration(load_machine("h100-sxm-ib"), Backend.NCCL, None)
     assert (chosen.machine, chosen.library_version, str(chosen.clock)) == ("h100-sxm-ib", "2.29.2", "stream")
-    graph = choose_calibration(load_machine("h200-sxm-ib"), Backend.NCCL, Clock.GRAPH)
-    assert graph.clock is Clock.GRAPH
+    box = load_machine("h200-sxm-ib")
+    for version in (None, "2.26.2"):
+        assert choose_calibration(box, Backend.NCCL, Clock.GRAPH, version).clock is Clock.GRAPH
+    with pytest.raises(NoCalibrationError):
+        choose_calibration(box, Backend.NCCL, Clock.DEVICE)
     assert rank_version("2.29.2") > rank_version("2.9") > rank_version("2")
 
 

@@ -77,7 +77,7 @@ _DRAWN = {
 _SIZES = [1024.0, 40_000.0, 2.0**20, 2.0**30, *(1.03 * 4**octaves for octaves in range(5, 19))]
 _GPUS = [2, 3, 5, 6, 8, 12, 16, 24, 64, 100, 1024]
 _CHANGES: list[dict[str, float | str]] = [
-    *({}, {}, {}, {"nic_bytes_per_s": 2e10}, {"nvlink_bytes_per_s": 9e11}, {"nvlink_domain_gpus": 1}),
+    *({}, {}, {"nic_bytes_per_s": 2e10}, {"nvlink_bytes_per_s": 9e11}, {"nvlink_domain_gpus": 1}),
     *({"gpus_per_node": 2}, {"pcie_bytes_per_s": 2e10}, {"nics_per_node": 4}),
     {"nics_per_node": 4, "gpus_per_node": 4},
 ]
@@ -183,14 +183,14 @@ def _ask_collective(case: int) -> Any:
     """Times of one collective over sizes and numbers of GPUs; one of them explained, two as gates."""
     random = np.random.default_rng(case)
     machine = load_machine(str(random.choice(list_machines())))
-    machine = machine.with_overrides(_CHANGES[int(random.integers(len(_CHANGES)))])
+    machine = machine.with_overrides(_CHANGES[case % len(_CHANGES)])
     name = COLLECTIVES[case % len(COLLECTIVES)]
     one_sided = name == "all_to_all" and "sxm" in machine.name and random.integers(2)
     known = CollectiveModel.load(machine, "nvshmem" if one_sided else None).calibration
     model = CollectiveModel(machine, known.model_copy(update={"this_cluster": bool(random.integers(2))}))
     node, ranks = int(random.choice([1, 2, 4, 8, 8, 72])), sorted(random.choice(_GPUS, 6, replace=False))
     timing = model.estimate(name, _SIZES, np.array(ranks)[:, np.newaxis], node)
-    sizes = [size for size in _SIZES if size >= ranks[0] or name not in PER_PEER]
+    sizes = [size for size in (float(ranks[0]), *_SIZES) if size >= ranks[0] or name not in PER_PEER]
     frame = model.predict({"collective": name, "payload_bytes": sizes, "gpus": int(ranks[0])})
     parts = ("time_s", "low_s", "high_s", "floor_s")
     return {
