@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfmodel.collectives.timings import Array, Timing, nothing, untimed
+from perfmodel.collectives.timings import Array, Timing, untimed
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.settings import BETWEEN
 from perfmodel.engine.steps import ACROSS, INSIDE, SORT_ALONE, SPLITS, STEPS, WEIGHTS, Step
@@ -112,8 +112,6 @@ class PassTimes:
     def time_collective(self, step: Step, payload: Array) -> Timing:
         """Time of a collective with band, floor and evidence. payload  its sizes [bytes]"""
         ranks, node = self.group(step)
-        if (ranks == 1).all() or not payload.any():
-            return nothing(payload.shape)
         return self.basis.setting.links.timing(step.collective, payload, ranks, node)
 
 

@@ -75,7 +75,7 @@ def place(scheme: Scheme, ranks: Any, gpus: int = 16, domain: int = 8) -> Plan:
         (Scheme(Exchange.TWO_LEVEL, 8), range(4, 12), "4 of the 8 ranks of a domain"),
         (Scheme(Exchange.RB, 2), (0,), "1 rank for 2 shards"),
         (Scheme(Exchange.DP), (0,), "1 rank for 0 shards"),
-        (Scheme(Exchange.RB, 2), (0, 0), "one rank holds two"),
+        (Scheme(Exchange.RB, 2), (1, 1), "one rank holds two"),
         (Scheme(Exchange.RB, 2), (0, 16), "rank 16 does not exist"),
         (Scheme(Exchange.RB, 2), (0, -1), "rank -1 does not exist"),
     ],

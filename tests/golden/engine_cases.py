@@ -115,7 +115,9 @@ def draw_evaluator(random: np.random.Generator) -> Evaluator:
     training = bool(random.integers(2))
     tables = PlanTables.of(draw_tables(random, ids))
     types = tuple(str(random.choice([*OF_TORCHREC])) for _ in tables.names)
-    setting = load_setting(load_machine(str(random.choice(_DRAWN["machine"]))), "nccl")
+    changes = [{}, {}, {"row_access_bytes": 96.0}, {"hbm_bytes_per_s": 2e12}][int(random.integers(4))]
+    box = load_machine(str(random.choice(_DRAWN["machine"]))).with_overrides(changes)
+    setting = load_setting(box, "nccl")
     if random.integers(2):
         setting = replace(setting, handover=_HANDOVER, kernels=_FITTED)
     basis = PassBasis(
@@ -189,7 +191,7 @@ def _ask_collective(case: int) -> Any:
     known = CollectiveModel.load(machine, "nvshmem" if one_sided else None).calibration
     model = CollectiveModel(machine, known.model_copy(update={"this_cluster": bool(random.integers(2))}))
     node, ranks = int(random.choice([1, 2, 4, 8, 8, 72])), sorted(random.choice(_GPUS, 6, replace=False))
-    timing = model.estimate(name, _SIZES, np.array(ranks)[:, np.newaxis], node)
+    timing = model.estimate(name, _SIZES, np.array([1, *ranks])[:, np.newaxis], node)
     sizes = [size for size in (float(ranks[0]), *_SIZES) if size >= ranks[0] or name not in PER_PEER]
     frame = model.predict({"collective": name, "payload_bytes": sizes, "gpus": int(ranks[0])})
     parts = ("time_s", "low_s", "high_s", "floor_s")
@@ -201,9 +203,7 @@ def _ask_collective(case: int) -> Any:
             _list_numbers(explain_collective(model, name, size, int(count), node))
             for size, count in product(_SIZES[:4], ranks[::2])
         ],
-        "gates": [
-            np.log(gate.longest_time_s) for gate in find_gates([(model, name, ranks[0], node, _SIZES[:2])])
-        ],
+        "gates": [gate[3:7] for gate in find_gates((model, name, n, node, _SIZES[:2]) for n in (1, 2))],
         "predicted": frame.to_dict(orient="records"),
     }
 
