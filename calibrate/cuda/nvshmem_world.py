@@ -78,7 +78,6 @@ class NvshmemWorld(SymmetricWorld):
 
         super().__init__(store, rank, ranks)
         self.device = device
-        self._broken = False
         self._held: list[int] = []
         torch.cuda.set_device(device)
         torch.cuda.current_stream(device).synchronize()  # NVSHMEM starts in the existing context
@@ -96,7 +95,7 @@ class NvshmemWorld(SymmetricWorld):
         import torch
 
         address = self._malloc(count)
-        with cupy.cuda.Device(torch.empty(0, device=self.device).device.index):
+        with cupy.cuda.Device(torch.empty((), device=self.device).device.index):
             owned = cupy.cuda.UnownedMemory(address, count, owner=None)  # by NVSHMEM
             array = cupy.ndarray((count,), cupy.uint8, cupy.cuda.MemoryPointer(owned, 0))
             memory = torch.from_dlpack(array)
@@ -107,22 +106,23 @@ class NvshmemWorld(SymmetricWorld):
 
     def give_up(self) -> None:
         """Make ``close`` skip NVSHMEM's own shutdown, which would wait for all ranks."""
-        self._broken = True
+        self._library = None
 
     def close(self) -> None:
         """Leave NVSHMEM, all ranks together. After ``give_up``: do nothing, the process will end."""
-        if self._broken:
+        library = self._library
+        if library is None:
             return
         import torch
 
         torch.cuda.synchronize(self.device)
         self.agree("leave")  # raises if a rank is missing; NVSHMEM's own barrier would hang
-        self._broken = True
+        self._library = None
         for address in self._held:
-            self._library.free(address)
+            library.free(address)
         nvshmem_build.unload()
         if self._started_here:
-            self._library.hostlib_finalize()
+            library.hostlib_finalize()
 
     def _malloc(self, count: int) -> int:
         """Address of ``count`` bytes of NVSHMEM's heap; all PEs call it. Limits: full -> BadInputError"""

@@ -124,9 +124,11 @@ class Leader:
             for rank, child in self.processes.items():
                 if child.poll() is not None and rank in missing:
                     raise self._lose(self.names[rank], f"died: {describe_exit(child.returncode)}")
-            late = self._list_missing(missing, GRACE_S) if errors_seen else missing
-            if late and (errors_seen or time.monotonic() >= ends):
-                raise self._blame(late, errors_seen, deadline_s)
+            if errors_seen:
+                missing = self._list_missing(missing, GRACE_S)
+                ends = time.monotonic()
+            if missing and time.monotonic() >= ends:
+                raise self._blame(missing, errors_seen, deadline_s)
         taken = self._take(ranks)
         for rank, answer in zip(ranks, taken, strict=True):
             if "error" in answer:

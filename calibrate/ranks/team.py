@@ -59,11 +59,6 @@ def open_team(request: TeamRequest, environ: Mapping[str, str]) -> RankTeam | No
     if launcher is not None and launcher.rank > 0:
         follow(launcher)
         return None
-    if launcher is None and request.ranks:
-        if choose_device(request) == "cuda":
-            refuse_turns(request.ranks, len(find_gpus()), "GPU", oversubscribe=True)
-        else:
-            refuse_turns(request.ranks, count_usable_cores(), oversubscribe=request.oversubscribe)
     return RankTeam(start_ranks(request, launcher), request)
 
 
@@ -75,7 +70,12 @@ def start_ranks(
     launcher  who started the others; rank 0 is a process of its own here;  program  command of a rank
     """
     device = choose_device(request)
-    ranks = request.ranks or (len(find_gpus()) if device == "cuda" else count_usable_cores())
+    gpus = device == "cuda"
+    places = len(find_gpus()) if gpus else count_usable_cores()
+    ranks = request.ranks or places
+    if launcher is None:
+        noun = "GPU" if gpus else "core"
+        refuse_turns(ranks, places, noun, oversubscribe=request.oversubscribe or gpus)
     if not ranks:
         raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
     return Leader(launcher, program, ranks, device)

@@ -22,7 +22,8 @@ class FakeOperation:
     log   what happened
     """
 
-    bytes_sent = 512
+    bytes_sent, before_s, barrier_s = 512, 20.0, 50.0
+    steps: Mapping[str, float] = {"first": 1.0, "second": 2.0}
 
     def __init__(self) -> None:
         self.now_s, self.log = 100.0, list[str]()
@@ -31,7 +32,7 @@ class FakeOperation:
         return self.note("clock", 0)
 
     def barrier(self) -> None:
-        self.note("barrier", 50)
+        self.note("barrier", self.barrier_s)
 
     def note(self, what: str, seconds: float) -> float:
         self.log.append(what)
@@ -41,7 +42,7 @@ class FakeOperation:
     def prepare(self, salt: int) -> None: ...
 
     def before(self) -> None:
-        self.note("before", 20)
+        self.note("before", self.before_s)
 
     def run(self) -> None:
         assert not gc.isenabled() or len(self.log) < 3 * WARM_UP_CALLS
@@ -52,7 +53,7 @@ class FakeOperation:
         return 0, 64
 
     def steps_s(self) -> Mapping[str, float]:
-        return {"first": 1.0, "second": 2.0}
+        return self.steps
 
 
 def time_spans(times: RankTimes) -> list[float]:
@@ -100,6 +101,8 @@ class FakeTorch(FakeOperation):
     now_s   clock of the host;  idle_s  the GPU is done
     """
 
+    before_s, barrier_s, steps = 0.0, 0.0, dict[str, float]()
+
     def __init__(self) -> None:
         super().__init__()
         self.cuda, self.idle_s, self.dead = self, 0.0, False
@@ -107,17 +110,8 @@ class FakeTorch(FakeOperation):
     def now(self) -> float:
         return self.now_s
 
-    def barrier(self) -> None:
-        self.note("barrier", 0)
-
-    def before(self) -> None:
-        self.note("before", 0)
-
     def run(self) -> None:
         self.queue(2e-6, "launch")
-
-    def steps_s(self) -> Mapping[str, float]:
-        return {}
 
     def queue(self, seconds: float, what: str) -> None:
         self.note(what, 10e-6)

@@ -19,7 +19,9 @@ from calibrate.machine.identity import (
     read_cpu_share,
 )
 from calibrate.machine.node import LocalGpu, find_gpus, read_query, select_visible
+from calibrate.providers import hash_kernels
 from perfmodel.errors import BadInputError
+from perfmodel.resources import data_path
 
 SMI = """0, NVIDIA H100 80GB HBM3, GPU-aa, 550.54.15
 1, NVIDIA H100 80GB HBM3, GPU-ab, 550.54.15
@@ -151,6 +153,7 @@ def test_machine_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100 80GB HBM3"),))
     assert describe_host().machine == "h100-sxm-ib"
     assert describe_host("h100-sxm-efa").shipped
+    assert describe_host(str(data_path("machines", "h200-sxm-ib.toml"))).shipped
     host = describe_host("my-box")
     assert (host.machine, host.shipped, len(host.gpus)) == ("my-box", False, 1)
     for name in ("h100-sxm-id", "No Spaces"):
@@ -175,14 +178,12 @@ def test_what_is_missing_is_said_with_the_line_that_installs_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(providers.platform, "machine", lambda: processor)
-    monkeypatch.setattr(providers, "find_version", lambda names: version)
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if missing in name else 1)
     for module in (providers, libraries):
         monkeypatch.setattr(module, "find_gpus", lambda: ["a GPU"] * gpus)
+        monkeypatch.setattr(module, "find_version", lambda names: version)
     offers = {name: providers.describe(name) for name in providers.PROVIDERS}
     said = [f"{name}: {o.why_not or o.devices} {o.install}".rstrip() for name, o in offers.items()]
-    said += [
-        *offers["perfmodel"].operations,
-        offers["perfmodel"].version.replace(providers.hash_kernels(), "HASH"),
-    ]
+    ours = offers["perfmodel"]
+    said += [*libraries.list_versions("cpu"), *ours.operations, ours.version.replace(hash_kernels(), "HASH")]
     assert_recorded(f"libraries on {gpus} GPUs without {missing}, {version}", *said)

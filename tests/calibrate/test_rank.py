@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,32 +19,14 @@ from perfmodel.schema.calibration import GPU_L2
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
 
 
-class FakeStore:
-    """Hands out messages, after which it is gone; ``answers`` are results, or texts of refusals."""
-
-    def __init__(self, *messages: dict[str, Any]) -> None:
-        self.answers: list[Any] = []
-        self._messages = list(messages)
-
-    def wait(self, keys: Sequence[str], timeout: object) -> None:
-        if not self._messages:
-            raise EOFError("the store is gone")
-
-    def get(self, key: str) -> str:
-        return json.dumps({"number": 1, **self._messages.pop(0)})
-
-    def delete_key(self, key: str) -> None: ...
-
-    def set(self, key: str, text: str) -> None:
-        answer = json.loads(text)
-        self.answers.append(answer["ok"] if "ok" in answer else answer["error"]["message"])
-
-
 def serve(*messages: dict[str, Any], load: Any = None) -> list[Any]:
-    store = FakeStore(*messages)
+    """What a rank answers, or the texts of its refusals, until the store is gone."""
+    store = Mock(get=Mock(side_effect=[json.dumps({"number": 1, **message}) for message in messages]))
+    store.wait.side_effect = [*messages, EOFError("the store is gone")]
     with suppress(EOFError):
         RankServer(store, 0, load, lambda name: Availability(True, devices=(name,))).serve()
-    return store.answers
+    answers = [json.loads(setting.args[1]) for setting in store.set.call_args_list]
+    return [answer["ok"] if "ok" in answer else answer["error"]["message"] for answer in answers]
 
 
 @pytest.fixture

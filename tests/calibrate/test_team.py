@@ -76,7 +76,7 @@ def test_ranks_of_one_node_listen_on_loopback_alone(team: RankTeam) -> None:
 @contextlib.contextmanager
 def start_fake(ranks: int = 2, names: Sequence[str] = ("library",)) -> Iterator[RankTeam]:
     """Misbehaving ranks (``team_rank.py``): nothing of them may be left."""
-    request = TeamRequest(ranks, "cpu", tuple(names), providers=names, collectives=names)
+    request = TeamRequest(ranks, "cpu", tuple(names), True, providers=names, collectives=names)
     with contextlib.closing(RankTeam(start_ranks(request, program=FAKE), request)) as team:
         yield team
     assert gone([hello["pid"] for hello in team.hellos])
