@@ -52,9 +52,7 @@ def each_of(items: Sequence[T], what: str) -> Iterator[T]:
 class Work:
     """The sum of the work that was done, in whole nanoseconds, so that the order of adding has no effect."""
 
-    def __init__(self) -> None:
-        """No work is done yet."""
-        self.ns = 0
+    ns = 0
 
     @property
     def seconds(self) -> float:
@@ -85,7 +83,7 @@ class Budget:
     @property
     def share(self) -> float:
         """The share of ``effort_s`` that is spent, at most 1 [-]."""
-        return min(self.spent_s / self.effort_s, 1.0) if self.effort_s > 0 else 1.0
+        return min(self.spent_s / self.effort_s, 1.0) if self.effort_s else 1.0
 
     def over(self, share: float = 1.0) -> bool:
         """Whether this share of ``effort_s`` is spent. Limits: an effort of 0 -> True at once"""

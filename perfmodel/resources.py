@@ -6,6 +6,7 @@ Shipped files lie inside the installed package, or next to it in a source checko
 from __future__ import annotations
 
 import errno
+import math
 from importlib import resources
 from pathlib import Path
 
@@ -42,10 +43,10 @@ def data_names(folder: str, suffix: str) -> list[str]:
 def _folder(name: str) -> Path:
     """The shipped folder of this name: inside the package, or beside it. Limits: neither -> PerfmodelError"""
     package = Path(str(resources.files(_PACKAGE)))
-    if (package / name).is_dir():
-        return package / name
-    if (package.parent / name).is_dir() and (package.parent / "pyproject.toml").is_file():
-        return package.parent / name
+    beside = [package.parent] if (package.parent / "pyproject.toml").is_file() else []
+    for folder in (package, *beside):
+        if (folder / name).is_dir():
+            return folder / name
     raise PerfmodelError(
         f"the shipped folder {name!r} is missing: this installation of {_PACKAGE} is incomplete.",
         "install it again from a wheel or a source checkout.",
@@ -68,12 +69,12 @@ def out_of_memory(error: BaseException) -> NoHardwareError | None:
     limit_bytes = address_space_bytes()
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # C code that gets no memory, not even for an exception, where there is a limit to reach
-    no_room |= isinstance(error, SystemError) and limit_bytes < float("inf")
+    no_room |= isinstance(error, SystemError) and math.isfinite(limit_bytes)
     if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
         return None
     words = f"memory ran out{f' ({text})' if text else ''}"
     step = "end other programs"
-    if limit_bytes < float("inf"):
+    if math.isfinite(limit_bytes):
         words += f": this process is limited to {format_bytes(limit_bytes)} of addresses (ulimit -v)"
         step = "allow it more (ulimit -v unlimited)"
     return NoHardwareError(f"{words}.", f"{step}, or ask for less.")

@@ -170,7 +170,7 @@ def answer_at(question: Question, basis: PassBasis, many: Configs, costs: Costed
 
     question  with the values of this configuration;  basis, costs  of ``many`` (``cost_grid``)
     """
-    work = many.select(slice(place, place + 1)) if many.gpus.size > 1 else many
+    work = many.select(np.array([place]))
     count = count_gpus(basis, work, question.reserve, costs.memory, place)
     steps = costs.cost.build_rows(place)
     return Answer(
@@ -281,7 +281,7 @@ def _note_copies(count: float, parts: str) -> str:
 def _list_notes(basis: PassBasis, work: Configs, steps: Sequence[StepRow]) -> Iterator[str]:
     """Remarks on a row-wise answer: mixed clocks, replicated tables, an assumed table size."""
     clocks = list(dict.fromkeys(step.clock for step in steps))
-    if len(clocks) > 1:
+    if clocks[1:]:
         kernels = basis.setting.find_clock()
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]

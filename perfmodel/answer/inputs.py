@@ -62,7 +62,7 @@ def _read_numbers(name: str, value: object) -> Array:
         raise BadInputError(
             f"{name} {value!r:.60} is not a number.", "give a number or an array of them."
         ) from None
-    if array.size == 0:
+    if not array.size:
         raise BadInputError(f"{name} is empty.", "give at least one value.")
     bad = ~np.isfinite(array) | (array <= 0)
     if name in _WHOLE:
@@ -256,7 +256,7 @@ def share_equally(total: int, gpus: int) -> int:
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
-        larger = next((count for count in range(gpus + 1, 2 * gpus) if total % count == 0), None)
+        larger = next((count for count in range(gpus, 2 * gpus) if not total % count), None)
         raise BadInputError(
             f"--set global_batch {total} is no whole number for each of {format_count(gpus)} GPUs.",
             f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {larger}." if larger else "."),
@@ -344,7 +344,6 @@ def count_gpus(
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
     node = basis.gpus_per_node or machine.gpus_per_node
     hbm = basis.room_bytes
-    usable = hbm * (1 - reserve)
     alone = "fits one GPU" if gpus == 1 else "inside one node"
     # A number that was given is kept even where it does not fit: the answer then says so.
     rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
@@ -358,7 +357,7 @@ def count_gpus(
         rule=rule,
         table_bytes=size,
         hbm_bytes=hbm,
-        usable_bytes=usable,
+        usable_bytes=work.usable_bytes,
         reserve=reserve,
         gpus_per_node=node,
         shard_bytes=size / gpus,
@@ -382,6 +381,7 @@ def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterat
     enough = capacity.check_fits(count_memory(basis, larger).total_bytes[0], work.usable_bytes)
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
     ways += [f"a batch of at most {format_count(batch)}"] if batch else []
-    ways += ["--set reserve=0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []
+    without_reserve = capacity.check_fits(count.memory_bytes, count.hbm_bytes)
+    ways += ["--set reserve=0"] if without_reserve and count.reserve else []
     instead = f"; it would with {' or '.join(ways)}" if ways else ""
     yield f"this does not fit: {count.describe_memory()}{instead}"

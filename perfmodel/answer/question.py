@@ -131,11 +131,11 @@ class Question:
         Limits: more than one configuration, an unknown keyword -> BadInputError
         """
         question, columns = read_keywords(workload, machine, **options)
-        count = next((column.size for column in columns.values()), 1)
-        if count != 1:
-            several = next(name for name, column in columns.items() if column.strides[0])
-            raise BadInputError(f"{several} has {count} values, and one is wanted.", "give one value.")
-        return replace(question, **{name: column[0].item() for name, column in columns.items()})
+        for name, column in columns.items():
+            if column.strides[0] and column.size != 1:
+                words = f"{name} has {column.size} values, and one is wanted."
+                raise BadInputError(words, "give one value.")
+        return replace(question, **{name: column.item() for name, column in columns.items()})
 
     def prepare(self, columns: Mapping[str, object] | None = None) -> tuple[PassBasis, Configs]:
         """(the pass, its configurations), ready to be costed.
@@ -250,12 +250,12 @@ def read_keywords(
         values["tables"] = workload
     else:
         values = _read_workload(workload) | values
-    names = [x.name for x in fields(Question) if x.init and x.name not in _OF_COMMANDS]
+    names = {field.name for field in fields(Question) if field.init} - _OF_COMMANDS
     if unknown := next((name for name in values if name not in names), None):
-        arguments = [*(set(names) - _LOADED), "overrides"]
+        arguments = [*(names - _LOADED), "overrides"]
         raise unknown_name("argument", unknown, arguments, meant=_MEANT.get(unknown, ""))
     columns = {name: values.pop(name) for name in COLUMNS if name in values}
-    length = next((array.size for array in read_columns(columns).values()), 1)
+    read_columns(columns)  # raises if a value cannot be used
     readers: dict[str, Callable[[Any], Any]] = {
         "calibration": str,
         "sharding": read_sharding,
@@ -266,7 +266,8 @@ def read_keywords(
     values |= {name: read(values[name]) for name, read in readers.items() if name in values}
     table_set = load_tables(values["tables"]) if "tables" in values else None
     question = Question(machine=box, **{"table_set": table_set, **values})
-    return question, {name: np.broadcast_to(np.ravel(value), (length,)) for name, value in columns.items()}
+    arrays = np.broadcast_arrays(*map(np.ravel, columns.values()))
+    return question, dict(zip(columns, arrays, strict=True))
 
 
 def _read_workload(workload: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -13,7 +14,7 @@ import numpy as np
 from perfmodel.answer.answer import Answer, answer_on, answer_plan, answer_row_wise
 from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question
-from perfmodel.answer.uniform_plans import MOST_TABLES, Impossible, UniformPlan, UniformPlans
+from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.grid import build_times, choose_exchanges, count_loads, cut_tables
 from perfmodel.engine.loads import sum_even_loads
@@ -40,7 +41,6 @@ LEFT_OUT = tuple(name for name, way in WAYS.items() if way.runs and name not in 
 """Other shardings that somebody runs: replicas on all GPUs, and EMBark's besides unique rows."""
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
-_SAME = 1e-6  # of a time: equally fast
 _MORE = 1.25
 
 
@@ -79,13 +79,9 @@ def find_fastest(answers: Iterable[Answer | Impossible]) -> Answer:
     Equally fast ones: the simpler sharding (earlier in ``WAYS``).
     """
     possible = [answer for answer in answers if isinstance(answer, Answer)]
-    fastest: Answer | None = None
-    for answer in [answer for answer in possible if answer.fits] or possible:
-        if fastest is None or answer.time_s < fastest.time_s * (1 - _SAME):
-            fastest = answer
-    if fastest is None:
+    if not possible:
         raise BadInputError("no sharding of these tables fits.", "use more GPUs.")
-    return fastest
+    return min([answer for answer in possible if answer.fits] or possible, key=lambda a: a.rounded_s)
 
 
 def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
@@ -96,7 +92,7 @@ def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
     """
     possible = [answer for answer in answers if isinstance(answer, Answer)]
     fastest = find_fastest(possible)
-    slower = [a for a in possible if a.fits and a.time_s > fastest.time_s * (1 + _SAME)]
+    slower = [a for a in possible if a.fits and a.rounded_s > fastest.rounded_s]
     return tuple(a for a in sorted(slower, key=lambda a: a.time_s) if not is_slower(a, fastest))
 
 
@@ -175,8 +171,8 @@ class Ranking:
         every = list(answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)))
         answers = [answer for answer in every if isinstance(answer, Answer)]
         unique = next((answer for answer in answers if answer.sharding == ROWS_ONCE), None)
-        least_s = min(answer.time_s for answer in (self.answer, unique) if answer) * (1 - _SAME)
-        faster = [answer for answer in answers if answer is not unique and answer.time_s < least_s]
+        least_s = min(answer.rounded_s for answer in (self.answer, unique) if answer)
+        faster = [answer for answer in answers if answer is not unique and answer.rounded_s < least_s]
         return Beside(unique, min(faster, key=lambda answer: answer.time_s, default=None))
 
     @cached_property
@@ -231,19 +227,21 @@ def find_within(question: Question, limit_s: float) -> Answer | None:
 
     Limits: none does, or too many tables to pack -> None
     """
-    base = answer_row_wise(question)
-    if base.table_count > MOST_TABLES:
-        return None
-    answers = answer_shardings(base, [name for name, way in WAYS.items() if way.runs])
-    within = [x for x in answers if isinstance(x, Answer) and x.fits and x.totals["high_s"] <= limit_s]
-    return find_fastest(within) if within else None
+    names = [name for name, way in WAYS.items() if way.runs]
+    with suppress(BadInputError):
+        answers = answer_shardings(answer_row_wise(question), names)
+        return find_fastest(
+            x for x in answers if isinstance(x, Answer) and x.fits and x.totals["high_s"] <= limit_s
+        )
+    return None
 
 
 def place_row_wise(answer: Answer) -> Answer:
     """A row-wise answer costed as a plan. Limits: another sharding, too many tables -> as it was"""
-    if answer.sharding != ROW_WISE or answer.table_count > MOST_TABLES:
-        return answer
-    (placed,) = answer_shardings(answer, [ROW_WISE])
+    placed: Answer | Impossible = answer
+    if answer.sharding == ROW_WISE:
+        with suppress(BadInputError):
+            (placed,) = answer_shardings(answer, [ROW_WISE])
     assert isinstance(placed, Answer)
     return placed
 
@@ -331,7 +329,7 @@ def find_enough(
     enough = first if fits(first[1]) else None
     node = 1 if above % count.gpus_per_node else count.gpus_per_node
     while enough is None and tried < AT_MOST * base.gpus:
-        tried = node * math.ceil(max(tried * _MORE, tried + node) / node)
+        tried = node * math.ceil(tried * _MORE / node)
         enough = try_gpus(tried)
     if enough is None:
         return first
@@ -363,13 +361,10 @@ def rank_shardings(base: Answer) -> Ranking:
             continue
         answer = answer_sharding(base, plans, name)
         answers += [answer] if isinstance(answer, Answer) else []
-    fastest: list[Answer] = []
-    time_s = 0.0
+    fastest: dict[float, Answer] = {}  # by time: of equally fast ones the simpler, earlier in ``WAYS``
     for answer in sorted(answers, key=lambda a: (a.rounded_s, list(WAYS).index(a.sharding))):
-        if answer.rounded_s > time_s * (1 + _SAME):  # else as fast as a simpler one, earlier in ``WAYS``
-            fastest.append(answer)
-        time_s = answer.rounded_s
-    return Ranking(base, tuple(fastest), tuple(name for name in unknown if name != ROW_WISE))
+        fastest.setdefault(answer.rounded_s, answer)
+    return Ranking(base, tuple(fastest.values()), tuple(name for name in unknown if name != ROW_WISE))
 
 
 def build_explained_pass(answer: Answer) -> ExplainedPass:

@@ -94,7 +94,7 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
         columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)
     names = "+".join(dict.fromkeys(str(c) for c in basis.setting.links.clocks))
     columns["clock"] = pd.Categorical.from_codes(np.zeros(work.gpus.size, dtype=np.int8), pd.Index([names]))
-    return pd.DataFrame(columns, copy=False)
+    return pd.DataFrame(columns)
 
 
 def sweep_columns(question: Question, columns: Columns, done: Done = lambda count: None) -> pd.DataFrame:
@@ -195,28 +195,27 @@ def sweep_samples(
         gpus = np.array(counts, dtype=np.float64)
         point = {name: np.resize(column, gpus.size) for name, column in columns.items()} | {"gpus": gpus}
         point = point if samples is None else point | {"batch": np.ceil(samples / gpus)}
-        frame = sweep_columns(question, point, count_done)
-        return frame[frame["fits"]] if len(frame) else frame
+        return _answer_fitting(question, point, count_done)
 
     if "gpus" in columns:
         return answer(columns["gpus"].tolist(), done)
     done(1)
     # The fewest GPUs are at least those that a batch of one sample needs.
-    small = columns if samples is None else {**columns, "batch": np.ones(1)}
-    frame = sweep_columns(question, small)
-    if frame.empty or not frame["fits"].all():
-        return frame.head(0)
+    small = columns if samples is None else {**columns, "batch": np.array([1.0])}
+    frame = _answer_fitting(question, small)
+    if frame.empty:
+        return frame
     node = question.machine.gpus_per_node
     fewest = int(frame["gpus"].iloc[0])
     counts = list_allowed_gpus(fewest, _MOST_TIMES * fewest, node)
     if answer([fewest]).empty:
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
-        fewest = counts[min(place, len(counts) - 1)]
+        fewest = counts[: place + 1].pop()
     wanted = [math.ceil(ratio * fewest) for ratio in spreads]
     tables = len(question.table_set.tables) if question.table_set else int(frame["table_count"].iloc[0])
     wanted += list_even_gpus(fewest + 1, int(max(spreads) * fewest), tables, node)
     rows = answer(sorted({float(round_to_nodes(count, node)) for count in wanted}))
-    return rows.set_axis([0] * len(rows))
+    return rows.set_axis(frame.index.repeat(len(rows)))
 
 
 def rank_machines(
@@ -250,11 +249,17 @@ def rank_machines(
     best = columns.sort_values(key, kind="stable").drop_duplicates(alike, ignore_index=True)
     low = best[key] * best["low_s"] / best["time_s"]
     high = best[key] * best["high_s"] / best["time_s"]
-    return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])
+    return best.assign(ratio=best[key] / best[key][0], decided=low.gt(high[0]))
 
 
-def sweep_within(question: Question, columns: Columns, done: Done, limit_s: float) -> pd.DataFrame:
-    """The rows of ``sweep_columns`` with the largest batches that fit and take ``limit_s`` at most [s].
+def _answer_fitting(question: Question, columns: Columns, done: Done = lambda count: None) -> pd.DataFrame:
+    """The rows of ``sweep_columns`` that fit."""
+    frame = sweep_columns(question, columns, done)
+    return frame[frame["fits"]] if len(frame) else frame
+
+
+def sweep_within(question: Question, columns: Columns, limit_s: float) -> pd.DataFrame:
+    """The row of one configuration with its largest batch that fits and takes ``limit_s`` at most [s].
 
     A batch takes the upper end of its 95 % band. Without gpus in ``columns`` it has those that the default
     batch needs.
@@ -263,23 +268,13 @@ def sweep_within(question: Question, columns: Columns, done: Done, limit_s: floa
     that is as much larger as the latency is longer meets it too.
     Limits: it does not fit, or one sample takes longer -> no row;  a planner -> the largest to 1 %
     """
-    import pandas as pd
-
-    rows = []
-    for place in range(len(next(iter(columns.values())))):
-        point = {name: column[place : place + 1] for name, column in columns.items()}
-        row = _answer_batch(question, point, int(DEFAULTS["batch"]))
-        if len(row):
-            row = _find_batch(question, {**point, "gpus": row["gpus"].to_numpy()}, limit_s)
-        rows.append(row.set_axis([place] * len(row)))
-        done(1)
-    return pd.concat(rows)
+    row = _answer_batch(question, columns, int(DEFAULTS["batch"]))
+    return _find_batch(question, {**columns, "gpus": row["gpus"].to_numpy()}, limit_s) if len(row) else row
 
 
 def _answer_batch(question: Question, values: Columns, batch: int) -> pd.DataFrame:
     """The rows of one configuration with this batch that fit."""
-    row = sweep_columns(question, {**values, "batch": np.array([batch])})
-    return row[row["fits"]] if len(row) else row
+    return _answer_fitting(question, {**values, "batch": np.array([batch])})
 
 
 def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataFrame:
@@ -295,8 +290,9 @@ def _find_batch(question: Question, values: Columns, limit_s: float) -> pd.DataF
         return float(row["high_s"].iloc[0]) if len(row) else np.inf
 
     powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
-    larger = range(2**powers // 2 + 1, min(2**powers, MOST_BATCH + 1))
-    batch = larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s)
+    least = 2**powers // 2  # meets the limit, and twice as much does not
+    most = min(2**powers, MOST_BATCH)
+    batch = bisect.bisect_right(range(MOST_BATCH), limit_s, least, most, key=lambda less: end_s(less + 1))
     if question.planner is not None:
         return _grow_batch(question, values, max(batch, 1), limit_s)
     return _answer_batch(question, values, batch) if batch else pd.DataFrame()
@@ -307,8 +303,8 @@ def _grow_batch(question: Question, values: Columns, batch: int, limit_s: float)
     import pandas as pd
 
     best = pd.DataFrame()
-    meets, fails = 0, MOST_BATCH + 1
-    while _LARGER * meets < batch < fails:  # the largest that meets the limit, the smallest that does not
+    meets, fails = 0, MOST_BATCH  # the largest that meets the limit, the smallest that does not
+    while batch > _LARGER * meets:
         row = _answer_batch(question, values, batch)
         if len(row) and row["high_s"].iloc[0] <= limit_s:
             best, meets = row, batch

@@ -39,7 +39,7 @@ MOST_TABLES = 10_000
 """Tables that can be compared: a comparison deals each table to its GPUs."""
 _TRIED = 4  # schemes of a sharding that fit and are packed onto GPUs
 _PRICED_TOGETHER = 40_000  # shards of tables whose loads are computed together
-_MOST_PRICED = 500_000  # shards of tables whose loads are kept
+_FAR = np.finfo(np.float64).max  # more than any load: no shard, which 0 of them make 0
 _ROOM = 1 + 1e-6  # rows are not divisible: the largest row part has up to one row more
 
 
@@ -141,9 +141,8 @@ class UniformPlans:
         self._select_fitting([scheme for schemes in allowed.values() for scheme in schemes])  # at once
         fitting = {sharding: self._select_fitting(schemes) for sharding, schemes in allowed.items()}
         together = [scheme for schemes in fitting.values() for scheme in schemes]
-        if len(together) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
-            with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
-                self.price(together)
+        with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
+            self.price(together)
         bounds: dict[str, float] = {}
         unknown: list[str] = []
         for sharding, schemes in fitting.items():
@@ -171,7 +170,7 @@ class UniformPlans:
             why = "copies on every GPU are in its HBM"
         schemes = [] if why else self._select_fitting(self._list_allowed(sharding))
         try:
-            if len(schemes) > _TRIED or all(scheme in self._times for scheme in schemes):
+            if schemes[_TRIED:] or all(scheme in self._times for scheme in schemes):
                 self.price(schemes)
                 schemes.sort(key=lambda scheme: self._times[scheme])
         except NoCalibrationError as error:
@@ -222,17 +221,20 @@ class UniformPlans:
         missing = [scheme for scheme in schemes if scheme not in self._held]
         for even in _spread_evenly(e, missing):
             shard, everywhere, mean = even.count_loads(e)
-            placed = even.parts > 0
+            placed = even.parts.astype(bool)
             shards = np.ceil(even.parts.sum(axis=1) / e.gpus)
-            least_bytes = np.where(placed, even.shard_bytes, np.inf).min(axis=1)
-            loads = np.where(placed[..., np.newaxis], shard.on_holder, np.inf).min(axis=1)
-            rows_bytes = even.copies_bytes + shards * np.where(shards > 0, least_bytes, 0)
-            loads = shards[:, np.newaxis] * np.where(shards[:, np.newaxis] > 0, loads, 0)
-            ranks = (mean, even.mean_bytes), (loads, rows_bytes)
+            least_bytes = np.where(placed, even.shard_bytes, _FAR).min(axis=1)
+            least_loads = np.where(placed[..., np.newaxis], shard.on_holder, _FAR).min(axis=1)
+            rows_bytes = even.copies_bytes + shards * least_bytes
+            ranks = (mean, even.mean_bytes), (shards[:, np.newaxis] * least_loads, rows_bytes)
             needed = [held + e.times.count_buffers((on_rank + everywhere).T) for on_rank, held in ranks]
             held = np.maximum(even.largest_bytes, np.max(needed, axis=0)).tolist()
             self._held.update(zip(even.schemes, held, strict=True))
-        return [scheme for scheme in schemes if self._held[scheme] <= self.usable_bytes * _ROOM]
+        return [scheme for scheme in schemes if self._fits(self._held[scheme])]
+
+    def _fits(self, held_bytes: float) -> bool:
+        """Whether a rank has room for these bytes, but for rows that are not divisible."""
+        return held_bytes <= self.usable_bytes * _ROOM
 
     def price(self, schemes: Sequence[Scheme]) -> list[float]:
         """The times of schemes, evenly spread [s], which are kept with their loads.
@@ -265,7 +267,7 @@ class UniformPlans:
             check_scheme(tables, table, kind_scheme, gpus, domain)
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
         weights = [shard_bytes]
-        if sample.size > 1:  # for equal tables every order is the same
+        if sample[1:].size:  # for equal tables every order is the same
             shards = shards or evaluator.count_shards(sample, kinds, r, c)
             work = round_off(shards.on_holder.sum(axis=1))
             weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
@@ -274,7 +276,7 @@ class UniformPlans:
             plan = Plan(tables, tuple(placements), gpus, domain)
             held = evaluator.memories.count_held(plan)
             fullest_bytes = float(np.sum(held, axis=0).max())
-            if fullest_bytes > self.usable_bytes * _ROOM:
+            if not self._fits(fullest_bytes):
                 kind = int(np.argmax(shard_bytes))
                 yield fullest_bytes, self._explain_too_much(fullest_bytes, cut[kind], shard_bytes[kind])
                 continue
@@ -282,7 +284,7 @@ class UniformPlans:
             of_tables = ShardLoads(shards.on_holder[kind_of], shards.everywhere[kind_of])
             costed = evaluator.cost(plan, of_tables)
             fullest_bytes = costed.fullest_bytes
-            if fullest_bytes > self.usable_bytes * _ROOM:
+            if not self._fits(fullest_bytes):
                 need, room = write(fullest_bytes), write(self.usable_bytes)
                 why = f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
                 yield fullest_bytes, why
@@ -295,9 +297,9 @@ class UniformPlans:
         shard = write(shard_bytes)
         if scheme.copied and len(self.evaluator.tables) > 1:
             return f"every GPU would hold {need} of tables, and has room for {room}"
-        if shard_bytes <= self.usable_bytes:
+        if self._fits(shard_bytes):
             return f"a GPU would hold {need} of tables, and has room for {room}"
-        if scheme.parts <= 1:
+        if scheme.parts in (0, 1):
             return f"one table is {shard}, larger than a GPU ({room})"
         r, c = scheme.row_parts, scheme.col_parts
         parts = f"{r} row parts" if c == 1 else f"{c} column parts" if r == 1 else f"{r} × {c} parts"
@@ -333,16 +335,16 @@ class _Evenly:
 def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
     """Yields the schemes in chunks, as many at a time as memory allows."""
     sample, _, count = evaluator.tables.kinds
-    together = max(_PRICED_TOGETHER // sample.size, 1)
+    together = _PRICED_TOGETHER // sample.size  # some, for ``MOST_TABLES`` are fewer
     for start in range(0, len(schemes), together):
         chunk = schemes[start : start + together]
         cut = np.stack([_cut_kinds(evaluator.tables, scheme) for scheme in chunk], axis=1)
         replicated = cut[0] == COPY.kind
         shard_bytes = np.sum(evaluator.memories.count_shard(sample, cut[1], cut[2]), axis=0)
-        copies = (np.where(replicated, count, 0) * shard_bytes).sum(axis=1)
-        parts = np.where(replicated, 0, cut[1] * cut[2] * count)
+        copies = (replicated * count * shard_bytes).sum(axis=1)
+        parts = ~replicated * cut[1] * cut[2] * count
         mean = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
-        largest = copies + np.where(replicated, 0, shard_bytes).max(axis=1)
+        largest = copies + (~replicated * shard_bytes).max(axis=1)
         yield _Evenly(chunk, cut, count, parts, shard_bytes, copies, mean, largest)
 
 

@@ -127,7 +127,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
     label = change.label
     samples_ratio = after.samples_per_s / answer.samples_per_s
     if change.group == MACHINES:
-        domain = f", one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
+        domain = f", one {after.setting.machine.links.scale_up} domain" if after.domain == after.gpus else ""
         label = f"{counted(after.gpus, 'GPU')}{domain}"
     elif change.group == SETTINGS and after.gpus != answer.gpus:
         label = f"{label}, {counted(after.gpus, 'GPU')}, {format_ratio(samples_ratio)} samples/s"
@@ -193,20 +193,18 @@ def _ask_more_gpus(answer: Answer, ask: Ask, counts: Sequence[int] | None = None
     more = "the whole node" if answer.gpus % node else "a node more"
     spread = [] if is_given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
     for_tables = [] if is_given else list_even_gpus(next_node + 1, spread[-1], answer.table_count, node)
-    certain = len(for_tables) if counts is None else len(counts)  # tried whatever GPU-time does
-    if counts is None:
-        counts = [next_node, *for_tables, *(gpus for gpus in dict.fromkeys(spread) if gpus > next_node)]
+    certain = [next_node, *for_tables] if counts is None else counts  # tried whatever GPU-time does
 
     def cost(gpus: int, time_s: float) -> float:
         """GPU-time of a sample, up to a factor that all numbers of GPUs share."""
         return time_s if question.total is None else gpus * time_s
 
     effects = list[Sensitivity]()
-    for place, gpus in enumerate(counts):
+    for gpus in dict.fromkeys([*certain, *(spread if counts is None else [])]):
         change = Change(MORE_GPUS, counted(gpus, "GPU"), f"--gpus {gpus}", replace(question, gpus=gpus))
         effects += _ask_again(answer, change, ask)
         costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
-        if place > certain and min(costs) < costs[-1]:  # more GPUs have begun to cost more
+        if gpus not in certain and min(costs) < costs[-1]:  # more GPUs have begun to cost more
             break
     cheapest = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
@@ -266,8 +264,7 @@ def find_next_experiment(answer: Answer) -> NextExperiment | None:
     worth = sorted((n for n, share in shares.items() if share >= _WORTH_MEASURING), key=lambda n: -shares[n])
     kernels = [n for n in worth if n.startswith("kernel:")]
     links = [n for n in worth if n not in kernels]
-    heavier = sum(shares[n] for n in links) >= sum(shares[n] for n in kernels)
-    chosen = links if links and heavier else kernels
+    chosen = max(links, kernels, key=lambda names: sum(shares[n] for n in names))
     mine = [s for s in weak if any(n in chosen for n in _list_experiments(s))]
     if not chosen or sum(s.high_s - s.low_s for s in mine) < _WORTH_SAYING * width:
         return None
@@ -302,9 +299,9 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     nodes = -(-answer.gpus // node)
     if all(calibration.curve(name, answer.gpus, answer.domain) for name in names):
         return nodes, f"these {answer.gpus} GPUs, at sizes that were not measured", True
-    measured_gpus = min(max((g for c, g in cells if c == name), default=0) for name in names)
+    measured_gpus = min(max((g for c, g in cells if c == name), default=node) for name in names)
     had = -(-measured_gpus // node)
-    if not 1 < had < nodes:
+    if had not in range(2, nodes):
         return smallest
     return had + 1, f"more than the {had} nodes that were measured, {nodes} if you can", False
 
@@ -315,7 +312,7 @@ def _name_place(answer: Answer) -> str:
     link = answer.setting.machine.links.scale_up
     if answer.gpus <= node:
         return "one node"
-    if domain >= answer.gpus:
+    if domain == answer.gpus:
         return f"{answer.gpus} GPUs of one {link} domain (or as many as there are)"
     return "≥ 2 nodes" if domain <= node else f"≥ 2 {link} domains"
 

@@ -89,7 +89,7 @@ def choose_batch(question: Question, text: str) -> tuple[Question, str]:
     limit_s = parse_time(text, "--max-latency")
     columns = {name: np.array([value]) for name, value in question.given.items() if name != "batch"}
     free = replace(question, **dict.fromkeys([*columns, "batch"], None))  # type: ignore[arg-type]
-    rows = sweep_within(free, columns, lambda number: None, limit_s)  # with the largest batch
+    rows = sweep_within(free, columns, limit_s)  # with the largest batch
     if rows.empty:  # does one sample on each GPU fit the memory, and how long does it take?
         rows = sweep_columns(free, {**columns, "batch": np.ones(1)})
         if rows.empty or not rows["fits"].all():

@@ -64,7 +64,7 @@ def place_knobs(subject: Subject, said: dict[str, str]) -> dict[str, int]:
     values |= {key: machine.value(key) for key in KEYS if key in machine.values}
     knobs = {}
     for name, control in list_controls(None, None).items():
-        if name in values and not control.only and name not in said:
+        if name in values and name not in said:
             unit = KEYS[name].unit if name in KEYS else "count"
             stops = [
                 (abs(math.log(parse_quantity(word, unit) / values[name])), number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from perfmodel.explore.texts import QuestionTexts
 from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.gate import load_json
 
-_MOST_REQUEST = 100_000  # bytes
+_SIZE = re.compile("[0-9]{1,5}")  # of a request, in bytes
 COOKIE = "perfmodel_token"
 _FILES = ("plotly.js", "page.js", "explore.js", "page.css", "explore.css")
 _HEADERS = {
@@ -198,13 +199,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_reply(self) -> None:
         """Read a request, and send the answer of ``Site.write_reply``: a page, a file, data, a figure."""
-        size = self.headers.get("Content-Length") or "0"
-        if size.isascii() and size.isdigit() and len(size) < 10 and int(size) <= _MOST_REQUEST:
+        size = self.headers.get("Content-Length", "0")
+        if _SIZE.fullmatch(size):
             body = self.rfile.read(int(size))
             headers = {name.title(): value for name, value in self.headers.items()}
             reply = self.server.site.write_reply(self.command, self.path, headers, body)
         else:
-            words = f"at most {_MOST_REQUEST} bytes are read.\n"
+            words = "at most 99999 bytes are read.\n"
             reply = Reply(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         content = reply.text.encode()
         about = {"Content-Type": f"{reply.kind}; charset=utf-8", "Content-Length": str(len(content))}

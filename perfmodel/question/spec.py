@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from inspect import get_annotations
 from numbers import Real
+from operator import gt, lt
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
 
@@ -109,10 +110,10 @@ class Declared:
         if typed is None or isinstance(words, Arg) or words.read is None:
             return typed
         value = words.read(typed, self.flag)
-        ends = (words.maximum, 1, "more", "most"), (words.minimum, -1, "less", "least")
-        for bound, sign, word, extreme in ends:
+        ends = (words.maximum, gt, "more", "most"), (words.minimum, lt, "less", "least")
+        for bound, is_beyond, word, extreme in ends:
             end = words.end(bound)
-            if end is not None and sign * value > sign * end:
+            if end is not None and is_beyond(value, end):
                 shown = typed if isinstance(bound, str) else f"{value:.15g}"
                 limit = f"at {extreme} {bound if isinstance(bound, str) else f'{end:.16g}'}"
                 raise BadInputError(
@@ -131,7 +132,7 @@ class Declared:
         for text in typed if isinstance(typed, (list, tuple)) else [typed]:
             if isinstance(text, str) and not text.strip():
                 raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
-            if isinstance(words, Arg) or words.read is None or text is None:
+            if isinstance(words, Arg) or not isinstance(text, str):
                 continue
             for piece in _SEPARATED.split(text) if words.several else [text]:
                 try:

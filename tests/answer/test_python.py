@@ -67,6 +67,7 @@ def test_a_question_has_one_answer_through_all_doors(cli: Any, asked: dict[str, 
     (row,) = perfmodel.project(**asked).to_dict(orient="records")
     named = {"model" if name == "tables" else name: value for name, value in asked.items()}
     (swept,) = perfmodel.sweep(**named).to_dict(orient="records")
+    assert [*row][:2] == ["configuration", "sharding"]
     assert row["sharding"] == swept["sharding"] == (said.get("sharding") or "row-wise")
     for name in ("gpus", "time_s", "low_s", "high_s", "slowdown", "baseline_time_s", "throughput_ratio"):
         assert row[name] == pytest.approx(said[name], rel=1e-12), name
@@ -147,7 +148,8 @@ def test_all_shardings_are_those_of_the_command(cli: Any) -> None:
     wanted = {each["sharding"]: each["time_s"] for each in said["shardings"] if each["time_s"]}
     frame = perfmodel.project(table_bytes=[10e12, 20e12], sharding="all")
     first = dict(frame.loc[frame["configuration"] == 0, ["sharding", "time_s"]].to_numpy())
-    assert frame.index.is_unique and first == pytest.approx(wanted, rel=1e-12)
+    assert frame.index.is_unique and frame["evidence"].cat.ordered
+    assert first == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(

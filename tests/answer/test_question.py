@@ -32,21 +32,16 @@ def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, ext
 
 def test_which_points_of_a_grid_are_possible() -> None:
     machine = load_machine("h100-sxm-ib")
-    columns = sweep.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
-    assert sweep.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
-    # what leaves no room for the reserve is answered, and marked
-    assert sweep.find_feasible(columns, machine, reserve=0.5).tolist() == [
-        False,
-        True,
-        True,
-        False,
-        False,
-        True,
-    ]
+    hbm = machine.value("hbm_bytes")
+    columns = sweep.combine_axes(table_bytes=(1e12, 64 * hbm, 10e12), gpus=(8, 64, 128))
+    for reserve in (0.15, 0.5):  # what leaves no room for the reserve is answered, and marked
+        feasible = sweep.find_feasible(columns, machine, reserve).reshape(3, 3).tolist()
+        assert feasible == [[False, True, True], [False, True, True], [False, False, True]]
+    assert sweep.find_feasible({"table_bytes": np.array([2**19 * hbm])}, machine, 0.5).tolist() == [True]
     marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
     assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
-    rows = sweep.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
+    rows = sweep.combine_axes(table_bytes=(128_000,), gpus=(1000, 1024))
     assert sweep.find_feasible(rows, machine).tolist() == [True, False]
 
 

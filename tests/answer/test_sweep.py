@@ -41,17 +41,8 @@ def test_all_is_a_row_for_each_sharding_that_is_possible(cli: Any) -> None:
 
 
 def test_more_than_can_be_compared_are_refused_and_row_wise_is_not(cli: Any) -> None:
-    words = (
-        "sweep",
-        "--table-size",
-        "1TB..64TB",
-        "--batch",
-        "1..65536",
-        "--dim",
-        "16..512",
-        "--pooling",
-        "1,2,3",
-    )
+    line = "sweep --table-size 1TB..64TB --batch 1..65536 --dim 16..512 --pooling 1,2,3"
+    words = line.split()
     refused = cli(*words, "--json")
     assert refused.code == 2 and "--sharding row-wise" in refused.err and "2 142" in refused.err
     done = cli(*words, "--sharding", "row-wise", "--json")
