@@ -376,11 +376,11 @@ def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterat
     # Buffers grow with the batch: a batch that is smaller by this ratio would leave them room.
     room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
     buffers = count.buffer_bytes * basis.buffer_weight
-    batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
+    batches = [int(work.batch[0] * room / buffers)] if buffers else []
     larger = replace(work, gpus=work.needed)
     enough = capacity.check_fits(count_memory(basis, larger).total_bytes[0], work.usable_bytes)
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
-    ways += [f"a batch of at most {format_count(batch)}"] if batch else []
+    ways += [f"a batch of at most {format_count(batch)}" for batch in batches if batch > 0]
     without_reserve = capacity.check_fits(count.memory_bytes, count.hbm_bytes)
     ways += ["--set reserve=0"] if without_reserve and count.reserve else []
     instead = f"; it would with {' or '.join(ways)}" if ways else ""

@@ -356,8 +356,8 @@ def rank_shardings(base: Answer) -> Ranking:
     plans = plan_shardings(base)
     bounds, unknown = plans.bound_times([name for name in RUN if name != ROW_WISE])
     for name in sorted(bounds, key=lambda name: bounds[name]):
-        times = sorted({answer.rounded_s for answer in answers})
-        if len(times) > 1 and bounds[name] >= times[1]:
+        slower = sorted({answer.rounded_s for answer in answers})[1:]
+        if any(bounds[name] >= time_s for time_s in slower):
             continue
         answer = answer_sharding(base, plans, name)
         answers += [answer] if isinstance(answer, Answer) else []

@@ -147,7 +147,7 @@ def test_several_machines_are_compared_by_time(cli: Any, monkeypatch: pytest.Mon
     lines: list[str] = []
     monkeypatch.setattr("perfmodel.cli.sweep.tell", lines.append)
     assert "time ratio" in cli(*COMPARED).out and lines[-1] == "3 of 3 configurations"
-    assert "median" in cli(*COMPARED, "--gpus", "160,320").out  # a sweep
+    assert "median" in cli(*COMPARED, "--gpus", "160,320").out and lines[-1].startswith("6 of 6 ")  # a sweep
     monkeypatch.setenv("COLUMNS", "60")
     assert " h100-sxm-ib " in (text := cli(*COMPARED).out) and "samples/s, evidence." in text
 
