@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel import resources
 from perfmodel.fit.curve_fits import fit_curve, leave_one_out, local_spread
-from perfmodel.fit.kernel_fits import fit_kernels
+from perfmodel.fit.kernel_fits import build_kernel, fit_kernels
 from perfmodel.model import kernels
 from perfmodel.model.curves import hockney_time
 from perfmodel.schema.evidence import Clock
@@ -33,6 +33,20 @@ def test_half_precision_of_torch_needs_no_factor_where_it_was_timed() -> None:
     ratios = half["time_s"].to_numpy(float) / kernels.gather_pool_time(*moved, *rates)
     assert len(half) == 10 and set(half["dim"]) == {32, 64}
     assert [round(float(np.quantile(ratios, q)), 2) for q in (0, 0.5, 1)] == [0.97, 1.16, 1.35]
+
+
+def test_a_fit_of_kernels_starts_at_what_the_calls_show() -> None:
+    """192 and 768 bytes of ids and lengths, in 2 and 4 µs; 1 728 and 6 912 bytes of a gather pass the L2."""
+    shared = {"tables": 2, "pooling": 8, "dim": 16, "shards": 4, "id_bytes": 8, "rows": 100, "dtype": "fp32"}
+    cells = pd.DataFrame({"batch": [1, 4], "time_s": [2e-6, 4e-6], **shared})
+    bucketize = build_kernel("bucketize", cells, load_machine("h200-sxm-ib"))
+    gather = build_kernel("gather_pool", cells, load_machine("h200-sxm-ib"))
+    assert bucketize and gather and [*bucketize.start.values()] == pytest.approx([1e-6, 192e6])
+    assert np.ravel([*bucketize.bounds.values()]) == pytest.approx([2e-9, 2e-3, 192e3, 192e9])
+    assert gather.bounds["l2_bytes_per_s"] == pytest.approx((864e6, 1728e9))
+    missed = 25 * (1 - 0.96**32)  # of 32 draws from the 25 rows of a rank
+    rates = [gather.start[f"{name}_bytes_per_s"] for name in ("l2", "gather")]
+    assert rates == pytest.approx([3456e6, (2 * missed * 64 + 64 * 8 + 32 * 72) / 4e-6])
 
 
 def test_three_sizes_have_a_knee_of_one_and_four_tell_what_one_of_them_is_without_the_others() -> None:

@@ -10,7 +10,6 @@ from perfmodel.model import capacity
 @pytest.mark.parametrize(
     ("table_bytes", "hbm_bytes", "reserve", "gpus"),
     [
-        (10e12, 80e9, 0, 125),
         (80e9 + 1e3, 80e9, 0, 2),
         (0.3, 0.1, 0, 3),  # 0.3 / 0.1 is a hair below 3 in floats
     ],

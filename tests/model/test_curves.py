@@ -56,6 +56,7 @@ def test_non_monotone_samples_give_monotone_anchors() -> None:
     assert fit.anchor_times_s == pytest.approx([10e-6, *[(14 * 12) ** 0.5 * 1e-6] * 2, 20e-6])
     repeated = fit_curve([1e3, 1e3, 1e3, 1e6], [10e-6, 11e-6, 50e-6, 60e-6])
     assert repeated.anchor_times_s[0] == pytest.approx(11e-6)  # their median
+    assert [fit.anchor_log_sd, repeated.anchor_log_sd] == pytest.approx([np.log(14 / 12) / 4, np.log(5) / 4])
 
 
 def test_leave_one_out_of_a_perfect_curve_is_small_and_of_noise_is_not() -> None:

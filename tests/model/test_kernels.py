@@ -15,8 +15,6 @@ def test_row_bytes_limits() -> None:
 
 
 def test_factors_of_bands() -> None:
-    assert kernels.compute_error_factor(0, 2) == 1
-    assert kernels.compute_error_factor(0.2, 0) == 1
     assert kernels.compute_error_factor(1e-6, 2) - 1 == pytest.approx(2e-6 * np.sqrt(np.pi / 2), rel=1e-4)
 
     rng = np.random.default_rng(3)

@@ -14,7 +14,6 @@ WIDE, NARROW = (7.0, 10.0, 14.0), (3.0, 6.0, 9.0)
 
 
 def test_independent_errors_add_as_squares() -> None:
-    assert (bands.add_in_quadrature(3, 4), bands.add_in_quadrature(-3, 0)) == (5, 3)
     assert bands.sum_band((7, 10, 13), (6, 10, 14)) == (15, 20, 25)
     assert bands.sum_band((1, 2, 3)) == (1, 2, 3)
 
