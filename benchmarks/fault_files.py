@@ -178,10 +178,11 @@ def all_readers() -> list[Reader]:
 
 def list_our_files() -> list[Reader]:
     from perfmodel.schema.calibration import read_calibration
+    from perfmodel.schema.gate import read_text
     from perfmodel.schema.machine import load_chip, read_machine
     from perfmodel.schema.priors import load_dense
     from perfmodel.schema.run_files import read_run
-    from perfmodel.schema.samples import load_samples
+    from perfmodel.schema.samples import parse_samples
 
     measured = data_path("measurements", "nccl").glob("*.csv")
     samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
@@ -192,7 +193,9 @@ def list_our_files() -> list[Reader]:
         Reader("dense layers", ".toml", (dense,), lambda p: load_dense(str(p))),
         Reader("calibration", ".json", (make_calibration(),), read_calibration),
         Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
-        Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
+        Reader(
+            "samples", ".csv", (b"\n".join(samples) + b"\n",), lambda p: parse_samples(read_text(p, "x"), "x")
+        ),
     ]
 
 

@@ -167,7 +167,7 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
 
     Yields each calibration as it is written; what was learned of networks is written first.
     """
-    samples = load_samples(None)
+    samples = load_samples()
     learned = learn_networks(find_cluster_cells(samples), load_priors().model_copy(update={"learned": {}}))
     save_learned(learned, folder.parent.joinpath("priors", LEARNED))
     priors = load_priors().model_copy(update={"learned": learned})

@@ -6,7 +6,6 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -16,7 +15,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
 from perfmodel.schema.fields import Ranks, Seconds, Strict, allow_names, limits_of, validated
-from perfmodel.schema.files import cell, expected, shown, unknown_name, write_whole
+from perfmodel.schema.files import cell, expected, shown, write_whole
 from perfmodel.schema.gate import read_csv, split_csv
 
 if TYPE_CHECKING:
@@ -60,19 +59,11 @@ class _SampleFile(Strict):
     rows: Annotated[list[_Sample], FailFast()]
 
 
-def load_samples(path: str | Path | None = None, *, backend: str | None = None) -> pd.DataFrame:
-    """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones."""
-    if backend is not None and backend not in SAMPLE_BACKENDS:
-        raise unknown_name("backend", backend, SAMPLE_BACKENDS)
-    files = [Path(path or "")]
-    if path is None:
-        folders = [backend] if backend else SAMPLE_BACKENDS  # kernels/ has files of other columns
-        root = resources.data_path("measurements")
-        files = sorted(file for name in folders for file in root.glob(f"{name}/*.csv"))
-    elif os.path.isdir(path) and not (files := sorted(Path(path).rglob("*.csv"))):
-        raise BadInputError(f"folder {path} holds no sample file (*.csv).", expected(_WHAT))
-    rows = [row for file in files for row in _read_rows(*read_csv(file, _WHAT), str(file))]
-    return _build_frame([row for row in rows if backend in (None, row.backend)])
+def load_samples() -> pd.DataFrame:
+    """The shipped samples, validated."""
+    root = resources.data_path("measurements")  # where kernels/ has files of other columns
+    files = sorted(file for name in SAMPLE_BACKENDS for file in root.glob(f"{name}/*.csv"))
+    return _build_frame([row for file in files for row in _read_rows(*read_csv(file, _WHAT), str(file))])
 
 
 def parse_samples(text: str, where: str) -> pd.DataFrame:

@@ -28,7 +28,7 @@ _CELL = ["collective", "gpus", "gpus_per_node", "nodes"]
 @lru_cache(maxsize=1)
 def load_shipped_samples() -> pd.DataFrame:
     """All shipped samples of collectives; the files are read only once."""
-    return load_samples(None)
+    return load_samples()
 
 
 def list_preferred_entries() -> dict[str, Entry]:

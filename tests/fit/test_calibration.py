@@ -69,7 +69,7 @@ def test_shipped_calibration_is_rebuilt(machine: str) -> None:
     One has a node, one 16.
     """
     entry = next(e for e in load_plan().calibration if e.machine == machine)
-    fresh = fit_entry(entry, load_samples(None))
+    fresh = fit_entry(entry, load_samples())
     shipped = load_calibration(fresh.calibration_id)
     found, wanted = (numbers_of(json.loads(each.to_json())) for each in (fresh, shipped))
     assert found.keys() == wanted.keys()

@@ -17,7 +17,7 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.fields import Quantity
 from perfmodel.schema.machine import KEYS
 from perfmodel.schema.priors import load_dense
-from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
+from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, parse_samples
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet
 
@@ -49,10 +49,9 @@ def test_plan_example_is_read_and_every_exchange_is_listed() -> None:
     assert all(f"`{name}`" in page for name in SHARDINGS)
 
 
-def test_sample_example_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "mine.csv"
-    path.write_text(next(text for _, text in examples() if "payload_bytes" in text), encoding="utf-8")
-    assert load_samples(path)["time_s"].to_list() == [1.39e-5]
+def test_sample_example_is_read() -> None:
+    text = next(text for _, text in examples() if "payload_bytes" in text)
+    assert parse_samples(text, "mine.csv")["time_s"].to_list() == [1.39e-5]
 
 
 def test_machine_example_is_a_value() -> None:

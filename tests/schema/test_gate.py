@@ -130,7 +130,7 @@ OWN = {
 """Files with such a call of their own, and what it reads."""
 MEASURES = tuple(f"calibrate/{room}" for room in ("cuda", "machine", "ranks", "running", "providers"))
 SHIPPED = {
-    *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
+    *("load_priors", "load_kernel_constants", "load_rates", "load_plan", "load_samples"),
     *("load_claims", "read_table", "parse_samples", "_find_machine", "load_reasons", "_describe_host"),
     *("load_embark", "_find_shipped"),
     *("_read_token", "write_reply"),  # of the live page, which its own tests try
