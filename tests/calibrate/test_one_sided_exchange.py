@@ -6,8 +6,8 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import forked_ranks
 import pytest
@@ -91,13 +91,16 @@ def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None
 def test_memory_is_mapped_only_where_every_rank_says_so(
     other: str, mapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVSHMEM itself is a stand-in that maps the memory of every rank here."""
-    library = SimpleNamespace(init_status=lambda: 0, malloc=lambda count: 4096, ptr=lambda at, peer: at)
-    stream = SimpleNamespace(synchronize=lambda: None)
+    """NVSHMEM itself is a stand-in that maps the memory of every rank here; it is started here, on a GPU."""
+    library, start = Mock(malloc=lambda count: 4096, ptr=lambda at, peer: at), Mock(return_value=2)
+    library.init_status.return_value = 1
     monkeypatch.setattr(nvshmem_build, "load_host_library", lambda: library)
-    monkeypatch.setattr(nvshmem_world, "start", lambda store, rank, ranks: 3)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(nvshmem_world, "start", start)
+    monkeypatch.setattr(torch, "cuda", Mock())
     store = dist.HashStore()
     store.set("mapped/1", other)
-    assert nvshmem_world.NvshmemWorld(store, 0, 2, torch.device("cuda")).all_mapped is mapped
+    world = nvshmem_world.NvshmemWorld(store, 0, 2, torch.device("cuda"))
+    assert world.all_mapped is mapped and world._started_here
+    start.return_value = 1
+    with pytest.raises(NoHardwareError, match="found no GPU"):
+        nvshmem_world.NvshmemWorld(store, 0, 2, torch.device("cuda"))

@@ -10,8 +10,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from oracles.points import make_kernel
 
 from calibrate.operations import Availability
+from calibrate.ranks import process
 from calibrate.ranks.rank import RankServer
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.calibration import GPU_L2
@@ -66,6 +68,16 @@ def test_without_a_gpu_or_what_was_prepared_a_rank_refuses(cuda: SimpleNamespace
     cuda.device_count = lambda: 0
     no_gpu, nothing = serve(welcome(), {"do": "time", "calls": 1})
     assert no_gpu == "torch 2.13.0 sees no GPU on rank 5." and nothing == "nothing is prepared."
+
+
+def test_a_rank_drops_what_it_keeps_beyond_half_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, point = Mock(), make_kernel("copy", 1, implementation="library").model_dump(mode="json")
+    monkeypatch.setattr(process, "estimate_memory_bytes", lambda local_ranks: 1000.0)
+    monkeypatch.setattr(process, "count_held_bytes", iter((501, 500, 501)).__next__)
+    opening = welcome(device="cpu"), {"do": "open", "provider": "library", "address": {}}
+    preparing = {"do": "prepare", "point": point, "group": [0], "salt": 1, "barrier": ""}
+    assert serve(*opening, *[preparing] * 3, load=lambda name: library)[1:] == [None] * 4
+    assert library.operation.call_count == 2  # made, kept, dropped and made again
 
 
 def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(cuda: SimpleNamespace) -> None:

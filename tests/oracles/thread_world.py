@@ -14,12 +14,7 @@ from perfmodel.errors import RankLostError
 
 
 class ThreadWorld(SymmetricWorld):
-    """One of several threads of a process that play PEs on one device (``run_threads``).
-
-    texts  what each thread said last
-    """
-
-    all_mapped = True
+    """One of several threads of a process that play PEs on one device. texts  what each thread said last"""
 
     def __init__(self, rank: int, device: Any, barrier: threading.Barrier, texts: list[Any]) -> None:
         self.rank, self.ranks, self.device = rank, len(texts), device
