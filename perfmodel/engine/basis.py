@@ -229,7 +229,7 @@ class PassBasis:
         names = ("host_latency_s", "host_link_bytes_per_s", "link_packet_fraction", "link_row_bytes")
         floor_s, link = value[names[0]], self.setting.machine.value(names[1])
         rate, k = link * value[names[2]], self._factor(names[2])
-        alone = np.asarray(gpus) * (link <= value["pcie_bytes_per_s"]) <= 1
+        alone = (np.asarray(gpus) == 1) | (link > value["pcie_bytes_per_s"])
         shared = np.where(alone, 1.0, value["shared_uplink_fraction"])
         most = packets + (wire - packets) * self._factor(names[3])
         ends = ((packets, min(rate * k, link)), (wire, rate), (most, rate / k * shared))

@@ -228,7 +228,7 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
         left = (1 - memory.buffer_bytes / work.usable_bytes) / (
             1 + memory.optimizer_bytes / memory.rows_bytes
         )
-        room = np.where(left > 0, left, 1.0)
+        room = np.where(np.signbit(left), 1.0, left)
         tables = replace(work.tables, rows=np.maximum(work.tables.rows * room, work.gpus))
         return replace(work, table_bytes=work.table_bytes * room, tables=tables)
     if any(basis.state):
@@ -261,7 +261,7 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
         t = unfinished.tables
         stacks = _list_stacks(unfinished)
-        cut = np.sum([(t.count[some] * (t.rows[some] >= taken)).sum(axis=0) for some in stacks], axis=0)
+        cut = reduce(np.add, ((t.count[some] * (t.rows[some] >= taken)).sum(axis=0) for some in stacks))
         places = places[unfit]
         taken = taken[unfit]
         cut = cut[unfit]
@@ -274,9 +274,9 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
             as_cut = cut == cut_before
             slope = (over - over_before) / (taken - taken_before)
             zero = np.ceil((taken - over / slope) * _ALMOST)
-            falls = slope < 0
+            falls = np.signbit(slope)
             step = np.where(as_cut & falls, np.maximum(step, zero), step)
-            lost = (room <= 0) | (as_cut & ~falls) | (step > MOST_GPUS)  # no number of GPUs fits
+            lost = np.signbit(room) | (as_cut & ~falls) | (step > MOST_GPUS)  # no number of GPUs fits
         before[:, places] = taken, over, cut
         needed[places] = np.where(lost, work.needed[places], step)
         places = places[~lost]

@@ -217,6 +217,7 @@ def _ask_evaluator(evaluator: Evaluator, plan: Plan) -> Any:
     keys = "payload_bytes time_s low_s high_s floor_s evidence limit library mean_bytes rank imbalance"
     return {
         "pass": [cost.time_s, cost.low_s, cost.high_s],
+        "steps": " ".join(row.name for row in cost.rows),
         "rows": [{key: getattr(row, key) for key in keys.split()} for row in cost.rows],
         "loads": {place: size for place, size in enumerate(costed.loads.max(axis=1).tolist()) if size},
         "memory": vars(costed.memory),
