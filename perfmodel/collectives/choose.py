@@ -54,9 +54,8 @@ def choose_calibration(
 
 
 def _number_version(version: str) -> int:
-    """A version as a number to which near versions are near: 2.29.2 is 229 02, 2.9 is 209 00."""
-    major, minor, patch = (*rank_version(version), 0, 0)[:3]
-    return (major * 100 + minor) * 100 + patch
+    """A version as a number to which near versions are near: 2.29.2 is 2 29 02, 2.9 is 2 09 00."""
+    return sum(int(part * 100 ** (2 - place)) for place, part in enumerate(rank_version(version)[:3]))
 
 
 def list_matching(machine: str, backend: Backend, clock: Clock | None = None) -> list[Calibration]:
