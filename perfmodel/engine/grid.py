@@ -117,8 +117,7 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     """
     tables = work.tables
     law = tables.law[some]
-    rows = tables.rows[some]
-    shape = rows.shape[0], work.gpus.size
+    shape = law.size, work.gpus.size
 
     def spread(column: Array) -> Array:
         """A value for each kind in each configuration, as one row [K C]: ``LoadInputs`` sees K C tables."""
@@ -135,12 +134,17 @@ def cut_tables(basis: PassBasis, work: Configs, kind: Ints, some: slice) -> tupl
     model = LoadInputs(
         shapes, basis, batch, gpus, domain, id_bytes, training, None, beside, all_rows, tables.dtype
     )
-    copied = np.broadcast_to(rows < work.gpus, shape)
-    kinds = np.where(copied, int(COPY.kind), kind)
-    parts = np.where(copied, 1.0, work.gpus)
+    sharded = find_sharded(tables, some, work.gpus)
+    kinds = np.broadcast_to(np.where(sharded, kind, int(COPY.kind)), shape)
+    parts = np.broadcast_to(np.where(sharded, work.gpus, 1.0), shape)
     place = np.arange(gpus.size).reshape(shape)
     cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
     return cut, tables.count[some]
+
+
+def find_sharded(tables: TableKinds, some: slice, gpus: Array) -> NDArray[np.bool_]:
+    """Which of some kinds of tables have a row for each GPU [K, C], so that they are cut over all."""
+    return tables.rows[some] >= gpus
 
 
 def choose_exchanges(basis: PassBasis, work: Configs) -> Ints:
@@ -185,7 +189,7 @@ def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) ->
     rows = np.zeros(work.gpus.size)
     state = np.zeros(work.gpus.size)
     for some in _list_stacks(work):
-        parts = np.where(t.rows[some] >= work.gpus, work.gpus, 1.0)
+        parts = np.where(find_sharded(t, some, work.gpus), work.gpus, 1.0)
         held = t.count[some] * t.rows[some] / ex.count_even_parts(parts, t.buckets[some])
         row = row_bytes(t.dtype[some], t.dim[some], training=basis.training)
         rows += (held * row).sum(axis=0)
@@ -261,7 +265,7 @@ def _find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
         unfit = np.flatnonzero(~capacity.check_fits(memory.total_bytes, work.usable_bytes))
         t = unfinished.tables
         stacks = _list_stacks(unfinished)
-        cut = reduce(np.add, ((t.count[some] * (t.rows[some] >= taken)).sum(axis=0) for some in stacks))
+        cut = reduce(np.add, ((t.count[some] * find_sharded(t, some, taken)).sum(axis=0) for some in stacks))
         places = places[unfit]
         taken = taken[unfit]
         cut = cut[unfit]

@@ -266,7 +266,7 @@ def deal_shards(
         kind = kind_of[run[0]]
         scheme = cut[kind]
         shard_weight = float(weight[kind])
-        even = not np.ptp(held)  # all ranks hold as much, so that rounds repeat
+        even = run[1:].size and not np.ptp(held)  # all ranks hold as much, so that rounds repeat
         dealt: list[Placement] = []
         while len(dealt) < run.size:
             ranks = find_lightest(sharding, scheme, held, gpus, domain)

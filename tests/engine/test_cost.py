@@ -187,20 +187,6 @@ def mixed_plan(tables: PlanTables, rng: np.random.Generator) -> Plan:
 MIXED = tables_of(*[(10_000 + i, 32 * (1 + i % 3), 1.0 + i) for i in range(len(KINDS))])
 
 
-def test_loads_add_over_tables_and_shards() -> None:
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, payload="fp16", training=True)
-    plan = mixed_plan(MIXED, np.random.default_rng(1))
-    whole = evaluator.loads(plan)
-    total = np.zeros_like(whole)
-    for at, placement in enumerate(plan.placements):
-        scheme = placement.scheme
-        found = evaluator.count_shards(at, scheme.kind, scheme.row_parts, scheme.col_parts)
-        total += found.everywhere[:, None]
-        for rank in placement.ranks:
-            total[:, rank] += found.on_holder
-    np.testing.assert_allclose(total, whole, rtol=1e-12)
-
-
 def test_what_is_sent_is_received() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, training=True)
     values = evaluator.loads(mixed_plan(MIXED, np.random.default_rng(2))).sum(axis=1)

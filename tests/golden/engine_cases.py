@@ -161,9 +161,11 @@ def _draw(lists: dict[str, list[Any]], random: np.random.Generator) -> dict[str,
 
 
 def _ask_set(case: int) -> Any:
-    """Every sharding of a set of different tables, forward or training."""
+    """Every sharding of a set of tables, some of them equal, forward or training."""
     random = np.random.default_rng(case)
-    tables = draw_tables(random)
+    drawn = draw_tables(random).tables
+    equal = (replace(drawn[0], name=f"u{n}") for n in range(int(random.integers(8))))
+    tables = TableSet("random", (*drawn, *equal))
     training = bool(random.integers(2))
     frame = perfmodel.project(
         tables=tables,
