@@ -99,7 +99,7 @@ def _describe_run(document: Mapping[str, object]) -> logs.LoggedRun:
     listed = config.get("devices")
     devices = [_object(item) for item in listed] if isinstance(listed, list) else []
     per_process = gpus * (_count(config.get("nthreads")) or 1)
-    entry_a_rank = len(devices) > 1 and _count(devices[1].get("rank")) == 1
+    entry_a_rank = [_count(device.get("rank")) for device in devices[1:2]] == [1]
     if entry_a_rank or per_process * len(devices) > 2**16:  # no cluster has so many ranks
         per_process = 1
     ranks = []

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from statistics import median
 from typing import NamedTuple
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
@@ -249,7 +250,7 @@ def why_unusable(row: LoggedRow) -> str:
         return "the time is not a finite number"
     if time_s <= 0:
         return f"the time is {row.time_us.value:g} µs: it must be positive"
-    if row.payload_bytes <= 0:
+    if not row.payload_bytes:
         return "0 bytes: nothing was sent"
     values = (time_s, row.payload_bytes, row.payload_bytes / time_s)
     for (name, words), value in zip(_LIMITED.items(), values, strict=True):
@@ -280,10 +281,10 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     low = expected / (1.0 + slack)
     high = expected / max(1.0 - slack, 0.5)
     margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
-    if not low - margin <= row.algbw.value <= high + margin:
+    if median((low - margin, row.algbw.value, high + margin)) != row.algbw.value:
         algbw = f"algbw says {row.algbw.value:.3g}: the columns do not agree"
         return f"size/time is {expected:.3g} GB/s but {algbw}"
-    if row.busbw is None or gpus < 2:
+    if row.busbw is None or not gpus:
         return ""
     part = 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
     factor = 2.0 * part if operation == "all_reduce" else part

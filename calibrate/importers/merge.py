@@ -100,7 +100,7 @@ def import_logs(
     if against and not overruled:
         raise BadInputError(f"{against[0]}.", "leave that option out, or name another log.")
     if not usable:
-        names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
+        names = ", ".join(name_log(Path(path)) for path in paths[:3]) + (" …" if paths[3:] else "")
         with_clock = f" taken with the clock {clock}" if clock else ""
         text = f"no sample{with_clock} in {names}" + (":" if unread else ".")
         raise BadInputError("\n".join([text, *reasons_of(unread)]), _FORMATS)

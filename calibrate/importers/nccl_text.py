@@ -55,18 +55,17 @@ def read_nccl_text(text: str, file: str) -> logs.Reading:
 def _split_runs(text: str, file: str) -> list[list[logs.LogLine]]:
     """The lines of each run. A run begins where a line of its header repeats, or follows rows."""
     sections: list[list[logs.LogLine]] = [[]]
-    headers: set[re.Pattern[str]] = set()
-    tabled = False  # whether rows follow these headers
+    headers: set[re.Pattern[str] | None] = set()
     for label, line in logs.split_labels(text, file):
-        if label[-1:] in tuple("]>:|)"):  # a label may stand inside a row too
+        if label.endswith(tuple("]>:|)")):  # a label may stand inside a row too
             line = line._replace(text=line.text.replace(label, " "))
         header = next((pattern for pattern in _BEGINNINGS if pattern.search(line.text)), None)
-        if header and (header in headers or tabled):
+        if header in headers:
             sections.append([])
             headers = set()
-            tabled = False
         headers |= {header} if header else set()
-        tabled = tabled or logs.looks_like_row(line.text.split())
+        if logs.looks_like_row(line.text.split()):
+            headers |= {*_BEGINNINGS}  # any of them is of the next run
         sections[-1].append(line)
     return [section for section in sections if section]
 
@@ -82,7 +81,7 @@ def _describe_run(section: Sequence[logs.LogLine], text: str, command: str) -> t
     libraries = _LIBRARY.findall(text)
     versions = [version_from_code(int(tests.group(1)))] if tests and tests.group(1) else []
     versions += [version for _, version in libraries if version]
-    clock = "" if options is None else "graph" if int(options.group(2) or 0) > 0 else "stream"
+    clock = "" if options is None else "stream" if options.group(2) in (None, "0") else "graph"
     run = replace(
         describe_ranks(_RANK.findall(text), any(name != "NCCL" for name, _ in libraries)),
         operation_text=starting.group(1) if starting else command,
@@ -96,7 +95,7 @@ def _describe_run(section: Sequence[logs.LogLine], text: str, command: str) -> t
 
 def version_from_code(code: int) -> str:
     """Version from a number: ``23003`` -> 2.30.3; before NCCL 2.9 it had one digit less (2804 -> 2.8.4)."""
-    digits = 10000 if code >= 10000 else 1000
+    digits = 10000 if code // 10000 else 1000
     return f"{code // digits}.{code % digits // 100}.{code % 100}"
 
 
@@ -107,7 +106,7 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
     Limits: a list that ends too early -> no number of ranks: the user's options give it
     """
     run = logs.describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
-    if len({int(group or 0) for _, group, *_ in ranks}) > 1:
+    if len({group for _, group, *_ in ranks}) > 1:
         return replace(run, trouble="several communicators ran at once (more than one 'Group')")
     if not ranks or len(ranks) <= max(int(rank) for rank, *_ in ranks):
         return run
@@ -123,20 +122,20 @@ def describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> logs.LoggedR
 def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """The rows of a run's table, two a line, and the lines that look like a row and are none."""
     columns: list[str] = []
-    second = 0  # where the second half begins in a line
+    head = ""  # its last "time" stands where the second half of a line begins
     places = [False, True]  # which halves are in place
     for line in section:
         words = line.text.strip().lstrip("#").split()
         if line.text.lstrip().startswith("#"):
-            if "size" in words and "busbw" in words:
+            if {"size", "busbw"}.issubset(words):
                 columns = words
-                second = line.text.rfind("time")
-            elif words and set(words) <= {"in-place", "out-of-place"}:
+                head = line.text
+            elif words and set(words).issubset(("in-place", "out-of-place")):
                 places = [word == "in-place" for word in words]
         elif not logs.looks_like_row(words):
             if columns and _looks_broken(words):
                 yield line.refuse("part of a row that other output broke")
-        elif not {"size", "time"} <= set(columns) and (columns or len(words) != len(_COLUMNS)):
+        elif not {"size", "time"}.issubset(columns) and (columns or len(words) != len(_COLUMNS)):
             yield line.refuse("no header with the columns size and time before it")
         else:
             columns = columns or _COLUMNS
@@ -144,7 +143,7 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
                 words.insert(columns.index("redop"), "")
             first = columns.index("time")
             half = columns[::-1].index("time") + 1  # cells of a half: the last "time" and those behind it
-            blank = len(words) == len(columns) - half and line.text.find(words[first], second - 4) > 0
+            blank = len(words) == len(columns) - half and words[first] in line.text[head.rfind("time") - 4 :]
             shape = columns[:first] + columns[-half:] if blank else columns  # without its first half
             if len(words) - ("timestamp" in columns) == len(shape):  # a date and a time
                 yield from _halves(line, run, shape, words, places[1:] if blank else places)
@@ -154,8 +153,10 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
 
 def _looks_broken(cells: Sequence[str]) -> bool:
     """Whether a line is the start of a row (size, count and type), or its end (nothing but numbers)."""
-    if len(cells) < 3 or cells[0].isdigit():
-        return len(cells) > 2 and cells[1].isdigit() and cells[2].isalnum()
+    if not cells[2:]:
+        return False
+    if cells[0].isdigit():
+        return cells[1].isdigit() and cells[2].isalnum()
     return "." in cells[0] and all(map(logs.is_numeric, cells))
 
 
@@ -164,7 +165,9 @@ def _halves(
 ) -> Iterator[logs.LoggedRow | logs.LogLine]:
     """Out-of-place and in-place halves of a line, as rows or why they are none. places  in place or not"""
     times = [place for place, name in enumerate(columns) if name == "time"]
-    common = dict(zip(columns[: times[0]], cells, strict=False))  # size, type …, before both halves
+    common = dict(
+        zip(columns[: columns.index("time")], cells, strict=False)
+    )  # size, type …, before both halves
     for in_place, start in zip(places, times, strict=False):
         half = dict(zip(("time", "algbw", "busbw"), [*cells[start:], "", ""], strict=False))
         checks = dict(zip(columns[start + 3 : start + 4], cells[start + 3 :], strict=False))

@@ -99,7 +99,7 @@ def _describe_run(section: Sequence[logs.LogLine]) -> logs.LoggedRun:
 def to_buffer_sizes(rows: Sequence[logs.LoggedRow]) -> list[logs.LoggedRow]:
     """The rows of a run with sizes of whole buffers, where its table has sizes for one peer."""
     run = rows[0].run
-    if run.operation not in PER_PEER or run.gpus < 2:
+    if run.operation not in PER_PEER or not run.gpus:
         return list(rows)
     sized = []
     for row in rows:

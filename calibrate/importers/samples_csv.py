@@ -39,7 +39,7 @@ def _rows(text: str, file: str) -> Iterator[logs.LoggedRow | logs.LogLine]:
                 if twice := sorted({name for name in names if names.count(name) > 1}):
                     yield line.refuse(f"the column '{twice[0][:40]}' stands twice: its last one is read")
             elif len(cells) != len(names):
-                short = f": {logs.CUT}" if len(cells) < len(names) else ""
+                short = f": {logs.CUT}" if names[len(cells) :] else ""
                 yield line.refuse(f"{len(cells)} fields under {len(names)} columns{short}")
             else:
                 yield _parse_sample(dict(zip(names, cells, strict=True)), line)

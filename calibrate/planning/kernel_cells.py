@@ -8,6 +8,7 @@ of moved bytes. Lists are deterministic: equal worlds and presets give equal poi
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class KernelGrid:
 
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 _DIMS = (32, 64, 96, 128)
+_TABLES = (1, 2, 4, 8)
 _SMALL = (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB)
 _LARGE = (16 * MIB, 64 * MIB, 256 * MIB, 2 * GIB, 8 * GIB)
 GRIDS = {
@@ -156,8 +158,8 @@ def _draw_work(
     """
     low, high = grid.lookups
     n = low * (high / low) ** (share + rng.random() / DRAWS)
-    pooling = rng.choice([count for count in POOLINGS if count <= n / 8])  # 8 bags at least
-    tables = rng.choice([count for count in (1, 2, 4, 8) if count * pooling <= n / 8])
+    pooling = rng.choice(POOLINGS[: bisect(POOLINGS, n / 8)])  # 8 bags at least
+    tables = rng.choice(_TABLES[: bisect(_TABLES, n / 8 / pooling)])
     row_bytes = dim * ELEMENT_BYTES[dtype]
     sample_bytes = tables * (pooling * (row_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
     batch = min(round(n / tables / pooling), int(grid.most_bytes / sample_bytes))  # samples

@@ -45,7 +45,7 @@ def list_model_passes(world: World, preset: str) -> list[Point]:
     counts = [world.ranks]
     if preset != "quick":  # the powers of two that fill whole nodes, too
         powers = [2**k for k in range(1, (world.ranks - 1).bit_length())]
-        even = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
+        even = [p for p in powers if p % world.ranks_per_node in (0, p)]
         counts = [*even, world.ranks]
     works = _draw_works(world, preset)
     points = []
@@ -116,7 +116,7 @@ def fits(gpus: int, world: World, implementation: str) -> bool:
     """Whether so many ranks can look up together. NVSHMEM starts with all ranks of a job, and none less."""
     if implementation in PROVIDER_OF and world.device == "cuda":
         return gpus == world.ranks
-    return gpus <= world.ranks and (gpus <= world.ranks_per_node or gpus % world.ranks_per_node == 0)
+    return gpus <= world.ranks and gpus % world.ranks_per_node in (0, gpus)  # whole nodes, or part of one
 
 
 def name_carrier(world: World, implementation: str) -> str:
@@ -132,7 +132,7 @@ def _list_ways(world: World) -> Iterator[tuple[str, str]]:
     """Pairs (library of the collectives, implementation of the pass) that can run in this world."""
     for backend in ("gloo",) if world.device == "cpu" else ("nccl", "rccl"):
         ours = world.runs("torch") and world.runs(backend)
-        if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
+        if ours and {"all_to_all", "reduce_scatter"}.issubset(world.providers[backend].operations):
             yield backend, "exchange"
     torchrec_over = "gloo" if world.device == "cpu" else "nccl"
     if world.runs("torchrec") and world.runs(torchrec_over):

@@ -37,7 +37,7 @@ def combine_times(
     _check_shape(ranks, by_rank)
     starts = np.array([rank.starts_s for rank in by_rank], dtype=np.float64)
     ends = np.array([rank.ends_s for rank in by_rank], dtype=np.float64)
-    calls_each = by_rank[0].calls_each
+    (calls_each,) = {rank.calls_each for rank in by_rank}
     note = _judge_clock(point, starts, ends, elapsed_s)
     spans = ends - starts
     times = np.array([])
@@ -45,8 +45,8 @@ def combine_times(
     if not note:
         times = spans.max(axis=0) / calls_each
         limit = limits_of("sample")["time_s"]
-        refused = [limit.refusal(float(end)) for end in (times.min(), times.max())]
-        note = next((f"dropped: the time of a call {text}" for text in refused if text), "")
+        refused = filter(None, map(limit.refusal, times.tolist()))
+        note = next((f"dropped: the time of a call {text}" for text in refused), "")
     if not note:
         steps = _pick_steps(by_rank, np.argmax(spans, axis=0).tolist())
     return Visit(
@@ -119,7 +119,8 @@ def _judge_clock(
 
 def _pick_steps(by_rank: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
     """Times of each step that all ranks timed [s], by its name; of call i on rank ``by_rank[slowest[i]]``."""
-    names = [name for name in by_rank[0].steps_s if all(name in rank.steps_s for rank in by_rank)]
+    rank_zero, *others = by_rank
+    names = [name for name in rank_zero.steps_s if all(name in rank.steps_s for rank in others)]
     return {
         name: [
             _round_figures(max(by_rank[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)

@@ -270,13 +270,12 @@ class Journal:
                 raise _refuse(self.folder / LOCK, error) from None
             self.notes.append(f"{self.folder} has no locks: run one calibration at a time.")
         with contextlib.suppress(OSError):  # only for the message to a second run
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(self._lock, f"{os.getpid():<31}\n".encode(), 0)
 
     def close(self) -> None:
         """Release the folder. May be called twice."""
         for number in (self._file, self._lock):
-            if number >= 0:
+            if number != -1:
                 os.close(number)
         self._file = self._lock = -1
 

@@ -50,7 +50,6 @@ def make_header(world: World, *, machine: str, seed: int) -> RunHeader:
     if turns:  # never in the same folder as a calibration
         stack[TURNS] = turns
     # hashes distinguish the nodes of a run; as the salt is kept nowhere, they reveal no names
-    names = world.hosts or (platform.node(),)
     salt = secrets.token_bytes(32)
     return RunHeader(
         fingerprint=fingerprint(stack, environment),
@@ -58,7 +57,7 @@ def make_header(world: World, *, machine: str, seed: int) -> RunHeader:
         machine=machine,
         stack=stack,
         environment=environment,
-        host=",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in names),
+        host=",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in world.hosts),
         seed=seed,
         ranks=world.ranks,
         nodes=world.nodes,
@@ -88,7 +87,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
     if host.gpus:
         facts["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
         facts["gpus"] = str(len(host.gpus))
-        facts["driver"] = host.gpus[0].driver
+        facts["driver"] = ", ".join(dict.fromkeys(gpu.driver for gpu in host.gpus))
     facts |= world.versions
     return {name: value for name, value in sorted(facts.items()) if value}
 

@@ -121,21 +121,21 @@ def nvshmem(*rows: str, job: str = "alltoall_device", pes: str = PES, size: str 
 
 HALVES = [{"time": 9, "alg_bw": 1, "bus_bw": 0.5, "nwrong": wrong} for wrong in (None, 0, 1)]
 RESULTS = [{"size": 1024, "out_of_place": HALVES[0], "in_place": HALVES[2]}, {"out_of_place": HALVES[1]}, 5]
-RANKS_OF_A_PROCESS = [{"rank": rank, "hostname": "a", "device_info": "X"} for rank in (0, 4)]
+PROCESSES = [{"rank": rank, "hostname": "a", "device_info": "X"} for rank in (0, 4)]
 NEW, FOUR = new_log([GOOD]), new_log([line(8_000_000, 40.0, 4)], gpus=4)
 OF_RANKS = ['"gpus":8', *(f'"nodes":{n}, "ranks":4, "gpusPerRank":{g}' for n, g in ((1, 1), (1, 2), (2, 1)))]
 READ: dict[str, str] = {
     "rccl": "[" + "\n".join([*map(record, OF_RANKS), '{"name": 3}]']),
     "damaged": '{"results": [\n{"size":\n',
     "deep": '{"a":' * 10**5,
-    "json": json.dumps({"results": RESULTS, "config": {"nthreads": 4, "devices": RANKS_OF_A_PROCESS}}),
+    "json": json.dumps({"args": [], "results": RESULTS, "config": {"nthreads": 4, "devices": PROCESSES}}),
     "on_stream": nvshmem("32 block 4", "64 x 4", job="alltoall_on_stream", size="8, use_graph: 1"),
     "nvshmem": nvshmem("32 b 4", "64", "0 b 4", job="fcollect", size="x") + "\n64 2 32-bit b 4 0.1 0.1",
     "two": "\n".join(nvshmem("64 b 4", pes="\n".join(PES.split("\n")[:count])) for count in (8, 2)),
     "perftest": re.sub(r"(mype: [4-7] mype_node: )\d", lambda m: f"{m[1]}{int(m[0][-1]) - 4}", NVSHMEM),
     "headless": "gpus,time_s\n8,1e-5\n",
     "runs": "\n".join([*(new_log([], op="all_reduce"), NEW.replace("nGpus 1", "nGpus 2")), FOUR]),
-    "graph": new_log([GOOD], graph=1),
+    "graph": new_log([f"{GOOD} 2026-01-31 10:00:00"], graph=1).replace(HEADER_NEW, f"{HEADER_NEW} timestamp"),
     "blocking": NEW.replace("#\n# Using", "# Blocking Enabled: wait\n#\n# Using"),
     "csv": "\n".join(
         [
@@ -289,6 +289,7 @@ TWO_NODES = new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2)
         (new_log([GOOD], op="hypercube"), {}, "none of"),
         (new_log([line(8_000_000, 80.0, 4)]).replace("busbw  #", "bu!bw  #", 1), {}, "wrong number of GPUs"),
         (BARE, {}, "how many GPUs"),
+        (LABELLED.replace("Rank  3 ", "rank  3 "), {}, "how many GPUs"),
         (BARE, {"gpus": 8}, "how many nodes"),
         (NVSHMEM.replace("mype: 3 ", "of 3 "), {}, "how many GPUs"),  # the log of some PEs only
         (NVSHMEM.replace("mype_node: 7 ", "mype_node: 2 "), {}, "unevenly"),

@@ -84,6 +84,7 @@ def test_kernels_come_with_their_provider_only() -> None:
         (gpus(16, 2), "quick", None, [(1, 2), (1, 8), (2, 1), (2, 8)]),
         (gpus(8, 4), "quick", None, [(1, 2), (4, 1), (4, 2)]),
         (gpus(16, 2), "quick", [2, 4, 16], [(1, 2), (1, 4), (2, 1), (2, 2), (2, 8)]),
+        (gpus(16, 4), "quick", [5, 10], []),
     ],
 )
 def test_groups_of_the_presets(

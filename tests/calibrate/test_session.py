@@ -78,7 +78,7 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     assert outcome.folder.parent == tmp_path and outcome.folder.name == f"m-{outcome.header.fingerprint[:8]}"
     stored = read_run(outcome.folder)
     samples = stored.collective_samples()
-    assert stored.header == outcome.header and stored.complete
+    assert stored.header == outcome.header and stored.complete and "null" not in outcome.samples.read_text()
     assert sorted(samples.payload_bytes) == sorted(3 * SIZES) and set(samples.flag) == {"ok"}
     run(tmp_path, again := team(), request=AIM)  # an interval of nothing is precise enough for any aim
     assert again.visits == []
@@ -98,16 +98,18 @@ def test_a_noisy_run_makes_the_visits_that_it_made(tmp_path: Path, limit_s: floa
     assert_recorded(f"session {limit_s}", len(ranks.visits), calls, *told, ends, recorder.warnings)
 
 
-def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
-    first = run(tmp_path, team(visit_noise=0.02))
-    ranks = team(visit_noise=0.02, seed=1)
+@pytest.mark.parametrize("noise", [0.02, 0.2])
+def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path, noise: float) -> None:
+    first = run(tmp_path, team(visit_noise=noise))
+    ranks = team(visit_noise=noise, seed=1)
     second = run(tmp_path, ranks, request=AIM)
     finishes = [finish for _, finish in second.finishes]
     assert all(finish.target == 0.01 for finish in finishes)
     earlier = sum(finish.visits for _, finish in first.finishes)
     assert sum(finish.visits for finish in finishes) == earlier + len(ranks.visits)
-    run(tmp_path, again := team())  # quick is content with less
-    assert again.visits == []
+    for request in (AIM, REQUEST):  # quick is content with less
+        run(tmp_path, again := team(), request=request)
+        assert again.visits == []
 
 
 def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Path) -> None:
@@ -115,6 +117,7 @@ def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Pa
     assert all(0 <= left_s <= 0.030 for *_, left_s in recorder.seen)
     assert outcome.stopped == "time limit" and not outcome.complete
     assert 0 < len(list_stored(first)) < 9
+    assert run(tmp_path / "none", none := team(), time_limit_s=0.0).stopped and not none.visits
     assert count_visits(tmp_path) == len(list_stored(first))
     assert (after := run(tmp_path, team())).complete
     assert sum(finish.visits for _, finish in after.finishes) == 9

@@ -54,7 +54,7 @@ def test_a_fingerprint_changes_with_any_value_and_with_nothing_else() -> None:
 
 def test_only_settings_that_change_timings_are_stored() -> None:
     stored = {"NCCL_ALGO": "Ring", "CUDA_VISIBLE_DEVICES": "0,1", "MALLOC_MMAP_THRESHOLD_": "1"}
-    stored |= {"NCCL_SOCKET_IFNAME": "eth0", "TORCH_NCCL_BLOCKING_WAIT": "1"}
+    stored |= {"NCCL_SOCKET_IFNAME": "lo", "TORCH_NCCL_BLOCKING_WAIT": "1"}
     private = {"AWS_SECRET_ACCESS_KEY": "x", "NCCL_COMM_ID": "10.0.0.1:99", "NCCL_HOSTID": "me"}
     private |= {"NCCL_SECRET_TOKEN": "x", "GLOO_SOCKET_HOST": "me"}
     useless = {"PATH": "/bin", "TORCHELASTIC_RUN_ID": "7", "XNCCL_ALGO": "x"}

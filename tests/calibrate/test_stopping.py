@@ -177,6 +177,7 @@ def test_ranks_that_did_different_things_fail_the_point(seen: list[RankTimes]) -
         (POINT, [{"checked": 0}] * 2, "no element of the result was checked"),
         (POINT, [{"bytes_sent": 0}] * 2, "no rank sent a byte"),
         (ROOT, [{}, {"bytes_sent": 0}], ""),
+        (POINT.model_copy(update={"gpus": 1}), [{"bytes_sent": 0}] * 2, ""),
         (COPY, [{"bytes_sent": 0, "checked": 0}] * 2, ""),
     ],
 )
