@@ -81,7 +81,7 @@ class LoadedCommand(TyperCommand):
         """Read the words after the command. Limits: an option of one value is typed twice -> BadInputError"""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
-            if order.count(param) > 1 and not (param.multiple or getattr(param, "is_flag", False)):
+            if order.count(param) > 1 and not (param.multiple or getattr(param, "is_flag", None)):
                 raise BadInputError(f"{param.opts[0]} is given twice.", "keep one of them.")
         return super().parse_args(ctx, args)
 
@@ -159,7 +159,7 @@ def build_parameter(option: Declared) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
     if type(default) is int:
         default = str(default)  # as it would be typed
-    annotation: object = Annotated[text if option.required or text is bool else text | None, shown]
+    annotation: object = Annotated[text | None, shown]
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(option.name, kind, default=default, annotation=annotation)
 

@@ -95,7 +95,7 @@ def read_request(options: CalibrateOptions) -> Request:
         only=split_values(options.only, "--only") if options.only else (),
         ranks=count_values(options.ranks, "--ranks") if options.ranks else None,
         sizes=size_values(options.sizes, "--sizes") if options.sizes else None,
-        clocks=[Clock(clock) for clock in dict.fromkeys(clocks)] or None,
+        clocks=[Clock(clock) for clock in dict.fromkeys(clocks)],
         backends=split_values(options.backend, "--backend") if options.backend else None,
         oversubscribe=options.oversubscribe,
         noise=values["noise"],
@@ -239,7 +239,7 @@ class Measurement:
         failed = outcome.with_status(Status.FAILED)
         if outcome.interrupted:
             return KeyboardInterrupt()
-        if failed and len(failed) == outcome.done == outcome.total:
+        if len(failed) == outcome.total:
             step = "perfmodel calibrate --plan-only says what can be."
             return NoHardwareError(f"no point could be measured: {failed[0][1].reason}.", step)
         counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}

@@ -82,7 +82,7 @@ def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]
     for text in split_values(texts, option):
         ends = [end.strip() for end in text.split("..")]
         units = {re.sub(r"^[\d_. ]+", "", end) == "" for end in ends}  # whether both or neither lack one
-        if len(ends) > 2 or not all(ends) or len(units) > 1 or "..." in text:
+        if ends[2:] or not all(ends) or len(units) > 1 or "..." in text:
             step = "the first and the last value have their units, and two dots between"
             example = "1MiB..1GiB" if "size" in option else "8..128"
             raise BadInputError(f"{option} {text} is no range.", f"{step}: {option} {example}")
@@ -94,9 +94,10 @@ def list_values(texts: Sequence[str], option: str, read: Callable[[str, str], N]
         while value < largest:
             value = min(2 * value, largest)
             values.add(value)
-    if len(values) > _MOST_VALUES:
-        raise BadInputError(f"{option}: {len(values)} values; at most {_MOST_VALUES}.")
-    return sorted(values)
+    ordered = sorted(values)
+    if ordered[_MOST_VALUES:]:
+        raise BadInputError(f"{option}: {len(ordered)} values; at most {_MOST_VALUES}.")
+    return ordered
 
 
 def read_collective(text: str) -> str:

@@ -123,7 +123,7 @@ def _make_plain(document: Mapping[str, object]) -> dict[str, object]:
 
 def _write_json(plain: Mapping[str, object], indent: int | None = None) -> str:
     """JSON text; control characters are escaped, so that none acts on a terminal."""
-    text = json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain, indent=indent, ensure_ascii=False)
     return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 

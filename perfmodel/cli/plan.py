@@ -113,7 +113,7 @@ def complete_options(context: typer.Context, plan_file: Path | None) -> tuple[di
             note(f"taken from {plan_file}: {shlex.join(words)}")
         settings = [*taken.get("settings", []), *(values["settings"] or [])]
         values |= taken | {"settings": settings or None}
-    repeated = [name for name in OF_QUESTION if name in typed or name in taken]  # written to the new plan
+    repeated = [name for name in OF_QUESTION if name in typed | taken.keys()]  # written to the new plan
     return values, {name: values[name] for name in repeated if values[name] not in (None, "-")}
 
 
@@ -199,7 +199,8 @@ def _answer(
     repeated = dict[str, str]()  # of TorchRec's file, which does not hold its question
     for name, words in typed.options if torchrec else ():
         if words and name in OF_QUESTION:
-            repeated[f"--set {name}=" if words[0] == "--set" else f"{words[0]} "] = shlex.join(words)
+            flag, *_ = words
+            repeated[f"--set {name}=" if flag == "--set" else f"{flag} "] = shlex.join(words)
 
     def price_with(option: str) -> str:
         """The options that price the plan with a further one, in place of what was typed."""

@@ -61,7 +61,7 @@ class WaitingLine:
         line = Text(escape_controls(text, sys.stderr.encoding), no_wrap=True, overflow="ellipsis")
         self._hide()
         with contextlib.suppress(OSError, ValueError):  # nobody reads stderr
-            Console(file=sys.stderr, force_terminal=True).print(line, end="")
+            Console(file=sys.stderr).print(line, end="")
             self._drawn = True
 
     def _hide(self) -> None:

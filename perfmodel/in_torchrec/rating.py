@@ -49,10 +49,9 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         busiest = loads.everywhere.sum(axis=0)  # [resources]
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         # tables that are cut, each with the rank of a shard; copies are on every rank, in ``everywhere``
-        tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
+        tables, ranks = np.array([(t, rank) for t, rank in held if not copied(kind[t])], int).reshape(-1, 2).T
         by_rank = np.zeros((evaluator.gpus, loads.on_holder.shape[1]))  # [ranks, resources]
-        if not copied(kind).all():
-            np.add.at(by_rank, ranks, loads.on_holder[tables])
+        np.add.at(by_rank, ranks, loads.on_holder[tables])
         busiest += by_rank.max(axis=0)
         return float(evaluator.estimate_times(busiest)) * TO_MS
 

@@ -117,11 +117,10 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
     return f"{write(interval.value)}{width}" if interval.known else "unknown"
 
 
-def errors_text(middle: float | None, high: float | None) -> str:
-    """Median and 90th percentile of a relative error: ``2.1 / 6.3 %``."""
-    if middle is None or high is None:
-        return "-"
-    return f"{100 * middle:.1f} / {100 * high:.1f} %"
+def errors_text(*errors: float | None) -> str:
+    """Median and 90th percentile of a relative error: ``2.1 / 6.3 %``; "-" if they are not known."""
+    known = " / ".join(f"{100 * error:.1f}" for error in errors if error is not None)
+    return f"{known} %" if known else "-"
 
 
 def sizes_text(curve: Curve) -> str:

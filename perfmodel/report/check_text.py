@@ -54,7 +54,7 @@ def check_text(
     """
     curves = [series for series, _ in judged]
     models = {series.model.calibration_id: series.model for series in curves}
-    whose = "clusters like it" if set(models) <= set(list_calibrations()) else "this cluster"
+    whose = "clusters like it" if set(models).issubset(list_calibrations()) else "this cluster"
     abnormal = sum(series.abnormal for series in curves)
     is_fast = any(series.verdict == "fast" for series in curves)
     verdict = f"{abnormal} outside" if abnormal else "none slower than" if is_fast else "all inside"
@@ -89,13 +89,12 @@ def _describe_series(series: Series, reasons: Sequence[LikelyReason]) -> str:
     """A paragraph for an abnormal curve: where it is slow or fast, and the likely reasons."""
     ranks = f"{series.gpus} GPUs of {counted(series.nodes, 'node')}"
     title = f"{series.log}: {series.collective.replace('_', '-')} of {series.datatype or 'data'} on {ranks}"
-    rows = [
-        ("Slow" if 1 in series.side[run] else "Fast", _describe_stretch(series, run))
-        for run in series.stretches
-    ]
-    rows += [("Impossible", _IMPOSSIBLE)] if series.impossible else []
+    rows = []
     if series.wrong_bytes.size:
-        rows.insert(0, ("Wrong", f"#wrong at {_format_range(series.wrong_bytes, format_bytes)}: {_CORRUPT}"))
+        rows.append(("Wrong", f"#wrong at {_format_range(series.wrong_bytes, format_bytes)}: {_CORRUPT}"))
+    for run in series.stretches:
+        rows.append(("Slow" if 1 in series.side[run] else "Fast", _describe_stretch(series, run)))
+    rows += [("Impossible", _IMPOSSIBLE)] if series.impossible else []
     if series.slow and not reasons:
         rows.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
     for place, reason in enumerate(reasons):

@@ -60,9 +60,9 @@ def gates_text(gates: Sequence[Gate], *, binary: bool) -> str:
         Column("busbw at least", lambda gate: format_rate(gate.lowest_busbw_bytes_per_s)),
         Column("evidence", lambda gate: gate.evidence, left=True),
     )
-    machine = f"Machine {gates[0].machine} · calibration {gates[0].calibration}"
-    parts = [columns_text(columns, gates), paragraph(machine)]
-    if "nvshmem" in gates[0].calibration:  # nccl-tests times NCCL and RCCL
+    ((machine, calibration),) = {(gate.machine, gate.calibration) for gate in gates}
+    parts = [columns_text(columns, gates), paragraph(f"Machine {machine} · calibration {calibration}")]
+    if "nvshmem" in calibration:  # nccl-tests times NCCL and RCCL
         return "\n\n".join(parts)
     calls = []
     for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):

@@ -97,7 +97,7 @@ def _list_causes(explanation: Explanation) -> str:
     rows = [
         [cause, *(format_fraction(math.expm1(log)) for log in (-below, above))]
         for cause, below, above in explanation.band
-        if max(below, above) > _LEAST_LOG
+        if math.hypot(below, above) > _LEAST_LOG
     ]
     parts = [below for _, below, _ in explanation.band]  # of a collective they add up
     cut_log = (sum(parts) if step.collective else math.hypot(*parts)) - math.log(step.time_s / step.low_s)

@@ -139,7 +139,7 @@ def placements(planned: Planned) -> str:
     If many groups are replicated, a sentence below is about all of them.
     """
     copies = [(group, share) for group, share in planned.by_share if group.scheme.copied]
-    folded = copies if len(copies) > _FEW else []
+    folded = copies if copies[_FEW:] else []
     cut = [(group, share) for group, share in planned.by_share if not (folded and group.scheme.copied)]
     rows = [_list_cells(planned, group, share) for group, share in cut[:_MOST_GROUPS]]
     headers = ["table", "rows × dim", "size", "sharding", "exchange", "parts", "GPUs", "share"]
@@ -156,8 +156,8 @@ def placements(planned: Planned) -> str:
         words = f"{counted(len(tables), 'table')}, {format_bytes(size, binary=False)}, on every GPU"
         lines.append(f" {words}: {format_fraction(sum(share for _, share in folded))} of the time.")
     lines += _list_hot(planned)
-    if len(cut) > _MOST_GROUPS:
-        lines.append(f" … and {len(cut) - _MOST_GROUPS} more groups of tables (all are in --json)")
+    if left := len(cut[_MOST_GROUPS:]):
+        lines.append(f" … and {left} more groups of tables (all are in --json)")
     return "\n".join(lines)
 
 
@@ -180,8 +180,8 @@ def _list_cells(planned: Planned, group: AlikeTables, share: float) -> list[str]
 
 def _name_group(planned: Planned, group: AlikeTables) -> str:
     """The first of some equal tables, and how many more there are: ``t3 +2``."""
-    more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
-    return planned.evaluator.tables.names[group.tables[0]] + more
+    sample, *others = group.tables
+    return planned.evaluator.tables.names[sample] + (f" +{len(others)}" if others else "")
 
 
 def _list_hot(planned: Planned) -> list[str]:

@@ -60,7 +60,7 @@ def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
         yield _GIVEN, f"{format_count(count)} of {model}, {mean:.3g} id{'s' * (mean != 1)} a {of} on average"
         if bags.sum() > count:
             yield _GIVEN, f"looked up by {format_count(int(bags.sum()))} features"
-        weighted = float(tables.count[tables.weight_bytes != 0].sum())
+        weighted = float(tables.count[tables.weight_bytes.astype(bool)].sum())
         if longer:
             yield _GIVEN, "rows with their scale, bias and padding"
         if weighted:
@@ -202,7 +202,7 @@ def find_file(answer: Answer) -> str | None:
 
 def _find_lacking(answer: Answer) -> str:
     """A paragraph that names the exchanges without samples in the user's calibration; "" if none lacks."""
-    if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
+    if answer.setting.backend not in LAW_BACKENDS:
         return ""
     measured = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}
     missing = sorted({step.collective for step in answer.steps if step.collective} - measured)

@@ -66,20 +66,20 @@ def project_text(
     lines = throughput_words(answer), beside_words(ranking), answer.uneven
     head = [paragraph(words) for words in (first, headline(ranking)) if words]
     head += [paragraph(words, _INDENT) for words in lines if words]
-    next_node = next((x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s), None)
+    useless = [x for x in changes if x.group == MORE_GPUS and x.after_s >= x.before_s]
     pairs = [
         *question_facts(ranking.base),
-        ("memory", gpu_words(answer, next_node)),
+        ("memory", gpu_words(answer, next(iter(useless), None))),
         ("times", source_words(answer)),
         ("kernels", kernel_words(answer) if whole or answer.question.kernels else ""),
     ]
-    helping = [change for change in changes if change.after_s < change.before_s or change.group != MORE_GPUS]
+    helping = [change for change in changes if change not in useless]
     end = _write_end(ranking, line, whole=whole)
-    changes_most = len(helping) if whole else min(_MOST_CHANGES, len(helping))
-    for changes_count, steps_count in itertools.product(range(changes_most, -1, -1), _STEPS):
+    changes_most = len(helping) if whole else _MOST_CHANGES
+    for changes_count, steps_count in itertools.product(reversed(range(changes_most + 1)), _STEPS):
         parts = ["\n".join([*head, facts(pairs)]), step_table(answer, whole=whole, most=steps_count)]
-        if changes_count:
-            parts.append(change_table(choose_changes(helping, changes_count)))
+        if chosen := choose_changes(helping, changes_count):
+            parts.append(change_table(chosen))
         text = "\n\n".join([*parts, end])
         if whole or page_width() < WIDTH or len(text.splitlines()) <= _MOST_LINES:
             break
@@ -114,7 +114,7 @@ def _write_end(ranking: Ranking, line: Line, *, whole: bool) -> str:
     return "\n\n".join(parts)
 
 
-def choose_changes(changes: Sequence[Sensitivity], changes_most: int = _MOST_CHANGES) -> list[Sensitivity]:
+def choose_changes(changes: Sequence[Sensitivity], changes_most: int) -> list[Sensitivity]:
     """At most so many changes: the first of each group, then others in the order of groups, as they stand."""
     firsts = list({change.group: change for change in reversed(changes)}.values())
     order = sorted(changes, key=lambda change: change not in firsts)
@@ -221,7 +221,7 @@ def name_sharding(answer: Answer) -> str:
 
 def join_words(names: Sequence[str]) -> str:
     """The words joined: ``a, b and c``."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def limit_words(answer: Answer) -> str:

@@ -108,7 +108,7 @@ def _list_parts(points: Sequence[Point]) -> Iterator[str]:
         sizes = {point.payload_bytes for point in cells}
         ranks = sorted({(point.gpus, point.nodes) for point in cells})
         words = [
-            f"{len(names)} {kind}s" if len(names) > 3 else ", ".join(names),
+            f"{len(names)} {kind}s" if names[3:] else ", ".join(names),
             "G = "
             + ", ".join(f"{gpus} on {nodes} nodes" if nodes > 1 else str(gpus) for gpus, nodes in ranks),
             ", ".join(dict.fromkeys(str(point.clock) for point in cells)),
@@ -280,9 +280,9 @@ def _describe_group(status: Status, group: str, ends: Iterable[tuple[Point, Fini
         return f"{group}: {words} failed: {reasons}. Not used. Rerun the command to try again."
     if status is Status.THROTTLED:
         return f"{group}: {words} while the frequency was throttled ({reasons}). Kept, marked."
-    widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for end in finishes]
+    widths = [end.high_s / end.median_s - 1 for end in finishes if end.high_s if end.median_s]
+    widest = format_fraction(max(widths, default=0.0))
     only = group if len(counts) > 1 else f"{group}:{next(iter(counts))}"
     return (
-        f"{group}: {words} stayed noisy, up to ± {format_fraction(max(widths))}. Kept, marked noisy. "
-        f"Try --only {only} --noise 1%."
+        f"{group}: {words} stayed noisy, up to ± {widest}. Kept, marked noisy. Try --only {only} --noise 1%."
     )

@@ -80,7 +80,7 @@ def knee_words(scaling: Scaling) -> str:
     rates = scaling.rates
     gpus = list(rates)
     knee = scaling.knee
-    if len(gpus) < 2:
+    if not gpus[1:]:
         return "Knee: this needs plans on at least two numbers of GPUs."
     added = "Added: what each GPU brings that the row above has not, over the average of that row's GPUs."
     if knee is None:

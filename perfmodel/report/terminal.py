@@ -65,11 +65,11 @@ def table(
     columns = dict(enumerate(zip(headers, *rows, strict=True)))
     is_empty = not any(map(any, rows))
     columns = {place: cells for place, cells in columns.items() if any(cells[1:]) or is_empty}
-    room = page_width() - indent
+    room = page_width() - indent + _GAP  # each column has a gap behind it
     gone: list[str] = []
     for place in drop if page_width() < WIDTH else ():
         least = [_measure(cells) if i in left else max(map(len, cells)) for i, cells in columns.items()]
-        if sum(least) + _GAP * (len(least) - 1) > room:
+        if sum(least) + _GAP * len(least) > room:
             gone += columns.pop(place, ("",))[:1]
     widths = _fit_widths(columns, left, room)
     lines: list[str] = []
@@ -92,12 +92,13 @@ def table(
 def _fit_widths(columns: Mapping[int, Sequence[str]], left: Sequence[int], room: int) -> dict[int, int]:
     """Widths of the columns, wrapped until all are ``room`` wide: text first, from the last column."""
     widths = {i: max(map(len, cells)) for i, cells in columns.items()}
-    room -= _GAP * (len(columns) - 1)
+    room -= _GAP * len(columns)
     for of_text, between in ((True, " "), (False, " "), (True, _PIECES), (True, "")):
         for i in reversed(list(columns)):
             if (i in left) is of_text:
                 narrowest = max(_measure(columns[i], between), _NARROWEST)
-                widths[i] -= min(max(widths[i] - narrowest, 0), max(sum(widths.values()) - room, 0))
+                beyond = sum(widths.values()) - room
+                widths[i] = min(widths[i], max(narrowest, widths[i] - beyond))
     return widths
 
 
@@ -135,11 +136,10 @@ def wrapped(text: str, width: int, lead_line: str = "", rest: str = "", long_wor
     """
     room = width - len(rest)
     loose = text.replace(_FIXED_SPACE, " ")
-    fitting = (words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room)
-    glued = next(fitting, loose)
+    fitting = [words for words in (_glue(text), _glue(loose)) if _measure([words]) <= room]
     wrapper = _Wrapper(width, initial_indent=lead_line, subsequent_indent=rest, break_long_words=long_words)
-    wrapper.break_on_hyphens = long_words and _measure([glued]) > room
-    return [line.replace(_FIXED_SPACE, " ") for line in wrapper.wrap(glued)]
+    wrapper.break_on_hyphens = long_words and not fitting
+    return [line.replace(_FIXED_SPACE, " ") for line in wrapper.wrap([*fitting, loose][0])]
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -148,7 +148,7 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
     If a text has several lines, all after the first are commands to paste, which are not wrapped.
     """
     shown = [(name, text) for name, text in pairs if text]
-    start = indent + max((len(name) for name, _ in shown), default=0) + _GAP
+    start = indent + len(max((name for name, _ in shown), key=len, default="")) + _GAP
     lines = []
     for name, text in shown:
         lead_line, *commands = text.split("\n")

@@ -13,6 +13,7 @@ import forked_ranks
 import numpy as np
 import pytest
 from dealt_plan import uniform_plan
+from recorded import assert_recorded
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
@@ -95,8 +96,8 @@ def test_every_shape_that_torchrec_cuts_is_listed(world: int, node: int) -> None
     assert len(cut) > 3 * len(dims)
 
 
-def bags_of(tables: int, rows: int, dim: int) -> Any:
-    """Alike tables on the meta device."""
+def bags_of(tables: int, rows: int, dim: int, features: int = 1) -> Any:
+    """Alike tables on the meta device, each of several features."""
     import torch
     import torchrec
 
@@ -104,9 +105,9 @@ def bags_of(tables: int, rows: int, dim: int) -> Any:
         device=torch.device("meta"),
         tables=[
             torchrec.EmbeddingBagConfig(
-                name=f"t{i}", embedding_dim=dim, num_embeddings=rows, feature_names=[f"f{i}"]
+                name=f"t{i}", embedding_dim=dim, num_embeddings=rows, feature_names=names
             )
-            for i in range(tables)
+            for i, names in enumerate([f"f{i}.{k}" for k in range(features)] for i in range(tables))
         ],
     )
 
@@ -224,10 +225,9 @@ def test_its_planner_plans_with_our_times() -> None:
     from perfmodel.in_torchrec import PerfmodelEstimator, PerfmodelRating
 
     batch, gpus, names = 512, 16, [f"t{i}" for i in range(12)]
-    module = bags_of(12, 200_000, 64)
+    module = bags_of(12, 200_000, 64, 2)
     limits = {
-        name: ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[4.0])
-        for name in names
+        n: ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[4.0] * 2) for n in names
     }
     topology = topology_of(gpus)
     ours = PerfmodelEstimator(topology, limits, machine="h100-sxm-ib")
@@ -242,7 +242,10 @@ def test_its_planner_plans_with_our_times() -> None:
         timeout_seconds=15,
     )
     found = planner.plan(module, [EmbeddingBagCollectionSharder()]).plan[""]
-    tables = PlanTables.of(TableSet("x", tuple(Table(name, 200_000, 64, 4.0) for name in names)))
+    rated = enumerated(module, gpus, batch, limits)[1].enumerate(module, [EmbeddingBagCollectionSharder()])
+    parts = {tuple(vars(option.shards[0].perf).values()) for option in rated}
+    assert_recorded("times of shards in TorchRec", *np.ravel(sorted(parts)))
+    tables = PlanTables.of(TableSet("x", tuple(Table(n, 200_000, 64, 4.0, features=2) for n in names)))
     chosen = [found[name] for name in names]
     placements = [find_placement({"type": e.sharding_type, "ranks": e.ranks}, gpus, 8) for e in chosen]
     evaluator = Evaluator.on(

@@ -72,6 +72,8 @@ def test_names_of_points() -> None:
     assert name_point(A2A) == "nccl all_to_all G=8 1 MiB stream"
     across = A2A.model_copy(update={"nodes": 2, "gpus": 16})
     assert name_point(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream"
+    kernel = PASS.model_copy(update={"kind": PointKind.KERNEL})
+    assert name_point(kernel) == "exchange row_wise G=2 4 KiB eager"
     assert name_point(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
 
 
@@ -191,7 +193,7 @@ def test_the_end_of_a_run_says_what_was_checked_and_where_it_is() -> None:
     assert text.endswith(f"(1 of 2 points done, 1 more measured in part)\n{ended}")
     failed = [(A2A, Finish(key=A2A.key, status="failed", reason="no card"))]
     text = outcome_text(outcome_of(*failed), [calibration("gloo", curve(4e-6, 2e9))], [], "")
-    assert text.startswith("\nFitted") and "nothing was measured" in text
+    assert text.startswith("\nFitted") and "nothing was measured" in text and "Collectives" not in text
     name = "nccl all_to_all G=8 1 MiB stream"
     assert f"Warnings\n 1  nccl: {name} failed: no card. Not used. Rerun the command" in text
 
@@ -202,8 +204,9 @@ def test_a_calibration_says_what_its_samples_leave_open() -> None:
     text = calibration_text(calibration("gloo", curve(4e-6, 2e9), vague))
     assert "9 fitted, complete; 3 of 4 floors and rates are known" in text and "Unknown: the samples" in text
     assert "known" not in calibration_text(calibration("gloo", curve(4e-6, 2e9)))
-    for width, words in ((9e-4, "1"), (1.1e-3, "1 ± 0.1 %"), (0.2, "1 ± 10.0 %"), (2.1, "unknown")):
-        around = Interval(value=1, low=max(1 - width / 2, 1e-9), high=max(1 - width / 2, 1e-9) + width)
+    for width, words in ((0.9, "1000"), (1, "1000 ± 0.1 %"), (200, "1000 ± 10.0 %"), (2100, "unknown")):
+        low = max(1000 - width / 2, 1e-9)
+        around = Interval(value=1000, low=low, high=low + width)
         assert with_interval(around, "{:.0f}".format) == words
 
 

@@ -135,7 +135,7 @@ def draw_shardings(subject: Subject) -> Block:
         raise BadInputError("nothing is sharded.")
     mine = PLANNED_WORDS if subject.planned else subject.answer.sharding
     answers = {entry.sharding: entry for entry in answer_shardings(base)}
-    fitting = {name: entry for name, entry in answers.items() if isinstance(entry, Answer) and entry.fits}
+    fitting = {name: entry for name, entry in answers.items() if isinstance(entry, Answer) if entry.fits}
     never = [name for name in answers if name not in fitting]
     if subject.planned:
         fitting[mine] = subject.answer

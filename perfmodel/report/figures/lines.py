@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,8 @@ def list_sizes(base: Answer) -> list[float]:
     low = min(usable, table_bytes)
     high = max(_LARGEST_BYTES, table_bytes)
     full = [factor * gpus * usable for gpus in {1, node} for factor in _AROUND_FULL]
-    return sorted({float(f"{size:.6g}") for size in (*_EVEN, *full) if low <= size <= high} | {table_bytes})
+    near = {float(f"{size:.6g}") for size in (*_EVEN, *full) if size == np.clip(size, low, high)}
+    return sorted(near | {table_bytes})
 
 
 def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
@@ -165,7 +167,8 @@ def _describe_slowdown(rows: Sequence[Row], answer: Answer) -> str:
     size_text = format_bytes(size, binary=False)
     if answer.gpus == 1:
         return f"Tables of {size_text} fit on one GPU, so nothing is slower there."
-    beside = [row for row in rows if row["table_bytes"] == size and row["line"] != rows[0]["line"]]
+    lead, *_ = rows
+    beside = [row for row in rows if row["table_bytes"] == size and row["line"] != lead["line"]]
     words = [f"; {row['line']} {format_ratio(row['slowdown'])}" for row in beside]
     return f"Slowdown at {size_text}: {format_ratio(answer.slowdown)}{''.join(words)}."
 
@@ -177,7 +180,7 @@ def draw_over_gpus(subject: Subject) -> Block:
     line = answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest"
     line += " for all tables" if planned else ""
     rows = [describe_answer(line, scaled) for scaled in _list_scaled(subject)]
-    if len(rows) < 2:
+    if not rows[1:]:
         raise BadInputError("no other number of GPUs is covered by the calibration.")
     point = describe_answer(PLANNED_WORDS if planned else line, answer)
     traces = []
@@ -270,7 +273,7 @@ def draw_roofline(subject: Subject) -> Block:
     )
     ceilings = ", ".join(f"{key} {quantity} ({quantity.evidence})" for key, quantity in rates.items())
     figure = new_figure(traces, [_HELD], [_RATE], height=460, shapes=rules)
-    title = _describe_full(answer, rows[_SIZES - 1])
+    title = _describe_full(answer, max(rows[:_SIZES], key=itemgetter(_HELD.column)))
     source = f"Machine {machine.name}: {ceilings}."
     return Block("roofline", title, how, figure, source, rows)
 
@@ -279,11 +282,10 @@ def _count_gathered(answer: Answer, batch: int) -> float:
     """Bytes of rows, ids and bags that the gather of a batch requests on one GPU."""
     tables = answer.work.tables
     numbers = answer.basis.numbers
-    bags = batch * tables.count * tables.features
+    bags = batch * tables.count
     stored = row_bytes(tables.dtype, tables.dim, training=False)
     bag = tables.dim * numbers["pooled_element_bytes"] + numbers["offset_bytes"]
-    ids = float(answer.work.id_bytes[0]) + tables.weight_bytes
-    return float(kernels.gather_bytes(bags * tables.pooling, stored, ids, bags, bag).sum())
+    return float(kernels.gather_bytes(bags * tables.pooling, stored, answer.work.id_bytes, bags, bag).sum())
 
 
 def _describe_full(answer: Answer, full: Row) -> str:

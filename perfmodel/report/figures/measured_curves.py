@@ -143,7 +143,7 @@ def find_switch(curves: Sequence[MeasuredCurve]) -> tuple[float | None, str]:
         return None, ""
     sizes = list_common_sizes([line.curve for line in curves])
     times = {x: x.model.estimate(x.curve.collective, sizes, x.curve.gpus).time_s for x in curves}
-    pair = sorted(times, key=lambda line: float(times[line][0]))
+    pair = sorted(times, key=lambda line: times[line].tolist())
     size = Comparison(sizes, *(times[x] for x in pair)).crossover_bytes  # first: faster at small sizes
     return None if size == inf else size, pair[1].label.partition(" ")[0]
 
@@ -215,8 +215,8 @@ def compare_points(points: Sequence[Row]) -> Block:
     """Predicted against measured times, and their ratio below. points  rows of ``read_held_out``"""
     rows: list[Row] = []
     for point in points:
-        inside = point["low_s"] <= point["time_s"] <= point["high_s"]
-        rows.append({**point, "ratio": point["predicted_s"] / point["time_s"], "inside": inside})
+        inside = point["time_s"] == np.clip(point["time_s"], point["low_s"], point["high_s"])
+        rows.append({**point, "ratio": point["predicted_s"] / point["time_s"], "inside": bool(inside)})
     inside = format_fraction(float(np.mean([row["inside"] for row in rows])))
     most = counted(int(max(row["gpus"] for row in rows)), "GPU")
     title = (

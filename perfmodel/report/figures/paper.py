@@ -145,7 +145,9 @@ def draw_stages(subject: Subject) -> Block:
     for (column, x), (place, y), (number, name) in product(*map(enumerate, (xs, ys, names))):
         line = [row for row in rows if (row["axis"], row["line"]) == (x.column, name) and row[y.column]]
         if line:
-            traces += draw_series(line, (x, y), number, (column, place), marks="low_s" not in line[0])
+            traces += draw_series(
+                line, (x, y), number, (column, place), marks=all("low_s" not in row for row in line)
+            )
     figure = new_figure(traces, xs, ys, height=760, meta={"min_width": 720})
     return Block("paper-stages", title + _describe_stages(rows), how, figure, source, rows)
 

@@ -46,7 +46,7 @@ def list_own_times(planned: Planned) -> dict[str, NDArray[np.float64]]:
         times[row.label] = np.full(e.gpus, row.time_s)
         step = e.steps_by_name.get(row.name)
         if step is not None:
-            moves = np.any([loads[resource] > 0 for resource in step.resources], axis=0)
+            moves = np.any([loads[resource] for resource in step.resources], axis=0)
             alone_s = e.times.time_step(step, loads.T).time_s
             times[row.label] = np.minimum(np.where(moves | step.always, alone_s, 0.0), row.time_s)
     return times
@@ -58,7 +58,7 @@ def list_held(planned: Planned, rank: int) -> Iterator[tuple[str, float, list[in
     e = planned.evaluator
     copied = np.array([placement.ranks.size == 0 for placement in plan.placements])
     for name, rows in ((DATA_PARALLEL, e.tables.rows * copied), (HOT, plan.hot_rows)):
-        tables = np.flatnonzero(rows > 0)
+        tables = np.flatnonzero(rows)
         held = e.memories.count_copies(tables, rows[tables])
         yield name, float(np.sum(held)), tables.tolist()
     table_of, rank_of = plan.shards
@@ -92,7 +92,7 @@ def draw_placements(planned: Planned) -> Block:
             listed = [e.tables.names[t] for t in tables[:_NAMES]]
             listed += [f"{len(tables[_NAMES:])} more"] if tables[_NAMES:] else []
             row = {"rank": rank, "of": name, "held_bytes": size, "tables": ", ".join(listed)}
-            memories += [row] if size > 0 else []
+            memories += [row] if size else []
     step = f"the {'training step' if planned.training else 'batch'}: {format_time(time_s)}"
     linear = {"tickformat": "~s", "rangemode": "tozero"}
     figure = new_figure(
@@ -148,7 +148,7 @@ def write_title(planned: Planned, busy_s: Sequence[float] | NDArray[np.float64])
     hot = 0
     for group in planned.groups:
         counts[group.sharding] += len(group.tables)
-        hot += len(group.tables) * (group.scheme.hot_rows > 0)
+        hot += len(group.tables) * bool(group.scheme.hot_rows)
     parts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     parts += f", {hot} of them with hottest rows on every GPU" if hot else ""
     mean = format_fraction(float(np.mean(busy_s)) / planned.costed.time_s)

@@ -95,7 +95,7 @@ def read_file(name: str) -> str:
 
 def escape_script(value: object) -> str:
     """``value`` as JSON in which no text can end the script element that holds it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     text = re.sub("<(?=[/!s])", "\\\\u003c", text, flags=re.IGNORECASE)  # </script, <!--, <script
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 

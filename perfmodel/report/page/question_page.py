@@ -107,7 +107,7 @@ def build_card(subject: Subject, *, whole: bool = True) -> Card:
     facts = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
     findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
-    findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
+    findings += [help_words(ranking)] if whole and ranking else []
     question = f"Question: {facts}; on {setting_words(subject.base)}"
     sentences = [
         f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
