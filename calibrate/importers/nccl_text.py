@@ -153,10 +153,8 @@ def _rows(section: Sequence[logs.LogLine], run: logs.LoggedRun) -> Iterator[logs
 
 def _looks_broken(cells: Sequence[str]) -> bool:
     """Whether a line is the start of a row (size, count and type), or its end (nothing but numbers)."""
-    if not cells[2:]:
-        return False
-    if cells[0].isdigit():
-        return cells[1].isdigit() and cells[2].isalnum()
+    if not cells[2:] or cells[0].isdigit():
+        return bool(cells[2:]) and cells[1].isdigit() and cells[2].isalnum()
     return "." in cells[0] and all(map(logs.is_numeric, cells))
 
 

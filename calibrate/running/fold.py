@@ -44,8 +44,7 @@ def combine_times(
     steps: dict[str, list[float]] = {}
     if not note:
         times = spans.max(axis=0) / calls_each
-        limit = limits_of("sample")["time_s"]
-        refused = filter(None, map(limit.refusal, times.tolist()))
+        refused = filter(None, map(limits_of("sample")["time_s"].refusal, times.tolist()))
         note = next((f"dropped: the time of a call {text}" for text in refused), "")
     if not note:
         steps = _pick_steps(by_rank, np.argmax(spans, axis=0).tolist())
@@ -119,14 +118,12 @@ def _judge_clock(
 
 def _pick_steps(by_rank: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
     """Times of each step that all ranks timed [s], by its name; of call i on rank ``by_rank[slowest[i]]``."""
-    rank_zero, *others = by_rank
-    names = [name for name in rank_zero.steps_s if all(name in rank.steps_s for rank in others)]
     return {
         name: [
             _round_figures(max(by_rank[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)
         ]
-        for name in names
-        if all(len(rank.steps_s[name]) == len(slowest) for rank in by_rank)
+        for name in next(iter(by_rank)).steps_s
+        if all(len(rank.steps_s.get(name, ())) == len(slowest) for rank in by_rank)
     }
 
 

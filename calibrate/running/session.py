@@ -56,8 +56,7 @@ def calibrate(
         machine=options.machine,
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
-    folder = name_folder(options.runs_folder, header)
-    with Journal.open(folder, header) as journal:
+    with Journal.open(name_folder(options.runs_folder, header), header) as journal:
         return _Session(options, plan, team, listener, journal, clock).run()
 
 

@@ -94,8 +94,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
     """Hash of a stack and its settings, 64 hexadecimal digits, whatever their order."""
-    text = json.dumps([dict(stack), dict(environment)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([dict(stack), dict(environment)], sort_keys=True).encode()).hexdigest()
 
 
 def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
