@@ -28,7 +28,7 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.checked import Series, build_series
 from perfmodel.validate.medians import load_shipped_samples
-from perfmodel.validate.reasons import LikelyReason, find_facts, find_reasons, load_reasons
+from perfmodel.validate.reasons import LikelyReason, find_facts, find_reasons, load_reasons, predict_times
 
 Floats = npt.NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,6 +235,25 @@ def test_a_fact_that_stands_in_a_log_is_said_where_its_curve_is_normal() -> None
     assert [fact[:2] for fact in facts] == [("all_reduce", "NVLS off")]
     assert "all_reduce says NVLS off: look at NCCL_NVLS_ENABLE" in check_text([(series, [])], stated=facts)
     assert find_facts([judge(frame("all_gather", 8, normal("all_gather", 8)), said=said)[0]]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "changed", "gpus", "tried"),
+    [
+        ("one network card of all", "h100-sxm-ib", {"nics_per_node": 2}, 16, False),  # it is one of two
+        ("one network card of all", "h100-sxm-ib", {"nics_per_node": 4}, 16, True),
+        ("links at part of their rate", "h100-sxm-ib", {"gpus_per_node": 2}, 2, True),
+        ("links at part of their rate", "l40s-pcie", {}, 8, False),
+    ],
+)
+def test_what_a_machine_does_not_have_is_no_reason(
+    name: str, machine: str, changed: dict[str, float | str], gpus: int, tried: bool
+) -> None:
+    model = CollectiveModel.load(load_machine(machine).with_overrides(changed))
+    rows = frame("all_gather", gpus, normal("all_gather", gpus))
+    (series,) = build_series(rows, model, "", same_clock=True)
+    (rule,) = (rule for rule in load_reasons().reason if rule.name == name)
+    assert any(predict_times(rule, series)) == tried
 
 
 @pytest.mark.parametrize(
