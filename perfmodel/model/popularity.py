@@ -126,7 +126,7 @@ class Popularity:
     def _draws(self) -> Array:
         """Numbers of draws [I] of the table, from 1 until every row has been asked for."""
         with np.errstate(divide="ignore"):
-            octaves = min(np.log2(_ALL_ASKED) - np.log2(self.p.min()), _MOST_DRAWS_LOG2)
+            octaves = np.minimum(np.log2(_ALL_ASKED / self.p.min()), _MOST_DRAWS_LOG2)
         return np.asarray(2.0 ** (np.arange(int(octaves * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
 
     @cached_property

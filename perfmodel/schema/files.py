@@ -134,7 +134,7 @@ def unknown_name(
     nearest = nearest or _find_nearest(name.strip().casefold(), sorted(names, key=lambda x: x != usual))
     step = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     left = len(names) - _MOST_NEAREST
-    listed = names if len(names) <= _MOST_NAMES else [*names[:_MOST_NEAREST], f"and {left} more"]
+    listed = [*names[:_MOST_NEAREST], f"and {left} more"] if names[_MOST_NAMES:] else names
     step += f"known: {', '.join(listed) or 'none'}."
     where = "" if kind.startswith("--") else kind
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
