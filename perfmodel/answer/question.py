@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -174,7 +175,7 @@ class Question:
         gpus, needed = 1, self.gpus or self._count_needed(1)
         while needed > gpus:
             gpus = needed
-            needed = self.gpus or self._count_needed(max(self.total // gpus, 1))
+            needed = self.gpus or self._count_needed(math.ceil(self.total / gpus))
         pinned = gpus if needed < gpus else self.gpus
         return replace(self, batch=share_equally(self.total, gpus), gpus=pinned)
 

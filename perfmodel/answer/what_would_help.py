@@ -166,7 +166,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     if not (question.rows or question.unpooled or answer.basis.training):
         host = replace(question, rows=HostRows.of("host"))
         yield Change(SETTINGS, "host memory", "--rows host", host)
-    if question.backend != BEST and question.calibration is None:
+    if question.backend != BEST:
         best = replace(question, backend=BEST, setting=None)
         yield Change(SETTINGS, "faster library per step", "--backend best", best)
     if question.calibration is None and not machine.overrides:

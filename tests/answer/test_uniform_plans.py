@@ -86,7 +86,7 @@ def test_what_is_impossible_says_why() -> None:
     two = project_one(table_bytes=800e9, table_count=2, dim=8, gpus=16, reserve=0, overrides=ROUND)
     assert why(two, "column-wise") == "2 column parts of one table are 200 GB each, larger than a GPU (80 GB)"
     assert why(two, "data-parallel") == "every GPU would hold 800 GB of tables, and has room for 80 GB"
-    nine = project_one(table_bytes=600e9, table_count=9, gpus=8, reserve=0, overrides=ROUND)
+    nine = project_one(table_bytes=600e9, table_count=9, dim=8, gpus=8, reserve=0, overrides=ROUND)
     # 66.7 GB each: two of them on one GPU
     assert why(nine, "table-wise") == "a GPU would hold 133 GB of tables, and has room for 80 GB"
     assert why(nine, "data-parallel") == "every GPU would hold 600 GB of tables, and has room for 80 GB"
@@ -223,18 +223,19 @@ def test_column_parts_are_whole_vectors_of_every_table() -> None:
             assert placement.scheme.col_parts == 1 or table.dim % (4 * placement.scheme.col_parts) == 0
 
 
-@pytest.mark.parametrize("rows", [(4096,) * 5, (4096,) * 32, (4096, 64) * 16])
+@pytest.mark.parametrize("rows", [(4096,) * 4, (4096,) * 32, (4096, 64) * 16])
 def test_whether_tables_fit_and_their_time_are_known_before_they_are_dealt(rows: tuple[int, ...]) -> None:
     """On 16 GPUs: a table on some of them, or as many on each."""
     shapes = (Table(f"t{place}", number, 32, 4.0) for place, number in enumerate(rows))
     evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 64, 16)
-    for way in ("table-wise", "data-parallel", "row-wise", "row-wise-sparse", "row-wise-ub"):
+    for way in ("table-wise", "data-parallel", "row-wise", "row-wise-sparse", "row-wise-ub", "column-wise"):
         best = UniformPlans(evaluator, np.inf).find_best(way)
         assert isinstance(best, UniformPlan)
         held = best.costed.fullest_bytes
         bounds, _ = UniformPlans(evaluator, held).bound_times([way])
         assert bounds == {way: pytest.approx(best.costed.time_s)}
-        assert not UniformPlans(evaluator, held * (1 - 1e-5)).bound_times([way])[0]
+        fewer, _ = UniformPlans(evaluator, held * (1 - 1e-5)).bound_times([way])
+        assert not fewer or way == "column-wise"  # of which another number of parts may fit
 
 
 def test_ways_that_are_priced_together_come_out_as_alone() -> None:
