@@ -388,5 +388,5 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
         names=[names[begin] if names else f"table_{begin}" for begin in firsts],
         counts=counts,
         cut=lambda table: cut_tables(basis, work, kind, slice(table, table + 1))[0],
-        on_rank=lambda _: (np.ones(counts.size), by_table),
+        on_rank=lambda _: (counts, by_table),
     )

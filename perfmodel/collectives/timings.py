@@ -52,7 +52,7 @@ def constant(value: int, shape: tuple[int, ...]) -> Codes:
 
 def nothing(shape: tuple[int, ...]) -> Timing:
     """Zero times, for a step that is not run."""
-    zero, code = np.broadcast_to(np.float64(0), shape), constant(0, shape)
+    zero, code = np.zeros(shape), np.zeros(shape, np.int8)
     return Timing(zero, zero, zero, zero, code, code, ("",), code, ("",))
 
 

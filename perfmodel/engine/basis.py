@@ -201,7 +201,7 @@ class PassBasis:
         limit = np.argmax([floors, *parts], axis=0).astype(np.int8)
         limit_s = moved / find_memory_limit(self.setting.machine)
         low = np.maximum(time / k, np.minimum(time, limit_s))  # a time by what-ifs may be below the limit
-        library = constant(0, time.shape)
+        library = np.zeros(time.shape, np.int8)
         return Timing(time, low, time * k, floors, rank, limit, names, library, (KERNEL_LIBRARY,))
 
     def time_cache(self, indices: Array) -> Timing:
@@ -281,4 +281,5 @@ def _build_timing(times: Sequence[Array], floor: Of, names: tuple[str, ...], ran
     floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
     ranks = np.broadcast_to(np.asarray(rank, dtype=np.int8), time.shape)
     limit = np.argmax([floors, time - floors], axis=0).astype(np.int8)
-    return Timing(time, low, high, floors, ranks, limit, names, constant(0, time.shape), (KERNEL_LIBRARY,))
+    library = np.zeros(time.shape, np.int8)
+    return Timing(time, low, high, floors, ranks, limit, names, library, (KERNEL_LIBRARY,))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel import effort
-from perfmodel.collectives.timings import Array, Codes, Timing, constant
+from perfmodel.collectives.timings import Array, Codes, Timing
 from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
@@ -147,7 +147,7 @@ def cost_passes(times: PassTimes, most: Array, steps: Sequence[Step] | None = No
     if not setting.handover.constants or not sent:
         return PassCost(setting, tuple(timed))
     (low, time, high), evidence = setting.handover.sum_times(sent)
-    code = constant(0, time.shape)
+    code = np.zeros(time.shape, np.int8)
     timing = Timing(time, low, high, time, evidence, code, (HANDOVER,), code, (setting.backend,))
     return PassCost(setting, (*timed, TimedStep(STEPS[HANDOVER], np.zeros(time.shape), timing)))
 

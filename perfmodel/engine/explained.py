@@ -89,7 +89,7 @@ class ExplainedPass:
 
     timing   computes the time of a step again;  names, counts  of the tables, and how many are equal
     cut      takes the index of a table, returns how one such table is cut
-    on_rank  takes a rank, returns (shards of one table of each group there [T], bytes of each group [T, K])
+    on_rank  takes a rank, returns (shards of each group there [T], bytes of each group [T, K])
     """
 
     times: PassTimes
@@ -165,7 +165,7 @@ class ExplainedPass:
         count = self.counts[order[0]]
         return replace(
             explanation,
-            load=derive("S", sides[0], count * shards[order[0]]) + derive("S", sides[1], count),
+            load=derive("S", sides[0], shards[order[0]]) + derive("S", sides[1], count),
             rank=None if row.imbalance < _EVEN else row.rank,
             tables=tuple((self.names[i], int(self.counts[i]), float(sizes[i])) for i in order),
         )
