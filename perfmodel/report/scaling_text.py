@@ -70,7 +70,7 @@ def _format_rate(samples_per_s: float) -> str:
 def copy_words(scaling: Scaling) -> str:
     """A sentence on the fastest number of copies, and what copies are."""
     words = f"Fastest with {counted(scaling.best.replicas, 'copy', 'copies')} of the sharded tables."
-    if scaling.best.answer and scaling.best.answer.training:
+    if any(point.answer.training for point in scaling.planned if point.answer):
         words += " The time includes an all-reduce of rows and optimizer state among the copies."
     return f"{words} Each copy has the samples of its own GPUs."
 

@@ -174,7 +174,8 @@ def test_a_wrong_result_fails_its_point_and_the_run_goes_on(tmp_path: Path, faul
     assert len(outcome.with_status(Status.OK)) == 2 and outcome.complete
     assert len(recorder.warnings) == 1 and reason in recorder.warnings[0]
     assert set(read_run(outcome.folder).collective_samples().payload_bytes) == {1000, 16000}
-    assert run(tmp_path / "run", again := team()).complete  # that point is measured afresh
+    after = run(tmp_path / "run", again := team())  # that point is measured afresh
+    assert len(after.with_status(Status.OK)) == 3
     assert {point.payload_bytes for point, _ in again.visits} == {4000}
 
 
