@@ -31,6 +31,7 @@ _LOCAL_ID_BYTES = 4  # of an id in the vector buffer
 _CHUNK_PARTS = 8  # a chunk is an eighth of the vector buffer
 _KEPT_PARTS = (1, 2, 4, 8, 16, 64, 10**9)  # rows kept: a buffer of them, a half, a quarter …, and one row
 _SLICES = np.rint(1.2 ** np.arange(46)).astype(int).tolist()  # of a batch, with all cores: up to 3 650
+_FITTING = np.array([0.5, 0.75, 1, 1.5])  # parts of the rows, over those that fill a buffer each
 _ALIKE = 1.05  # loads of shared memory so close are equal when options are compared
 
 
@@ -125,8 +126,8 @@ class TableOnChip:
         cores = self.chip.cores
         room = float(self.chip.value("local_bytes") // self.row)
         powers = (2 ** np.arange(cores.bit_length())).tolist()
-        fitting = np.ceil(self.rows / max(room, 1) * np.array([0.5, 0.75, 1, 1.5])).tolist()
-        numbers = {int(parts) for parts in [*powers, *fitting] if 1 < parts <= min(self.rows, cores)}
+        fitting = np.ceil(self.rows / np.maximum(room, 1) * _FITTING).tolist()
+        numbers = {int(parts) for parts in [*powers, *fitting] if 1 < parts <= self.rows}
         slices_of_all = sorted({*_SLICES, cores})
         cuts = [(slices, 1, share) for slices in slices_of_all for share in _KEPT_PARTS]
         further = product(sorted(numbers), powers, _KEPT_PARTS[:3])
@@ -209,7 +210,7 @@ class _Pieces:
         moved = self.bags * (table.pooling * _ID_BYTES + _OFFSET_BYTES)
         sent = np.where(partial, 2, 1)  # partial bags are added to others'
         moved = moved + touched * table.dim * _ELEMENT_BYTES * sent
-        waits_s = self.v("row_latency_s") * (passes + partial + (self.copied > 0))
+        waits_s = self.v("row_latency_s") * (passes + partial + self.copied.astype(bool))
         piece_s = waits_s + (moved + self.copied) / self.v("core_bytes_per_s") + near_s + gathered_s
         piece_s = np.where(fits, np.maximum(piece_s, self._compute_slice_s()), np.inf)
         waits_s = waits_s + np.where(gathered_s > 0, self.v("row_latency_s"), 0.0)

@@ -224,7 +224,7 @@ def _list_shards(plan: Plan, table: int) -> list[tuple[int, list[int], list[int]
         starts = [(i * count + min(i, more)) * (rows // buckets) for i in range(r)]
     starts.append(rows)
     shards = []
-    for j, column in enumerate(placement.ranks.reshape(r, -1).T):
+    for j, column in enumerate(placement.ranks.reshape(r, placement.scheme.col_parts).T):
         for i, rank in enumerate(np.sort(column)):
             shards.append((int(rank), [starts[i + 1] - starts[i], width], [starts[i], j * width]))
     return shards

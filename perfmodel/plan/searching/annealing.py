@@ -28,7 +28,6 @@ _BUSY = 0.5  # of the moves: of shards on ranks that a step waits for
 _COOL_BUSY = 0.9
 _EVERY = 4  # rounds: one of them recuts tables
 _PRICED = 64  # rounds between two updates of the prices of schemes
-_SAME = 1 + 1e-9  # of a time
 _SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
 
@@ -199,14 +198,14 @@ class Annealing:
         best = int(np.argmin(time))
         if is_faster(time[best], now):
             return np.array([best])
-        free = np.flatnonzero(time <= now * _SAME)  # of these at most one a place
+        free = np.flatnonzero(~is_faster(now, time))  # of these at most one a place
         places = np.stack([source[free], target[free]], axis=1)
         alone = np.zeros(places.size, dtype=bool)
         alone[np.unique(places, return_index=True)[1]] = True
         free = free[alone.reshape(places.shape).all(axis=1)]
         if free.size:
             return free
-        return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
+        return np.flatnonzero(~is_faster(now + warm * self.random.exponential(size=time.size), time))[:1]
 
     def _shift(self, shard: int, source: int, target: int) -> None:
         """Move a shard to another place."""
@@ -245,7 +244,8 @@ class Annealing:
         time[memory.max(axis=1) > np.maximum(self.room, self.memory.max())] = np.inf
         best = int(np.argmin(time))
         if not is_faster(time[best], now):
-            accepted = np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))
+            most_s = now + warm * self.random.exponential(size=time.size)
+            accepted = np.flatnonzero(~is_faster(most_s, time))
             if not accepted.size:
                 return now
             best = int(accepted[0])

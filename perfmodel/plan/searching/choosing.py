@@ -19,7 +19,7 @@ from perfmodel.engine.tables import Array, Ints
 from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.listing import Mask
 from perfmodel.plan.choices.scheme_options import Options, find_least, price_loads
-from perfmodel.plan.searching.packing import Until
+from perfmodel.plan.searching.packing import Until, is_faster
 
 _ROUNDS = 8  # in each of which slopes are computed
 _TRIALS = 30  # of the price of memory
@@ -114,7 +114,7 @@ class Choosing:
             now = self._sum_loads(mix)
             choice = self._build_choice(mix, now)
             # In the first turn no load of a rank is known that could limit shards.
-            if (best is None or choice.time_s < best.time_s) and (turn or not np.isfinite(shard)):
+            if (best is None or is_faster(choice.time_s, best.time_s)) and (turn or not np.isfinite(shard)):
                 best = choice
             balance = float((shard_s * self.spread)[mix.places] @ mix.tables)
             held = balance if np.isinf(held) else (held + balance) / 2  # time of a rank's shards [s]
@@ -194,8 +194,7 @@ class Choosing:
         Their prices of memory are so near that hardly more than one kind of table differs.
         """
         differ = np.flatnonzero(free != dear)
-        growth = self.memory[free[differ]] - self.memory[dear[differ]]
-        order = differ[growth > 0]
+        order = differ[self.memory[free[differ]] > self.memory[dear[differ]]]
         tables = np.zeros(self.count.size)
         for q in order:
             table_bytes = self.memory[free[q]] - self.memory[dear[q]]

@@ -64,7 +64,7 @@ class Evening:
                 option = int(state.option[table])
                 state.clear(table)
                 state.put_back(table, option, places)
-        return is_faster(best, before)
+        return bool(is_faster(best, before))
 
     def _run_round(self, squarings: int, tables: Ints, ranks: int) -> bool:
         """Move shards, or swap two, many at once; returns whether any. Arguments as of ``_Round``"""
@@ -105,7 +105,7 @@ class _Round:
         self.price = self._price_loads(used, held)
         self.load = (state.held[:, used] / held).reshape(state.options.gpus // ranks, ranks, used.size)
         self.full = round_off(round_off(self._raise_power(self.load) @ self.price).sum(axis=1))
-        places = [np.unique(state.ranks[t] // ranks) if ranks > 1 else state.ranks[t] for t in tables]
+        places = [np.unique(state.ranks[t] // ranks) for t in tables]
         self.table = np.repeat(tables, [few.size for few in places])
         self.place = np.concatenate(places)
         option = state.option[self.table]

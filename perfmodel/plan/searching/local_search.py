@@ -75,7 +75,7 @@ def _try_options(state: Packing, table: int, below_s: float, count: int) -> Iter
     room = o.average_memory[span] + state.memory.mean()
     time = np.where(room <= state.limit_bytes, time, np.inf)
     order = np.argsort(time, kind="stable")
-    order = order[(time[order] < below_s) & (span.start + order != option)][:count]
+    order = order[is_faster(time[order], below_s) & (span.start + order != option)][:count]
     for tried in (span.start + order).tolist():
         state.choose([table], np.array([tried]))
         ranks = state.ranks[table]

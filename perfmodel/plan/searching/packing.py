@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,8 @@ _DUST_BYTES = 1e-3  # at most what rounding leaves of loads that were added and 
 _LESS = 1 - 1e-9  # of a time: another plan must be faster than this
 
 
-def is_faster(time_s: float, than_s: float) -> bool:
-    """Whether a time is less than another by more than rounding errors of sums."""
+def is_faster(time_s: Array | float, than_s: Array | float) -> Any:
+    """Whether times are less than others by more than rounding errors of sums."""
     return time_s < than_s * _LESS
 
 

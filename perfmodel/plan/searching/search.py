@@ -134,7 +134,7 @@ class Search:
     @property
     def _is_open(self) -> bool:
         """Whether the bound allows a plan that is faster than the best by 1 %."""
-        return is_faster(self.bound_s, self.best_s * _TOLERANCE)
+        return bool(is_faster(self.bound_s, self.best_s * _TOLERANCE))
 
     def _build_result(self, stopped: str) -> SearchResult:
         """The best plan by exact times. stopped  why the search ended"""
@@ -183,7 +183,7 @@ class Search:
         idle = turn = 0
         while idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.budget.over():
             place = min(range(len(states)), key=lambda index: states[index].time_s)
-            if turn % 2 and len(states) > 1:
+            if turn % 2 and states[1:]:
                 place = 1 + turn // 2 % (len(states) - 1)
             if not turns[place] and self.small:  # of many tables this would take all the work
                 self._improve(states[place])
