@@ -67,7 +67,7 @@ class StepCurves:
         """The curves of a pass; a step that never runs takes no time. Launches are steps of their own."""
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).ravel()
-        sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
+        sizes = np.concatenate([[0.0], 2.0 ** np.arange(_FIRST_LOG2), octaves])
         steps = (*evaluator.steps, *evaluator.times.apart)
         groups: dict[tuple[tuple[int, ...], bool], list[Step]] = {}
         for member in steps:
@@ -84,14 +84,11 @@ class StepCurves:
         for _, index, factor in pairs:
             loads[:, index] = sizes * factor
         taken = evaluator.times.estimate_steps(loads)
-        idle = evaluator.times.estimate_steps(np.zeros((1, width)))
-        times = np.zeros((len(groups), sizes.size + 1))
+        times = np.zeros((len(groups), sizes.size))
         for p, alike in enumerate(groups.values()):
             for name in (member.name for member in alike if member.name in taken):
                 least = np.minimum.accumulate(taken[name][::-1])[::-1]
-                times[p, 0] += idle[name][0]
-                times[p, 1:] += np.concatenate([least[:1], least[:-1]])  # a size lower: no bound is too high
-        sizes = np.concatenate([[0.0], sizes])
+                times[p] += np.concatenate([least[:2], least[1:-1]])  # a size lower: no bound is too high
         step = np.array([p for p, _, _ in pairs])
         resource = np.array([index for _, index, _ in pairs])
         scale = np.array([factor for _, _, factor in pairs])
@@ -166,8 +163,7 @@ class _Prices:
         # The most that a step may wait for: all tables on each rank, or anything where ranks differ.
         most = np.zeros(len(curves.times))
         np.maximum.at(most, curves.step, np.where(uneven, np.inf, largest.sum(axis=0)))
-        reach = np.minimum(within, np.searchsorted(curves.sizes, most * _ABOVE))
-        self.reach = np.minimum(reach, curves.sizes.size - 1)
+        self.reach = np.minimum(within, np.searchsorted(curves.sizes, most * _ABOVE))
         self.slope, self.cut = self._draw_lines()
 
     def _draw_lines(self) -> tuple[Array, Array]:

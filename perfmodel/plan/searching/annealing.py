@@ -62,7 +62,7 @@ class Annealing:
         self.ranks = [np.asarray(ranks) for ranks in state.ranks]
         possible = np.concatenate([np.flatnonzero(self.mask), self.option])
         used = (o.shard[possible] + o.everywhere[possible]).any(axis=0)[curves.resource]
-        order = np.flatnonzero(used & curves.times[curves.step, -1].astype(bool))
+        order = np.flatnonzero(used & curves.times[curves.step].any(axis=1))
         resource, scale = curves.resource[order], curves.scale[order]
         self.steps, self.starts = np.unique(curves.step[order], return_index=True)
         self.shard = o.shard[:, resource] / scale

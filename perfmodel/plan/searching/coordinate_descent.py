@@ -116,7 +116,7 @@ class Descent:
         average = self.average[option].sum(axis=0)
         everywhere = self.everywhere[option].sum(axis=0)
         now, over = self.estimate(average, everywhere, shard.max(axis=0))
-        second, largest = np.partition(np.pad(shard, ((0, 2), (0, 0))), -2, axis=0)[-2:]  # of all shards
+        second, largest = np.partition([*shard, *np.zeros_like(shard)], -2, axis=0)[-2:]  # of all shards
         all_change = (tables == count[place])[:, np.newaxis]  # none of its kind keeps the old scheme
         left = np.where(all_change & (self.shard[away] >= largest), second, largest)
         number = tables[:, np.newaxis]
@@ -163,7 +163,7 @@ class Descent:
         everywhere = self.everywhere[option].sum(axis=0) + np.cumsum(everywhere, axis=0)
         # The largest shard after each change: of tables that never change, that have, and that have yet to.
         unchanged = np.delete(option, tables)
-        fixed = np.pad(self.shard[unchanged], ((0, 1), (0, 0))).max(axis=0)
+        fixed = self.shard[unchanged].max(axis=0, initial=0.0)
         new = np.maximum.accumulate(self.shard[better], axis=0)
         later = np.maximum.accumulate(self.shard[now[::-1]], axis=0)[::-1][1:]
         later = np.vstack([later, fixed[np.newaxis]])
