@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, a_moment
 
 pytest.importorskip("torch")
 
@@ -84,8 +84,12 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ranks]]:
 
 def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
     values = [0.1, 1 / 3, 12345.678901234567, 1e-9]
-    team = ranks(3, lambda rank, message: team.over.wait(0.2) or [rank, *message["values"]])  # in some polls
-    ask = team.leader.ask
+
+    def act(rank: int, message: dict[str, Any]) -> list[Any]:
+        a_moment()  # of several polls
+        return [rank, *message["values"]]
+
+    ask = ranks(3, act).leader.ask
     for _ in range(2):
         assert ask("add", PATIENCE_S, [0, 2], values=values) == [[0, *values], [2, *values]]
     assert ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
