@@ -232,7 +232,7 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
         left = (1 - memory.buffer_bytes / work.usable_bytes) / (
             1 + memory.optimizer_bytes / memory.rows_bytes
         )
-        room = np.where(np.signbit(left), 1.0, left)
+        room = np.where(left > 0, left, 1.0)
         tables = replace(work.tables, rows=np.maximum(work.tables.rows * room, work.gpus))
         return replace(work, table_bytes=work.table_bytes * room, tables=tables)
     if any(basis.state):
