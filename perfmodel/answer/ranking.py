@@ -371,8 +371,9 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
     """The pass of an answer, to explain its steps; in a row-wise one all ranks have the same loads."""
     from perfmodel.engine.explained import ExplainedPass  # which an answer alone does not load
 
-    if answer.sharding != ROW_WISE and answer.plan is not None:
-        return ExplainedPass.from_plan(answer.plan.costed)
+    plan = None if answer.sharding == ROW_WISE else answer.plan
+    if plan is not None:
+        return ExplainedPass.from_plan(plan.costed)
     basis, work = answer.basis, answer.work
     kind, times = choose_exchanges(basis, work), build_times(basis, work)
     loads = count_loads(basis, work, kind)

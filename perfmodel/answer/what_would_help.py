@@ -266,7 +266,7 @@ def find_next_experiment(answer: Answer) -> NextExperiment | None:
     links = [n for n in worth if n not in kernels]
     chosen = max(links, kernels, key=lambda names: sum(shares[n] for n in names))
     mine = [s for s in weak if any(n in chosen for n in _list_experiments(s))]
-    if not chosen or sum(s.high_s - s.low_s for s in mine) < _WORTH_SAYING * width:
+    if sum(shares[n] for n in chosen) < _WORTH_SAYING:
         return None
     share = sum(s.share for s in weak)
     experiment = NextExperiment(share=share, only=tuple(chosen), nodes=1, where="one GPU")
