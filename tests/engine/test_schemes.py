@@ -63,7 +63,7 @@ def test_where_an_exchange_fits() -> None:
     for G, g in ((8, 4), (2, 2)):
         assert [kind.key for kind in EXCHANGED if fits(kind, G, 1, G, g)] == every
     assert not fits(Exchange.TWO_LEVEL, 4, 1, 9, 4) and not fits(Exchange.TWO_LEVEL, 6, 1, 8, 4)
-    assert [kind.key for kind in EXCHANGED if fits(kind, 1, 1, 1, 1)] == ["rb"]
+    assert [kind.key for kind in Exchange if fits(kind, 1, 1, 1, 1)] == ["dp", "rb"]
 
 
 def test_names_of_cuts_and_torchrecs_types() -> None:
