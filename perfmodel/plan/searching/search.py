@@ -22,6 +22,7 @@ from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.local_search import improve
 from perfmodel.plan.searching.packing import Packing, is_faster, pack_as
 from perfmodel.plan.searching.starts import Starts
+from perfmodel.units import counted
 
 GIVEN = "given"  # why no search ended: the plan was given
 _TOLERANCE = 0.99  # of the best plan's time: a bound from there on ends the search
@@ -139,8 +140,8 @@ class Search:
     def _build_result(self, stopped: str) -> SearchResult:
         """The best plan by exact times. stopped  why the search ended"""
         if self.best is None:
-            words = f"no plan was found that fits the memory of {self.options.gpus} GPUs."
-            raise TooFewGpusError(words, MORE_MEMORY)
+            gpus = counted(self.options.gpus, "GPU")
+            raise TooFewGpusError(f"no plan was found that fits the memory of {gpus}.", MORE_MEMORY)
         near = [state for state in self.uniform if is_faster(state.time_s, self.best_s * _ALIKE)]
         plans = [self.evaluator.cost(state.build_plan()) for state in (self.best, *near)]
         best = min(plans, key=lambda plan: plan.time_s)
