@@ -161,7 +161,7 @@ class Starts:
         choosing = self.choosing[family]
         if choosing is None:
             return True
-        for room in _ROOMS:
+        for room in _ROOMS if o.gpus > 1 else (1.0,):  # on one GPU all shards have their place
             before = self.choice.get(family)
             room_bytes = room * self.limit_bytes
             choice = choosing.run(room_bytes, shard, None if before is None else before.loads, until)
