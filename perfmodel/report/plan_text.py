@@ -147,7 +147,7 @@ def placements(planned: Planned) -> str:
     words = "; ".join(kind.legend for kind in kinds if kind in EXCHANGED)
     hot = any(group.scheme.hot_rows for group in planned.groups)
     starred = " * beside a copy of its hottest rows on every GPU." if hot else ""
-    legend = paragraph(f"Parts are rows × columns. Share is of the time.{starred} {words}", 1)
+    legend = paragraph(f"Parts are rows × columns. Share is of the time beside latency.{starred} {words}", 1)
     lines = [table(headers, rows, left=(0, 3, 4, 6), drop=(2, 4)), legend] if rows else []
     if folded:
         e = planned.evaluator
