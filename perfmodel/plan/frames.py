@@ -276,7 +276,7 @@ def build_question(
 
 def _check_number(name: str, value: object, least: float, most: float) -> None:
     """Raise BadInputError if the argument of this name is no number from ``least`` to ``most``."""
-    if not isinstance(value, Real) or not least <= float(value) <= most:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise BadInputError(f"{name} {value!r} cannot be used.", f"a number from {least:g} to {most:g}.")
 
 

@@ -119,8 +119,8 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
 
 def errors_text(*errors: float | None) -> str:
     """Median and 90th percentile of a relative error: ``2.1 / 6.3 %``; "-" if they are not known."""
-    known = " / ".join(f"{100 * error:.1f}" for error in errors if error is not None)
-    return f"{known} %" if known else "-"
+    percents = " / ".join(f"{100 * error:.1f}" for error in errors if error is not None)
+    return f"{percents} %" if percents else "-"
 
 
 def sizes_text(curve: Curve) -> str:

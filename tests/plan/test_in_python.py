@@ -89,6 +89,7 @@ def test_the_frames_add_up() -> None:
         ({"batch": "4k"}, "batch '4k' is not a number"),
         ({"gpus_per_node": 16}, "gpus_per_node 16 cannot be used.*has 1 to 8 in a node"),
         ({"reserve": "15%"}, "reserve '15%' cannot be used"),
+        ({"reserve": False}, "reserve False cannot be used"),
         ({"time_limit": 5}, "argument 'time_limit' is not known.*known: .*effort.*max_hbm_bytes"),
         ({"dim": 5}, "argument 'dim' is not known"),
     ],
